@@ -81,6 +81,35 @@ class DispatchRate(NamedTuple):
         return self.dispatch_throttling_rate_in_msg <= 0 and self.dispatch_throttling_rate_in_byte <= 0
 
 
+class ResourceGroup(NamedTuple):
+    """How much the topics of a group may publish and deliver in a second, together. A batch counts its
+    messages.
+
+    Attributes:
+        publish_rate_in_msgs: messages; 0 or -1 for no limit.
+        publish_rate_in_bytes: bytes of entries; 0 or -1 for no limit.
+        dispatch_rate_in_msgs: messages; 0 or -1 for no limit.
+        dispatch_rate_in_bytes: bytes of payloads; 0 or -1 for no limit.
+
+    Example:
+        >>> ResourceGroup(publish_rate_in_msgs=1000).check().dispatch_rate_in_msgs
+        -1
+    """
+
+    publish_rate_in_msgs: int = UNLIMITED
+    publish_rate_in_bytes: int = UNLIMITED
+    dispatch_rate_in_msgs: int = UNLIMITED
+    dispatch_rate_in_bytes: int = UNLIMITED
+
+    def check(self) -> ResourceGroup:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: a field is not a number from -1.
+        """
+        return _with_numbers(self)
+
+
 class AutoTopicCreationOverride(NamedTuple):
     """Whether topics are created when they are first used, and of which kind.
 
@@ -229,7 +258,7 @@ def from_fields(kind: type[Any], fields: Any) -> Any:
         raise CorruptionError(reason=f"a policy document with a {kind.__name__} that is none: {e!r}") from e
 
 
-Numbers = TypeVar("Numbers", PublishRate, DispatchRate, DelayedDeliveryPolicies)
+Numbers = TypeVar("Numbers", PublishRate, DispatchRate, ResourceGroup, DelayedDeliveryPolicies)
 
 
 def _with_numbers(value: Numbers, **least: int) -> Numbers:

@@ -93,6 +93,7 @@ def test_tables_are_the_constants(page: str, target: str, block: str):
         (control.TopicWord, ""),
         (control.SubscriptionWord, ""),
         (control.StoreWord, ""),
+        (control.ResourceGroupWord, ""),
     ],
 )
 def test_no_persistent_value_is_undocumented(owner: Any, prefix: str):

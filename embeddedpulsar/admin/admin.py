@@ -13,6 +13,7 @@ from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.kept_ledgers import KeptLedgers
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.admin.resource_groups import ResourceGroups
 from embeddedpulsar.admin.schemas import Schemas
 from embeddedpulsar.admin.tenants import Tenants
 from embeddedpulsar.admin.topics import Topics
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 class Admin(SaysWhatThereIs):
     """Administers the store in a directory, with the interface of Pulsar's Java class ``PulsarAdmin``.
 
-    The methods are grouped by object: `topics`, `namespaces`, `tenants`, `brokers`, `schemas`. An Admin may
-    be used beside any number of clients, in any process; changes are visible to them at once. Thread-safe.
-    After a fork the child may continue to use it. A ``with`` block closes it at the end. Errors are those of
+    The methods are grouped by object: `topics`, `namespaces` and so on. An Admin may be used beside any
+    number of clients, in any process; changes are visible to them at once. Thread-safe. After a fork the
+    child may continue to use it. A ``with`` block closes it at the end. Errors are those of
     ``embeddedpulsar.exceptions``.
 
     Args:
@@ -87,9 +88,6 @@ class Admin(SaysWhatThereIs):
         self._is_closed = False
         self._topics: Final = Topics(self._open_store)
         self._namespaces: Final = Namespaces(self._open_store)
-        self._tenants: Final = Tenants(self._open_store)
-        self._brokers: Final = Brokers(self._open_store)
-        self._schemas: Final = Schemas(self._open_store)
 
     _parts: Final = {
         "topics()": Topics,
@@ -97,6 +95,7 @@ class Admin(SaysWhatThereIs):
         "tenants()": Tenants,
         "brokers()": Brokers,
         "schemas()": Schemas,
+        "resource_groups()": ResourceGroups,
     }
 
     def _opened(self) -> Store:
@@ -129,15 +128,19 @@ class Admin(SaysWhatThereIs):
 
     def tenants(self) -> Tenants:
         """Return the methods for tenants."""
-        return self._tenants
+        return Tenants(self._open_store)
 
     def brokers(self) -> Brokers:
         """Return the methods for settings."""
-        return self._brokers
+        return Brokers(self._open_store)
+
+    def resource_groups(self) -> ResourceGroups:
+        """Return the methods for resource groups."""
+        return ResourceGroups(self._open_store)
 
     def schemas(self) -> Schemas:
         """Return the methods for schemas."""
-        return self._schemas
+        return Schemas(self._open_store)
 
     def functions(self) -> Functions:
         """Return the methods for functions."""
@@ -171,8 +174,7 @@ class Admin(SaysWhatThereIs):
 
     def why_kept(self, topic: str) -> KeptLedgers:
         """Return what holds the stored messages of a topic: subscriptions, retention, or neither. Not in
-        Pulsar. Nothing is changed. Acknowledgements that consumers have collected and not written yet do not
-        count.
+        Pulsar. Nothing is changed. Acknowledgements that are not written yet do not count.
 
         Args:
             topic: name of a topic, a partition, or a partitioned topic.
@@ -196,10 +198,9 @@ class Admin(SaysWhatThereIs):
     def check(
         self, topic: str | None = None, *, on_progress: Callable[[CareProgress], object] | None = None
     ) -> StoreReport:
-        """Read everything in the store, or in one topic, and verify it. Not in Pulsar.
-
-        Nothing is changed, no lock is taken, and other processes may use the store meanwhile: what looks
-        damaged is read again, and counts only if it stays so. Takes as long as reading all files.
+        """Read everything in the store, or in one topic, and verify it. Not in Pulsar. Nothing is changed, no
+        lock is taken, and other processes may use the store meanwhile: what looks damaged is read again, and
+        counts only if it stays so. Takes as long as reading all files.
 
         Args:
             topic: name of a topic, a partition, or a partitioned topic; None for the whole store.

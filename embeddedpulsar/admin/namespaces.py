@@ -14,6 +14,7 @@ from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNo
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic import creation_policy, topic_limits
 from embeddedpulsar.topic.policy_changes import is_namespace
+from embeddedpulsar.topic.resource_groups import IN_GROUP
 from embeddedpulsar.topic.schemas import schema_policies
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT, without_system_topics
 
@@ -155,6 +156,12 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         "max_topics_per_namespace",
         "topics of the namespace, each partition counted",
         "NotAllowedError",
+    )
+
+    set_namespace_resource_group, get_namespace_resource_group, remove_namespace_resource_group = value_calls(
+        IN_GROUP,
+        "namespace_resource_group",
+        "the resource group of the topics of the namespace, by its name; see `ResourceGroups`",
     )
 
     # -- creation ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic import creation_policy, topic_limits
+from embeddedpulsar.topic.resource_groups import IN_GROUP
 from embeddedpulsar.topic_name import TopicName, without_system_topics
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class Topics(CompactionCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryC
 
     # -- limits ------------------------------------------------------------------------------------------
 
+    set_resource_group, get_resource_group, remove_resource_group = value_calls(
+        IN_GROUP, "resource_group", "the resource group of the topic, by its name; see `ResourceGroups`"
+    )
     set_max_producers, get_max_producers, remove_max_producers = limit_calls(
         topic_limits.MAX_PRODUCERS, "max_producers", "producers of a topic or partition", "ProducerBusy"
     )

@@ -250,9 +250,18 @@ OF_BOTH = (
         "-m",
     ),
 )
+
+
+def _resource_group(method: str) -> Policy:
+    """The method differs by level."""
+    option = click.option("-rgn", "--resource-group-name", "group", required=True, help="Its name.")
+    return Policy("resource-group", "the resource group", (option,), lambda group: [group], method)
+
+
 _UNACKED = "how many unacknowledged messages a {} may hold"
 OF_TOPICS = (
     _delayed_delivery("delayed_delivery_policy"),
+    _resource_group("resource_group"),
     _number("max-producers", "how many producers a topic may have", "--max-producers", "-p"),
     _number("max-consumers", "how many consumers a topic may have", "--max-consumers", "-c"),
     _number(
@@ -273,6 +282,7 @@ OF_TOPICS = (
 OF_NAMESPACES = (
     _switch("is-allow-auto-update-schema", "programs add their schemas"),
     _delayed_delivery("delayed_delivery_messages"),
+    _resource_group("namespace_resource_group"),
     _switch("encryption-required", "producers have to encrypt", "encryption_required_status"),
     _number(
         "max-producers-per-topic", "how many producers a topic may have", "--max-producers-per-topic", "-p"

@@ -19,6 +19,7 @@ from embeddedpulsar.cli.namespace_commands import namespaces
 from embeddedpulsar.cli.opened_store import OpenedStore
 from embeddedpulsar.cli.output import as_json
 from embeddedpulsar.cli.repair_command import repair
+from embeddedpulsar.cli.resource_group_commands import resourcegroups
 from embeddedpulsar.cli.schema_commands import schemas
 from embeddedpulsar.cli.subscription_commands import subscriptions
 from embeddedpulsar.cli.top_commands import top, who
@@ -72,6 +73,7 @@ for command in (
     topics,
     subscriptions,
     brokers,
+    resourcegroups,
     dlq,
     namespaces,
     schemas,

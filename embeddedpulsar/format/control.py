@@ -50,6 +50,9 @@ CONSUMER_TABLE_OFFSET: Final = 3072
 CONSUMER_SLOT_SIZE: Final = 32
 CONSUMER_SLOTS: Final = 250
 SUBSCRIPTION_CONTROL_SIZE: Final = 12288
+RESOURCE_GROUP_TABLE_OFFSET: Final = 512
+RESOURCE_GROUP_SIZE: Final = 96
+RESOURCE_GROUPS: Final = 80
 GIVEN_TABLE_OFFSET: Final = 1024
 """A word for each consumer slot of a non-persistent topic's subscription: messages its applications got."""
 
@@ -123,6 +126,17 @@ class StoreWord:
     NEXT_CLIENT_NUMBER: Final = 24
     POLICIES: Final = 32  # raised before and after each change of a policy: odd while one is under way
     INACTIVE_LOOK_MS: Final = 40  # when a process last began to look for inactive topics; a hint
+
+
+class ResourceGroupWord:
+    """Words of one resource group's slot in the store's ctl. Under the store lock."""
+
+    PUBLISH_RATE: Final = 0  # three words: see `topic.rate_limiter.SharedRate`
+    DISPATCH_RATE: Final = 3  # three words
+    PUBLISHED: Final = 6  # messages and bytes that passed
+    DISPATCHED: Final = 8  # likewise
+    PUBLISH_LIMITED: Final = 10  # how often a producer had to wait
+    DISPATCH_LIMITED: Final = 11  # how often a consumer or reader had to wait
 
 
 class ControlHeader(NamedTuple):

@@ -20,7 +20,6 @@ from embeddedpulsar.policy_values import (
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.topic_deletion import delete
-from embeddedpulsar.topic.dynamic_configuration import OWNER
 from embeddedpulsar.topic.housekeeping import PATIENCE_S, SLICE, SLICE_S
 from embeddedpulsar.topic.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION, TopicPolicy
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, is_system_topic
@@ -35,10 +34,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 _OWNERS: Final = "inactiveTopicOwners"
-"""In the document of `OWNER`: which namespaces and topics have a policy of their own."""
-_EVERYWHERE: Final = ""
-MOST_OWNERS: Final = 1000
-"""Beyond so many, all topics are looked at: the list is written anew with each change."""
+"""Without any, and without the setting, no topic is looked at."""
 _REST: Final = 20
 """A round is followed by a pause so many times as long as its work."""
 _NOTED_TWICE: Final = 2
@@ -61,31 +57,9 @@ INACTIVE_TOPICS: Final = TopicPolicy[InactiveTopicPolicies](
     to_fields,
     lambda form: from_fields(InactiveTopicPolicies, form),
     for_letters=InactiveTopicPolicies(delete_while_inactive=False),
+    owners=_OWNERS,
 )
 """Whether a topic is deleted that is not used, and when."""
-
-
-def note_owner(
-    documents: PolicyDocuments, name: str, has_policy: bool, exists: Callable[[str], bool], *, durable: bool
-) -> None:
-    """Note that a topic or namespace has `INACTIVE_TOPICS` of its own, or has it no more.
-
-    Without any, and without the setting, no topic is looked at. Under the catalog lock.
-
-    Args:
-        documents: of the store.
-        name: of the topic or namespace.
-        has_policy: whether it has it.
-        exists: whether there is a topic or namespace of that name: others are forgotten.
-        durable: whether the note has to survive a power loss.
-    """
-    before = documents.of_namespace(OWNER).get(_OWNERS, [])
-    if _EVERYWHERE in before or (name in before) == has_policy:
-        return
-    owners = [one for one in before if one != name and exists(one)] + [name] * has_policy
-    if len(owners) > MOST_OWNERS:
-        owners = [_EVERYWHERE]
-    documents.change_namespace(OWNER, {_OWNERS: owners or None}, durable=durable)
 
 
 class InactiveTopics:
@@ -134,8 +108,8 @@ class InactiveTopics:
 
     def _prefixes(self) -> list[str]:
         """What the names of the topics to look at begin with."""
-        owners = self._session.policies.of_namespace(OWNER).get(_OWNERS, [])
-        if self._session.settings.brokerDeleteInactiveTopicsEnabled or _EVERYWHERE in owners:
+        owners = self._session.policies.owners(_OWNERS)
+        if self._session.settings.brokerDeleteInactiveTopicsEnabled or owners is None:
             return [f"{PERSISTENT}://"]
         return sorted(one if "://" in one else f"{PERSISTENT}://{one}/" for one in owners)
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.exceptions import TopicNotFound
-from embeddedpulsar.topic.inactive_topics import INACTIVE_TOPICS, note_owner
 from embeddedpulsar.topic.topic_policy import LETTERS, TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName
 
@@ -51,13 +50,17 @@ def change_policy(
         documents = session.policies
         change = documents.change_namespace if is_namespace(name) else documents.change_topic
 
+        def note(has_policy: bool) -> None:
+            if policy.owners and has_policy == (value is not None):
+                exists = partial(_exists, session)
+                documents.note_owner(policy.owners, name, has_policy, exists, durable=durable)
+
         def write() -> None:
-            is_noted = policy.key == INACTIVE_TOPICS.key
-            if is_noted and value is not None:
-                note_owner(documents, name, True, partial(_exists, session), durable=durable)
+            if policy.amend is not None and value is not None:
+                changes[policy.key] = policy.amend(session, changes[policy.key])
+            note(True)
             change(name, changes, durable=durable)
-            if is_noted and value is None:  # a process that dies in between leaves a name too many
-                note_owner(documents, name, False, partial(_exists, session), durable=durable)
+            note(False)  # a process that dies in between leaves a name too many
 
         session.control.change_policies(write)
     finally:

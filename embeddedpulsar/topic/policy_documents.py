@@ -15,10 +15,15 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.dynamic_configuration import OWNER, applied_to, stored_in
+from embeddedpulsar.topic.resource_groups import held_group
 from embeddedpulsar.topic.topic_policy import LETTERS, TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
 
 _CHANGING: Final = 1
+_EVERYWHERE: Final = ""
+"""In place of the names of owners: there are too many."""
+MOST_OWNERS: Final = 1000
+"""The list is written anew with each change, and read with the policies of every topic."""
 
 
 class PolicyDocuments:
@@ -28,7 +33,7 @@ class PolicyDocuments:
     topic (of a partitioned one, for its partitions). A document that is not there says nothing. What a
     release does not know it keeps.
     Invariants: `version` rises with every change. A reader sees a document before a change or after it.
-    Callers: any thread; `change_namespace`, `remove_namespace` and `change_topic` under the catalog lock.
+    Callers: any thread; methods that change something under the catalog lock.
 
     Args:
         root: of the store.
@@ -111,16 +116,17 @@ class PolicyDocuments:
         return [self.nearest(policy, documents) for policy in policies]
 
     def documents(self, name: str, directory: str | None = None) -> list[dict[str, Any]]:
-        """The policies at each level that holds for a topic or namespace, for `nearest`.
+        """The policies at each level that holds for a topic or namespace, for `nearest`; with the last one,
+        what the whole store has: dynamic settings, and the resource group.
 
         Raises:
             StorageError: a document is damaged.
         """
         *own, namespace = self._paths(name, directory)
         found = [*(_policies(_read(path)) for path in own), self._read_namespace(namespace)]
-        dynamic = stored_in(self.of_namespace(OWNER))
-        if dynamic:
-            found[-1] = found[-1] | dynamic
+        system = self.of_namespace(OWNER)
+        if system:
+            found[-1] = found[-1] | stored_in(system) | held_group(system, found)
         return found
 
     def nearest(self, policy: TopicPolicy[Value], documents: Sequence[dict[str, Any]]) -> Value:
@@ -177,6 +183,32 @@ class PolicyDocuments:
     def has_document(self, namespace: str) -> bool:
         """Whether there is a document of a namespace."""
         return os.path.exists(self._namespace_path(namespace))
+
+    def owners(self, key: str) -> Sequence[str] | None:
+        """The topics and namespaces that have a policy of their own, by `note_owner`; None if there are too
+        many to know. Some may not exist any more."""
+        found: Sequence[str] = self.of_namespace(OWNER).get(key, ())
+        return None if _EVERYWHERE in found else found
+
+    def note_owner(
+        self, key: str, name: str, has_policy: bool, exists: Callable[[str], bool], *, durable: bool
+    ) -> None:
+        """Note that a topic or namespace has a policy of its own, or has it no more.
+
+        Args:
+            key: of the list, in the document of `OWNER`.
+            name: of the topic or namespace.
+            has_policy: whether it has it.
+            exists: whether there is a topic or namespace of that name: others are forgotten.
+            durable: whether the note has to survive a power loss.
+        """
+        before = self.owners(key)
+        if before is None or (name in before) == has_policy:
+            return
+        found = [one for one in before if one != name and exists(one)] + [name] * has_policy
+        if len(found) > MOST_OWNERS:
+            found = [_EVERYWHERE]
+        self.change_namespace(OWNER, {key: found or None}, durable=durable)
 
     def remove_namespace(self, namespace: str) -> None:
         """Remove all policies of a namespace, durably."""

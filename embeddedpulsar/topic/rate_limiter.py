@@ -51,15 +51,24 @@ class SharedRate:
         first: the index of the first word.
         lock: guards them.
         rate: called at each look; what is allowed may change.
+        on_throttled: called under the lock when tokens are missing that were there before.
     """
 
-    __slots__ = ("_first", "_rate", "_words", "lock")
+    __slots__ = ("_first", "_rate", "_words", "lock", "on_throttled")
 
-    def __init__(self, words: Any, first: int, lock: Lock, rate: Callable[[], Rate]) -> None:
+    def __init__(
+        self,
+        words: Any,
+        first: int,
+        lock: Lock,
+        rate: Callable[[], Rate],
+        on_throttled: Callable[[], object] = int,
+    ) -> None:
         self._words = words
         self._first = first
         self._rate = rate
         self.lock: Final = lock
+        self.on_throttled: Final = on_throttled
 
     def room(self, now_ns: int) -> tuple[int, int]:
         """Messages and bytes that may pass now; 0 or less if none. Under the lock."""
@@ -110,20 +119,21 @@ class RateLimiter:
     Args:
         rates: from the outermost lock to the innermost.
         wall_ns: the time.
-        on_throttled: called under the first lock when tokens are missing that were there before.
+        count: called with the messages and bytes of each step that were used; None for nothing.
     """
 
-    __slots__ = ("_asked_ns", "_on_throttled", "_rates", "_wall_ns", "due_ns")
+    __slots__ = ("_asked_ns", "_count", "_got", "_rates", "_wall_ns", "due_ns")
 
     def __init__(
         self,
         rates: Sequence[SharedRate],
         wall_ns: Callable[[], int],
-        on_throttled: Callable[[], object] = int,
+        count: Callable[[int, int], object] | None = None,
     ) -> None:
         self._rates: Final = tuple(rates)
         self._wall_ns: Final = wall_ns
-        self._on_throttled: Final = on_throttled
+        self._count: Final = count
+        self._got = (0, 0)
         self.due_ns = self._asked_ns = 0
 
     def reserve(self, messages: int, size: int) -> tuple[int, int]:
@@ -141,6 +151,7 @@ class RateLimiter:
                 if not got[0]:
                     return got
             self.due_ns = 0
+            self._got = got
             return got
         except BaseException:
             got = 0, 0
@@ -155,7 +166,7 @@ class RateLimiter:
             room, room_size = rate.room(now_ns)
             if room <= 0 or room_size <= 0:
                 if not self.due_ns:
-                    self._on_throttled()
+                    rate.on_throttled()
                 self._asked_ns, self.due_ns = now_ns, max(rate.due_ns(), now_ns + 1)
                 return 0, 0
             messages, size = min(messages, room), min(size, room_size)
@@ -178,10 +189,13 @@ class RateLimiter:
         Raises:
             LockTimeout: a lock was not free in time; some rates were not changed.
         """
+        got, self._got = self._got, (0, 0)
         if messages or size:
             now_ns = self._wall_ns()
             for rate in self._rates:
                 self._change(rate, -messages, -size, now_ns)
+        if self._count is not None and got != (messages, size):
+            self._count(got[0] - messages, got[1] - size)
 
     @property
     def is_waiting(self) -> bool:

@@ -10,6 +10,7 @@ from embeddedpulsar.format.control import SubscriptionWord, TopicWord
 from embeddedpulsar.policy_values import DispatchRate, PublishRate, from_fields, to_fields
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.rate_limiter import WORDS, Lock, Rate, RateLimiter, SharedRate, Unshared
+from embeddedpulsar.topic.resource_groups import DISPATCHING, HELD_GROUP, PUBLISHING
 from embeddedpulsar.topic.topic_policy import TopicPolicy
 
 if TYPE_CHECKING:
@@ -87,17 +88,17 @@ class PublishedRate:
 
 def publish_limiter(topic: Topic, clock: Clock) -> RateLimiter | None:
     """The limiter of the producers of a topic; None if they have no limit."""
-    value = topic.policies.value(PUBLISH_RATE)
-    if value.is_unlimited:
-        return None
-    words = topic.ledger.words
-    rate = Rate(*(max(0, one) for one in value))
-    shared = SharedRate(words, TopicWord.PUBLISH_RATE, topic.ledger.lock, lambda: rate)
+    value, group = topic.policies.values((PUBLISH_RATE, HELD_GROUP))
+    rates = []
+    if not value.is_unlimited:
+        words = topic.ledger.words
+        rate = Rate(*(max(0, one) for one in value))
 
-    def count() -> None:
-        words[TopicWord.PUBLISH_LIMITED] += 1
+        def count() -> None:
+            words[TopicWord.PUBLISH_LIMITED] += 1
 
-    return RateLimiter([shared], clock.wall_ns, count)
+        rates.append(SharedRate(words, TopicWord.PUBLISH_RATE, topic.ledger.lock, lambda: rate, count))
+    return topic.group_words.limiter(group, PUBLISHING, rates, clock.wall_ns)
 
 
 def dispatch_limiter(topic: Topic, clock: Clock, subscription: tuple[Any, Lock] | None) -> RateLimiter | None:
@@ -127,7 +128,8 @@ def dispatch_limiter(topic: Topic, clock: Clock, subscription: tuple[Any, Lock] 
             rates.append(
                 _dispatch_rate(topic.ledger, clock, of_each, words, SubscriptionWord.DISPATCH_RATE, lock)
             )
-    return RateLimiter(rates, clock.wall_ns) if rates else None
+    group = topic.policies.value(HELD_GROUP)
+    return topic.group_words.limiter(group, DISPATCHING, rates, clock.wall_ns)
 
 
 def _dispatch_rate(

@@ -29,6 +29,7 @@ from embeddedpulsar.topic.held_policies import PolicyWatch
 from embeddedpulsar.topic.inactive_topics import InactiveTopics
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse
 from embeddedpulsar.topic.policy_changes import apply_policy, change_policy, existing, note_letters
+from embeddedpulsar.topic.resource_groups import GroupWords
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic
@@ -52,8 +53,7 @@ class Store:
 
     Attributes:
         root: absolute path of the directory.
-        durability: default level of the ledgers: that of the first `open` in this process. Producers with
-            another one pass it to each append.
+        durability: default level of the ledgers: that of the first `open` in this process.
         memory_url: the URL of a store in memory, which ends with its last `release`; empty for a directory.
         damage: tells the application what is found damaged.
     """
@@ -319,6 +319,11 @@ class Store:
         return self._current().settings
 
     @property
+    def group_words(self) -> GroupWords:
+        """What resource groups used."""
+        return self._current().group_words
+
+    @property
     def mailbox(self) -> Mailbox:
         """The doorbell of this process."""
         return self._current().mailbox
@@ -346,8 +351,7 @@ class Store:
     # -- fork --------------------------------------------------------------------------------------
 
     def revive(self) -> Store:
-        """In a forked child: open the store anew, and its topics; what was made from the old ones belongs to
-        the parent. Does nothing elsewhere. Every other method calls it.
+        """In a forked child: open the store anew. Does nothing elsewhere. Every other method calls it.
 
         Raises:
             AlreadyClosed: the store is closed, or in the memory of the parent.
@@ -377,11 +381,9 @@ class Store:
         return session
 
     def _current(self) -> StoreSession:
-        session = self._session
+        session = self._session or self.revive()._session
         if session is None:
-            session = self.revive()._session
-            if session is None:
-                raise AlreadyClosed(f"the store {self.root} is closed")
+            raise AlreadyClosed(f"the store {self.root} is closed")
         return session
 
     def after_fork_in_child(self) -> None:

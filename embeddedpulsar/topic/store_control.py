@@ -39,8 +39,8 @@ failpoints.declare("policies:changing", "policies:written")
 class StoreControl:
     """The words of the store's ctl.
 
-    Invariants: every word only rises. `NEXT_LEDGER_ID` is flushed before an id below it is used, so it
-    holds after a reboot too; `NEXT_CLIENT_NUMBER` is not, and jumps ahead then.
+    Invariants: every word only rises, but for those of resource groups. `NEXT_LEDGER_ID` is flushed before an
+    id below it is used, so it holds after a reboot too; `NEXT_CLIENT_NUMBER` is not, and jumps ahead then.
     Callers: any thread; everything that writes, under the store lock.
     """
 

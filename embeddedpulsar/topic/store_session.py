@@ -31,6 +31,7 @@ from embeddedpulsar.topic.creation_policy import AUTO_TOPIC_CREATION
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
+from embeddedpulsar.topic.resource_groups import GroupWords
 from embeddedpulsar.topic.sinks.sink_upkeep import SinkUpkeep
 from embeddedpulsar.topic.store_control import LedgerIds, StoreControl
 from embeddedpulsar.topic.topic_limits import check_topics
@@ -55,7 +56,7 @@ class StoreSession:
     Role: made by `open`, replaced as a whole after a fork, closed as a whole.
     Attributes:
         lease: the shared hold on the root directory.
-        lock: the store lock, innermost of all: ledger ids and client numbers.
+        lock: the store lock, innermost of all: ledger ids, client numbers and resource groups.
         boot: in which boot the control words of the store are true; that of the process that opened it first,
             not always the boot id this process would read.
         client_number: unique among the sessions of the store; part of the producers' automatic names.
@@ -70,6 +71,7 @@ class StoreSession:
         self.control = control
         self.boot = boot_id()
         self.ledger_ids = LedgerIds(control, lock)
+        self.group_words = GroupWords(control.words, lock)
         self.meta: store_root.StoreMeta
         self.settings: BrokerSettings
         self.damage: DamageChannel

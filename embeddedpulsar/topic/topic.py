@@ -45,8 +45,7 @@ class Topic:
     Role: where the log, the producers and the subscriptions of a topic are found. It decides nothing about
     messages.
     Invariants: one instance per process and topic, so one `Log` and one `Subscription` per name.
-    Callers: any thread. The instance of a forked child's parent is closed in the child; ask the store
-    again.
+    Callers: any thread. The instance of a forked child's parent is closed in the child.
 
     Attributes:
         name: the full name.
@@ -55,6 +54,7 @@ class Topic:
         compaction: what is compacted of it.
         policies: the values that hold now.
         quotas: hold producers back while the backlog is too large.
+        group_words: of resource groups.
         view: what an onlooker sees of producers and subscriptions.
     """
 
@@ -75,6 +75,7 @@ class Topic:
         self.closed = self._is_durable = self._is_in_use = False
         self._entry, self._session, self._clock, self._make_room = entry, session, clock, make_room
         self._lock = threads.RLock()  # guards _is_durable
+        self.group_words: Final = session.group_words
         source, words = session.policies, session.control.words
         self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic)
         ledger.on_look = self.policies.look

@@ -46,6 +46,9 @@ class TopicPolicy(NamedTuple, Generic[Value]):
             None if topics read the policy when they need it.
         for_letters: the value for topics of letters that have none of their own, if ``broker.conf`` has
             ``letterTopicsExpire=false``: letters are not to be lost unseen. None for no such exception.
+        amend: called with the session of the store and the form, under the catalog lock, before something is
+            set. Returns what is stored; may refuse it. None for neither.
+        owners: the key of the list of its owners, if `PolicyDocuments.note_owner` keeps one.
     """
 
     key: str
@@ -54,6 +57,8 @@ class TopicPolicy(NamedTuple, Generic[Value]):
     unpack: Callable[[Any], Value]
     apply: Callable[[ChangingTopic, Value], None] | None = None
     for_letters: Value | None = None
+    amend: Callable[[Any, Any], Any] | None = None
+    owners: str = ""
 
 
 def _retention_fields(retention: Retention) -> dict[str, int]:

@@ -18,7 +18,7 @@ from embeddedpulsar import (
 )
 from embeddedpulsar.policy_values import InactiveTopicPolicies
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic import inactive_topics
+from embeddedpulsar.topic import inactive_topics, policy_documents
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, publish, store_with
 
@@ -280,7 +280,7 @@ def test_many_policies_have_all_topics_looked_at(
     time: ManualTime, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the list of their owners stays short. Owners that are gone leave it."""
-    monkeypatch.setattr(inactive_topics, "MOST_OWNERS", 2)
+    monkeypatch.setattr(policy_documents, "MOST_OWNERS", 2)
     with Admin(path) as admin:
         for name in ("a", "b", "gone"):
             admin.topics().create_non_partitioned_topic(name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.policy_values import DispatchRate, PublishRate
+from embeddedpulsar.policy_values import DispatchRate, PublishRate, ResourceGroup
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.multiprocess.children import Child, say
 
@@ -114,5 +114,42 @@ def test_four_processes_consume_at_the_rate(tmp_path: Path, kind: str):
         while backlog() and time.monotonic() < end:
             time.sleep(0.05)
         assert backlog() == 0
+    pulsar.Client(tmp_path).close()  # which clears away what the killed processes left
+    assert_clean(tmp_path)
+
+
+def publish_bills(root: str) -> None:
+    """To another topic."""
+    with pulsar.Client(root) as client:
+        producer = client.create_producer("bills", batching_enabled=False)
+        say("attached")
+        while True:
+            producer.send(b"x")
+
+
+def test_processes_of_a_resource_group(tmp_path: Path):
+    """Four processes publish to two topics of a group, at its rate together. The rate holds after a process
+    is killed, and another one within 50 ms of the change."""
+    with pulsar.Admin(tmp_path) as admin, contextlib.ExitStack() as running:
+        groups = admin.resource_groups()
+        admin.topics().create_non_partitioned_topics(["orders", "bills"])
+        groups.create_resource_group("shop", ResourceGroup(RATE))
+        admin.namespaces().set_namespace_resource_group("public/default", "shop")
+        works = (publish, publish_bills, publish, publish_bills)
+        children = [running.enter_context(Child(work, tmp_path)) for work in works]
+        for child in children:
+            assert child.read() == "attached"
+        time.sleep(0.3)  # the tokens of the first second are used
+
+        def published() -> int:
+            return sum(admin.topics().get_stats(topic).msg_in_counter for topic in ("orders", "bills"))
+
+        assert a_second(published, 1.5) == pytest.approx(RATE, rel=0.1)
+        children[0].kill()
+        assert a_second(published, 1.0) == pytest.approx(RATE, rel=0.1)
+        groups.update_resource_group("shop", ResourceGroup(3 * RATE))
+        time.sleep(0.05)
+        assert a_second(published, 1.0) == pytest.approx(3 * RATE, rel=0.15)
+        assert published() - 4 <= groups.get_usage("shop").published_messages <= published() + 100
     pulsar.Client(tmp_path).close()  # which clears away what the killed processes left
     assert_clean(tmp_path)

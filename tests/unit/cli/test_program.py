@@ -431,6 +431,25 @@ def test_policies_of_one_value(call, noun: str, name: str, verb: str, options: l
     assert json.loads(call(noun, f"get-{verb}", name, "--json")[1]) is None
 
 
+def test_resource_groups(call):
+    """They are created, shown, changed and deleted; a topic is in one until it is taken out."""
+    assert call("resourcegroups", "create", "shop", "-mp", "500", "-bd", "7") == (0, "", "")
+    assert call("resourcegroups", "update", "shop", "-mp", "600")[0] == 0
+    assert json.loads(call("resourcegroups", "list", "--json")[1]) == ["shop"]
+    assert "shop" in call("resourcegroups", "list")[1]
+    shown = json.loads(call("resourcegroups", "get", "shop", "--json")[1])
+    assert (shown["publishRateInMsgs"], shown["dispatchRateInBytes"]) == (600, 7)
+    assert shown["usage"]["publishedMessages"] == 0
+    assert "600" in call("resourcegroups", "get", "shop")[1]
+    for noun, name in (("topics", "orders"), ("namespaces", "public/default")):
+        assert call(noun, "set-resource-group", name, "-rgn", "shop") == (0, "", "")
+        assert call(noun, "get-resource-group", name)[1] == "shop\n"
+        assert "in use" in call("resourcegroups", "delete", "shop")[2]
+        assert call(noun, "remove-resource-group", name)[0] == 0
+    assert call("resourcegroups", "delete", "shop")[0] == 0
+    assert call("resourcegroups", "get", "shop")[0] == 1
+
+
 def test_values_of_policies_that_are_none(call):
     """They are refused with what is possible, and so is --applied where there is no such thing."""
     status, _, err = call("topics", "set-subscription-types-enabled", "orders", "-t", "Sharred")

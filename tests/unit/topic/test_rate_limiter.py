@@ -20,11 +20,11 @@ class Bucket:
         self.now = BEGIN
         self.words = array("Q", bytes(8 * WORDS * len(rates)))
         self.shared = [
-            SharedRate(self.words, WORDS * number, Unshared(), lambda rate=rate: rate)  # type: ignore[misc]
+            SharedRate(self.words, WORDS * number, Unshared(), lambda rate=rate: rate, self.count)  # type: ignore[misc]
             for number, rate in enumerate(rates)
         ]
         self.throttled = 0
-        self.limiter = RateLimiter(self.shared, lambda: self.now, self.count)
+        self.limiter = RateLimiter(self.shared, lambda: self.now)
 
     def count(self) -> None:
         self.throttled += 1
