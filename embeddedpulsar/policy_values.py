@@ -81,6 +81,30 @@ class DispatchRate(NamedTuple):
         return self.dispatch_throttling_rate_in_msg <= 0 and self.dispatch_throttling_rate_in_byte <= 0
 
 
+class SubscribeRate(NamedTuple):
+    """How often a consumer may subscribe to a topic.
+
+    Attributes:
+        subscribe_throttling_rate_per_consumer: times in a period; 0 or -1 for no limit.
+        rate_period_in_second: the period, from 1 on.
+
+    Example:
+        >>> SubscribeRate(5).check().rate_period_in_second
+        30
+    """
+
+    subscribe_throttling_rate_per_consumer: int = UNLIMITED
+    rate_period_in_second: int = 30
+
+    def check(self) -> SubscribeRate:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: the rate is not a number from -1, or the period is below 1.
+        """
+        return _with_numbers(self, rate_period_in_second=1)
+
+
 class ResourceGroup(NamedTuple):
     """How much the topics of a group may publish and deliver in a second, together. A batch counts its
     messages.
@@ -258,7 +282,7 @@ def from_fields(kind: type[Any], fields: Any) -> Any:
         raise CorruptionError(reason=f"a policy document with a {kind.__name__} that is none: {e!r}") from e
 
 
-Numbers = TypeVar("Numbers", PublishRate, DispatchRate, ResourceGroup, DelayedDeliveryPolicies)
+Numbers = TypeVar("Numbers", PublishRate, DispatchRate, SubscribeRate, ResourceGroup, DelayedDeliveryPolicies)
 
 
 def _with_numbers(value: Numbers, **least: int) -> Numbers:

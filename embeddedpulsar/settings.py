@@ -60,6 +60,8 @@ _RANGES: dict[str, tuple[int, int]] = {
     "dispatchThrottlingRatePerTopicInByte": (0, 1 << 50),
     "dispatchThrottlingRatePerSubscriptionInMsg": (0, 1 << 50),
     "dispatchThrottlingRatePerSubscriptionInByte": (0, 1 << 50),
+    "subscribeThrottlingRatePerConsumer": (0, 1 << 31),
+    "subscribeRatePeriodPerConsumerInSecond": (1, 1 << 20),
 }
 
 _STRATEGIES = tuple(one.name for one in SchemaCompatibilityStrategy if one.name != "UNDEFINED")
@@ -134,6 +136,8 @@ class BrokerSettings(NamedTuple):
     dispatchThrottlingRatePerSubscriptionInMsg: int = 0
     dispatchThrottlingRatePerSubscriptionInByte: int = 0
     dispatchThrottlingRateRelativeToPublishRate: bool = False
+    subscribeThrottlingRatePerConsumer: int = 0
+    subscribeRatePeriodPerConsumerInSecond: int = 30
     dispatcherMaxRoundRobinBatchSize: int = 20
     subscriptionKeySharedUseConsistentHashing: bool = False  # Pulsar: true since 3.0
     subscriptionKeySharedConsistentHashingReplicaPoints: int = 100

@@ -29,3 +29,10 @@ class RateCalls:
             "DispatchRate(-1, 1 << 20)",
         )
     )
+    set_subscribe_rate, get_subscribe_rate, remove_subscribe_rate = value_calls(
+        rate_policy.SUBSCRIBE_RATE,
+        "subscribe_rate",
+        "how often a consumer, known by its name, may subscribe to a topic or partition. Beyond that "
+        "`NotAllowedError` is raised",
+        "SubscribeRate(10, 60)",
+    )

@@ -72,6 +72,13 @@ class Topics(CompactionCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryC
 
     # -- limits ------------------------------------------------------------------------------------------
 
+    set_max_message_size, get_max_message_size, remove_max_message_size = value_calls(
+        topic_limits.MAX_MESSAGE_SIZE,
+        "max_message_size",
+        "how many bytes a message of the topic may have, with its key and properties, 0 for as many as "
+        "``maxMessageSize`` of ``broker.conf`` allows. Larger ones are refused with `MessageTooBig`, or "
+        "stored in parts if the producer has chunking; a batch counts as one message",
+    )
     set_resource_group, get_resource_group, remove_resource_group = value_calls(
         IN_GROUP, "resource_group", "the resource group of the topic, by its name; see `ResourceGroups`"
     )

@@ -23,6 +23,7 @@ from embeddedpulsar.policy_values import (
     DispatchRate,
     InactiveTopicPolicies,
     PublishRate,
+    SubscribeRate,
 )
 from embeddedpulsar.topic.creation_policy import SUBSCRIPTION_TYPE_NAMES
 
@@ -144,6 +145,19 @@ OF_BOTH = (
         _dispatch_rate,
     ),
     Policy(
+        "subscribe-rate",
+        "how often a consumer may subscribe",
+        (
+            click.option(
+                "-sr", "--subscribe-rate", "rate", type=int, default=_UNLIMITED, help="-1 for no limit."
+            ),
+            click.option(
+                "-st", "--subscribe-rate-period", "period", type=int, default=30, help="In seconds."
+            ),
+        ),
+        lambda rate, period: [SubscribeRate(rate, period)],
+    ),
+    Policy(
         "auto-subscription-creation",
         "whether subscriptions are created by their first consumer",
         (_ENABLE,),
@@ -262,6 +276,14 @@ _UNACKED = "how many unacknowledged messages a {} may hold"
 OF_TOPICS = (
     _delayed_delivery("delayed_delivery_policy"),
     _resource_group("resource_group"),
+    _number(
+        "max-message-size",
+        "how many bytes a message may have",
+        "--max-message-size",
+        "-m",
+        kind=SIZE,
+        unit="bytes, or such as 1M; 0 for as many as broker.conf allows",
+    ),
     _number("max-producers", "how many producers a topic may have", "--max-producers", "-p"),
     _number("max-consumers", "how many consumers a topic may have", "--max-consumers", "-c"),
     _number(

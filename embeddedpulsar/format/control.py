@@ -50,6 +50,7 @@ CONSUMER_TABLE_OFFSET: Final = 3072
 CONSUMER_SLOT_SIZE: Final = 32
 CONSUMER_SLOTS: Final = 250
 SUBSCRIPTION_CONTROL_SIZE: Final = 12288
+SUBSCRIBERS: Final = 60
 RESOURCE_GROUP_TABLE_OFFSET: Final = 512
 RESOURCE_GROUP_SIZE: Final = 96
 RESOURCE_GROUPS: Final = 80
@@ -83,6 +84,7 @@ class TopicWord:
     PUBLISH_RATE: Final = 120  # three words: see `topic.rate_limiter.SharedRate`
     PUBLISH_LIMITED: Final = 123  # how often producers had to wait for the publish rate
     DISPATCH_RATE: Final = 128  # three words
+    SUBSCRIBERS: Final = 136  # pairs, as many as `SUBSCRIBERS`: see `topic.rate_policy`
 
 
 class SubscriptionWord:

@@ -25,6 +25,8 @@ NAMES: Final = (
     "dispatchThrottlingRateRelativeToPublishRate",
     "maxPublishRatePerTopicInBytes",
     "maxPublishRatePerTopicInMessages",
+    "subscribeRatePeriodPerConsumerInSecond",
+    "subscribeThrottlingRatePerConsumer",
 )
 """The settings that Pulsar lets change, as far as they are here."""
 

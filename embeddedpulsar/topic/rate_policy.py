@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.format.control import SubscriptionWord, TopicWord
-from embeddedpulsar.policy_values import DispatchRate, PublishRate, from_fields, to_fields
+from embeddedpulsar.exceptions import NotAllowedError
+from embeddedpulsar.format.control import SUBSCRIBERS, SubscriptionWord, TopicWord
+from embeddedpulsar.policy_values import DispatchRate, PublishRate, SubscribeRate, from_fields, to_fields
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.rate_limiter import WORDS, Lock, Rate, RateLimiter, SharedRate, Unshared
 from embeddedpulsar.topic.resource_groups import DISPATCHING, HELD_GROUP, PUBLISHING
@@ -57,6 +59,17 @@ SUBSCRIPTION_DISPATCH_RATE: Final = TopicPolicy[DispatchRate](
     "subscriptionDispatchRate", _subscription_default, to_fields, lambda form: from_fields(DispatchRate, form)
 )
 """How much each subscription of a topic gets."""
+
+
+SUBSCRIBE_RATE: Final = TopicPolicy[SubscribeRate](
+    "clusterSubscribeRate",
+    lambda settings, own: SubscribeRate(
+        settings.subscribeThrottlingRatePerConsumer, settings.subscribeRatePeriodPerConsumerInSecond
+    ),
+    to_fields,
+    lambda form: from_fields(SubscribeRate, form),
+)
+"""How often a consumer may subscribe."""
 
 
 class PublishedRate:
@@ -130,6 +143,42 @@ def dispatch_limiter(topic: Topic, clock: Clock, subscription: tuple[Any, Lock] 
             )
     group = topic.policies.value(HELD_GROUP)
     return topic.group_words.limiter(group, DISPATCHING, rates, clock.wall_ns)
+
+
+def check_subscribe_rate(topic: Topic, consumer: str, now_ns: int) -> None:
+    """Count that a consumer subscribes, by its name, in whatever process.
+
+    A pair of words has the consumer, and the time at which its bucket is empty, as in `SharedRate`. Of more
+    consumers than there are pairs, those are forgotten that subscribed longest ago.
+
+    Raises:
+        NotAllowedError: it did so too often lately.
+    """
+    rate, period_s = topic.policies.value(SUBSCRIBE_RATE)
+    if rate <= 0:
+        return
+    words, period_ns = topic.ledger.words, period_s * _SECOND_NS
+    key = int.from_bytes(blake2b(consumer.encode(), digest_size=8).digest(), "little") or 1
+    first = TopicWord.SUBSCRIBERS
+    pairs = range(first, first + 2 * SUBSCRIBERS, 2)
+    try:
+        topic.ledger.lock.acquire()
+        found = next((pair for pair in pairs if words[pair] == key), None)
+        if found is None:
+            found = min(pairs, key=lambda pair: words[pair + 1])
+            words[found + 1] = 0  # first, in case the process dies before the next line
+            words[found] = key
+        empty_ns = words[found + 1]
+        if not now_ns - period_ns <= empty_ns <= now_ns:  # long ago, or the clock was set back
+            empty_ns = now_ns - period_ns
+        if (now_ns - empty_ns) * rate < period_ns:
+            raise NotAllowedError(
+                f"Subscribe limited by subscribe rate limit per consumer: the consumer {consumer!r} may "
+                f"subscribe to {topic.name} {rate} times in {period_s} s; try again later, or raise the rate"
+            )
+        words[found + 1] = empty_ns + period_ns // rate
+    finally:
+        topic.ledger.lock.release()
 
 
 def _dispatch_rate(

@@ -50,6 +50,21 @@ MAX_UNACKED_PER_CONSUMER: Final = _limit("max_unacked_messages_per_consumer", "m
 MAX_UNACKED_PER_SUBSCRIPTION: Final = _limit(
     "max_unacked_messages_per_subscription", "maxUnackedMessagesPerSubscription"
 )
+
+
+def _checked_size(session: Any, size: int) -> int:
+    most = session.settings.maxMessageSize
+    if size > most:
+        raise InvalidConfiguration(
+            f"a message of a topic has at most maxMessageSize of broker.conf, {most} bytes, not {size}"
+        )
+    return size
+
+
+MAX_MESSAGE_SIZE: Final = TopicPolicy[int](
+    "maxMessageSize", lambda settings, own: 0, _checked, _read, amend=_checked_size
+)
+"""Bytes of a message of a topic; 0 for as many as the store allows."""
 MAX_TOPICS: Final = _limit("max_topics_per_namespace", "maxTopicsPerNamespace")
 MESSAGE_TTL: Final = _limit("message_ttl_in_seconds", "ttlDurationDefaultInSeconds", for_letters=0)
 """Seconds after which a message counts as acknowledged; 0 for never."""

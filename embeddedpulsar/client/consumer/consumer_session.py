@@ -16,6 +16,7 @@ from embeddedpulsar.managed_ledger.entry_lookup import read_entry
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic.creation_policy import check_type
+from embeddedpulsar.topic.rate_policy import check_subscribe_rate
 from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class ConsumerSession:
         """Attach to the subscription.
 
         Its last consumer may remove the subscription meanwhile; then it is created again, if allowed."""
+        check_subscribe_rate(topic, self.consumer_name, self.clock.wall_ns())
         for _ in range(MOST_ATTEMPTS):
             if self._try_to_attach(topic):
                 return

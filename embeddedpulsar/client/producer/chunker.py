@@ -148,9 +148,13 @@ class Chunker:
         self._prefix: Final = prefix
         self._seal: Final = seal
         self._codec: Final = codec
-        self._max_size: Final = max_size
         self._max_part: Final = max_part
-        self.largest: Final = min(max_size - prefix.metadata_length - _SLACK, max_part)
+        self.limit_to(max_size)
+
+    def limit_to(self, max_size: int) -> None:
+        """Make smaller or larger entries from now on. Any thread."""
+        self._max_size = max_size
+        self.largest = min(max_size - self._prefix.metadata_length - _SLACK, self._max_part)
         """Bytes of payload that always fit into one part, if there is nothing else."""
 
     def pending_entry(self, value: bytes, options: Options | None, sequence_id: int) -> PendingEntry:

@@ -93,6 +93,12 @@ class EntryEncoder:
         has_any = callbacks.count(None) < len(callbacks)
         return self._encode_plain(values, first, callbacks if has_any else None)
 
+    def limit_to(self, max_size: int) -> None:
+        """Refuse, or split, what is larger from now on. Any thread."""
+        self._max_size = max_size
+        if self._chunker is not None:
+            self._chunker.limit_to(max_size)
+
     def _encode_plain(
         self, values: list[bytes], first: int, callbacks: list[SendCallback | None] | None
     ) -> tuple[list[PendingEntry], int]:
@@ -256,7 +262,7 @@ def too_big(what: str, size: int, limit: int) -> MessageTooBig:
     return MessageTooBig(
         f"the {what} has {size - METADATA_SIZE} bytes with its metadata and maxMessageSize is "
         f"{limit - METADATA_SIZE}; "
-        "send less at once, or raise maxMessageSize in broker.conf"
+        "send less at once, or raise maxMessageSize of the topic or in broker.conf"
     )
 
 

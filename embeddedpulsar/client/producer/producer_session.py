@@ -15,6 +15,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic.creation_policy import check_encryption
 from embeddedpulsar.topic.rate_policy import publish_limiter
+from embeddedpulsar.topic.topic_limits import MAX_MESSAGE_SIZE
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class ProducerSession:
 
     Attributes:
         limiter: the publish rate that the topic has now; None without one.
-        on_limiter: called when it may be another one, in any thread; takes no lock.
+        max_message_size: bytes of an entry that the topic takes now.
+        on_limiter: called when one of the two may be another one, in any thread; takes no lock.
 
     Args:
         membership: common to all partitions, if the topic is one of them; then it is never created here.
@@ -61,7 +63,8 @@ class ProducerSession:
         self.partition = TopicName.parse(self.topic_name).partition
         self.durability: str = config.durability or core.config.durability
         # Fixed metadata do not count: as in Pulsar, a payload of 32 bytes less than the limit fits.
-        self.max_message_size: int = core.store.settings.maxMessageSize + METADATA_SIZE
+        self._most: int = core.store.settings.maxMessageSize + METADATA_SIZE
+        self.max_message_size = self._most
         self.monotonic: Callable[[], float] = core.store.clock.monotonic
         self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
         self.settings = core.store.settings
@@ -74,9 +77,16 @@ class ProducerSession:
         self.on_limiter: Callable[[], object] = int
 
     def _renew_limiter(self) -> None:
-        """Follow the publish rate of the topic. Called in any thread, which may hold the topic's lock."""
+        """Follow the policies of the topic. Called in any thread, which may hold the topic's lock."""
         self.limiter = publish_limiter(self._topic, self.client.store.clock)
+        own = self._topic.policies.value(MAX_MESSAGE_SIZE)
+        self.max_message_size = min(own + METADATA_SIZE, self._most) if own else self._most
         self.on_limiter()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether each message has to be looked at before it is appended."""
+        return self.limiter is not None or self.max_message_size < self._most
 
     def look_at_policies(self) -> None:
         self._topic.policies.look()

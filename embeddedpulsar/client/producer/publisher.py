@@ -62,6 +62,8 @@ class Publisher:
     """
 
     routing = None
+    is_ready = False
+    max_size = 0
 
     def __init__(self, session: ProducerSession, config: ProducerConfig) -> None:
         self.config = config
@@ -99,15 +101,14 @@ class Publisher:
         self.singles.prefix = prefix
         self.ids.begin(registration.last_sequence_id, initial_sequence_id)
         drain.log = LogWriter(session, registration.name, drain)
-        self.max_size = session.max_message_size
-        self._choose_paths(max(self.max_size - self.prefix.metadata_length, 1))
+        self._choose_paths(max(session.max_message_size - self.prefix.metadata_length, 1))
+        self.is_ready = True
+        self._follow_size()
         drain.log.keep(registration.last_sequence_id if registration.deduplicates else None)
 
     def _choose_paths(self, most: int) -> None:
         """Open the hot paths that the options allow, for entries with room for ``most`` bytes of payload."""
         config, ledger = self.config, self.session.ledger
-        if config.chunking:
-            self.admission.chunk_from = min(most, part_limit(config))
         is_counted = self.session.memory is not None
         is_plain = not config.batching and not config.compression and config.encryption is None
         waits = self.completions.waits_for_disk
@@ -126,9 +127,19 @@ class Publisher:
             self.state.narrow(alone=False)
         self.state.to(Event.SETTLE)
 
+    def _follow_size(self) -> None:
+        self.max_size = most = self.session.max_message_size
+        self.drain.encoder.limit_to(most)
+        if self.config.chunking:
+            room = max(most - self.prefix.metadata_length, 1)
+            self.admission.chunk_from = min(room, part_limit(self.config))
+
     def _follow_limiter(self) -> None:
-        """The publish rate of the topic may have changed. Called in any thread; takes no lock."""
-        self.state.limit(self.session.limiter is not None)
+        """The publish rate of the topic, or the size of its messages, may have changed. Called in any thread;
+        takes no lock."""
+        self.state.limit(self.session.is_limited)
+        if self.is_ready and self.max_size != self.session.max_message_size:
+            self._follow_size()
         if not self.drain.queue.is_empty:
             self.session.flusher.kick(self.drain)  # it may have waited for the old rate
 

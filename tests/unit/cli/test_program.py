@@ -373,6 +373,13 @@ def test_settings(call):
             ["-e", "-t", "partitioned", "-n", "4"],
             {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 4},
         ),
+        (
+            "namespaces",
+            "public/default",
+            "subscribe-rate",
+            ["-sr", "5"],
+            {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 30},
+        ),
         ("topics", "orders", "delayed-delivery", ["-d", "-t", "2s"], {"active": False, "tickTime": 2000}),
         ("namespaces", "public/default", "delayed-delivery", ["-t", "7"], {"active": True, "tickTime": 7}),
         (
@@ -403,6 +410,7 @@ def test_policies(call, noun: str, name: str, verb: str, options: list[str], fou
 
 
 _NUMBERS = [
+    ("topics", "orders", "max-message-size", ["-m", "1M"], 1 << 20),
     ("topics", "orders", "max-unacked-messages-per-consumer", ["-m", "5"], 5),
     ("topics", "orders", "max-unacked-messages-per-subscription", ["--maxNum", "5"], 5),
     ("topics", "orders", "max-producers", ["-p", "5"], 5),
