@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
-from embeddedpulsar.cli.output import as_json, print_json, print_table
+from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table
 from embeddedpulsar.cli.policy_commands import OF_BOTH, OF_NAMESPACES, add_policies
 
 
 @click.group()
 def namespaces() -> None:
-    """List and create namespaces."""
+    """List, create and delete namespaces, and set policies for their topics."""
 
 
 @namespaces.command("list")
@@ -35,6 +35,36 @@ def create(store: OpenedStore, namespace: str) -> None:
     """Create NAMESPACE, as tenant/namespace, and its tenant if necessary."""
     with store.admin() as admin:
         admin.namespaces().create_namespace(namespace)
+
+
+@namespaces.command()
+@click.argument("namespace")
+@click.option("-f", "--force", is_flag=True, help="With its topics.")
+@destroys
+@pass_store
+def delete(store: OpenedStore, namespace: str, force: bool, yes: bool, dry_run: bool) -> None:
+    """Delete NAMESPACE with its policies."""
+    what = f"delete the namespace {namespace}" + (" with its topics and messages" if force else "")
+    with store.admin() as admin:
+        if is_confirmed(what, yes, dry_run):
+            admin.namespaces().delete_namespace(namespace, force)
+
+
+@namespaces.command("topics")
+@click.argument("namespace")
+@click.option(
+    "-m", "--mode", type=click.Choice(["PERSISTENT", "NON_PERSISTENT", "ALL"]), default="PERSISTENT"
+)
+@as_json
+@pass_store
+def list_topics(store: OpenedStore, namespace: str, mode: str, is_json: bool) -> None:
+    """List the topics and partitions of NAMESPACE."""
+    with store.admin() as admin:
+        found = admin.namespaces().get_topics(namespace, mode)
+    if is_json:
+        print_json(found)
+    else:
+        print_table(("topic",), [(name,) for name in found])
 
 
 add_policies(namespaces, "namespaces", (*OF_BOTH, *OF_NAMESPACES))

@@ -272,7 +272,11 @@ def _resource_group(method: str) -> Policy:
     return Policy("resource-group", "the resource group", (option,), lambda group: [group], method)
 
 
-_UNACKED = "how many unacknowledged messages a {} may hold"
+def _unacked(of: str, *options: str, method: str = "") -> Policy:
+    verb, text = f"max-unacked-messages-per-{of}", f"how many unacknowledged messages a {of} may hold"
+    return _number(verb, text, *options, method=method)
+
+
 OF_TOPICS = (
     _delayed_delivery("delayed_delivery_policy"),
     _resource_group("resource_group"),
@@ -286,20 +290,8 @@ OF_TOPICS = (
     ),
     _number("max-producers", "how many producers a topic may have", "--max-producers", "-p"),
     _number("max-consumers", "how many consumers a topic may have", "--max-consumers", "-c"),
-    _number(
-        "max-unacked-messages-per-consumer",
-        _UNACKED.format("consumer"),
-        "--maxNum",
-        "-m",
-        method="max_unacked_messages_on_consumer",
-    ),
-    _number(
-        "max-unacked-messages-per-subscription",
-        _UNACKED.format("subscription"),
-        "--maxNum",
-        "-m",
-        method="max_unacked_messages_on_subscription",
-    ),
+    _unacked("consumer", "--maxNum", "-m", method="max_unacked_messages_on_consumer"),
+    _unacked("subscription", "--maxNum", "-m", method="max_unacked_messages_on_subscription"),
 )
 OF_NAMESPACES = (
     _switch("is-allow-auto-update-schema", "programs add their schemas"),
@@ -318,18 +310,8 @@ OF_NAMESPACES = (
         "--max-topics-per-namespace",
         "-t",
     ),
-    _number(
-        "max-unacked-messages-per-consumer",
-        _UNACKED.format("consumer"),
-        "--max-unacked-messages-per-topic",
-        "-c",
-    ),
-    _number(
-        "max-unacked-messages-per-subscription",
-        _UNACKED.format("subscription"),
-        "--max-unacked-messages-per-subscription",
-        "-c",
-    ),
+    _unacked("consumer", "--max-unacked-messages-per-topic", "-c"),
+    _unacked("subscription", "--max-unacked-messages-per-subscription", "-c"),
     Policy(
         "auto-topic-creation",
         "whether topics are created when they are first used",

@@ -8,7 +8,11 @@ import click
 
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
-from embeddedpulsar.cli import compaction_commands  # noqa: F401  # adds its commands to those of topics
+from embeddedpulsar.cli import (  # noqa: F401  # they add their commands to those of topics
+    compaction_commands,
+    topic_look_commands,
+    topic_operation_commands,
+)
 from embeddedpulsar.cli.backup_commands import backup, restore
 from embeddedpulsar.cli.broker_commands import brokers
 from embeddedpulsar.cli.dead_letter_commands import dlq
@@ -22,6 +26,7 @@ from embeddedpulsar.cli.repair_command import repair
 from embeddedpulsar.cli.resource_group_commands import resourcegroups
 from embeddedpulsar.cli.schema_commands import schemas
 from embeddedpulsar.cli.subscription_commands import subscriptions
+from embeddedpulsar.cli.tenant_commands import tenants
 from embeddedpulsar.cli.top_commands import top, who
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.exceptions import PulsarException
@@ -78,6 +83,7 @@ for command in (
     namespaces,
     schemas,
     functions,
+    tenants,
     produce,
     consume,
     tail,

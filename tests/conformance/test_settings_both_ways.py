@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from tests.conformance.manual_time import ManualTime
 from tests.conformance.pool import write_settings
 
 ROOT = Path(__file__).parents[1]
+FOLDERS = ("conformance", "unit", "multiprocess")
 MINUTE = 60_000
 
 
@@ -243,50 +245,8 @@ PROBES = {
 }
 """By default the second value is seen, with the setting the third."""
 
-ELSEWHERE = {
-    "acknowledgmentAtBatchIndexLevelEnabled": "conformance/test_batch_index_ack.py",
-    "activeConsumerFailoverConsistentHashing": "conformance/test_failover.py",
-    "allowAutoSubscriptionCreation": "conformance/test_errors.py",
-    "allowAutoTopicCreation": "conformance/test_errors.py",
-    "allowAutoTopicCreationType": "conformance/test_partitioned_topics.py",
-    "backlogQuotaCheckEnabled": "conformance/test_backlog_quotas.py",
-    "backlogQuotaDefaultRetentionPolicy": "conformance/test_backlog_quotas.py",
-    "brokerDeduplicationEnabled": "conformance/test_deduplication.py",
-    "brokerDeduplicationMaxNumberOfProducers": "conformance/test_deduplication_restart.py",
-    "brokerDeleteInactivePartitionedTopicMetadataEnabled": "conformance/test_inactive_topics.py",
-    "brokerDeleteInactiveTopicsEnabled": "conformance/test_inactive_topics.py",
-    "brokerDeleteInactiveTopicsFrequencySeconds": "conformance/test_inactive_topics.py",
-    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": "conformance/test_inactive_topics.py",
-    "brokerDeleteInactiveTopicsMode": "conformance/test_inactive_topics.py",
-    "defaultNumPartitions": "conformance/test_partitioned_topics.py",
-    "defaultRetentionSizeInMB": "conformance/test_retention_size.py",
-    "defaultRetentionTimeInMinutes": "conformance/test_retention_time.py",
-    "delayedDeliveryEnabled": "conformance/test_delayed_delivery.py",
-    "delayedDeliveryTickTimeMillis": "conformance/test_delayed_delivery.py",
-    "enableNonPersistentTopics": "conformance/test_non_persistent.py",
-    "encryptionRequireOnProducer": "conformance/test_creation_policies.py",
-    "isDelayedDeliveryDeliverAtTimeStrict": "conformance/test_delayed_delivery.py",
-    "keepAliveIntervalSeconds": "unit/subscription/test_keep_alives.py",
-    "letterTopicsExpire": "conformance/test_message_ttl.py",
-    "letterTopicsKeepUntilSubscribed": "conformance/test_letters_kept.py",
-    "managedLedgerMaxEntriesPerLedger": "unit/topic/test_store.py",
-    "managedLedgerMaxSizePerLedgerMbytes": "unit/topic/test_store.py",
-    "maxConsumersPerSubscription": "conformance/test_subscription_types.py",
-    "maxConsumersPerTopic": "conformance/test_limits.py",
-    "maxMessageSize": "conformance/test_max_message_size.py",
-    "maxProducersPerTopic": "unit/topic/producers/test_producers.py",
-    "maxSubscriptionsPerTopic": "conformance/test_limits.py",
-    "maxTopicsPerNamespace": "conformance/test_limits.py",
-    "maxUnackedMessagesPerConsumer": "conformance/test_unacked_limits.py",
-    "maxUnackedMessagesPerSubscription": "conformance/test_unacked_limits.py",
-    "nonPersistentTopicRingSizeInMB": "conformance/test_non_persistent.py",
-    "subscribeRatePeriodPerConsumerInSecond": "conformance/test_subscribe_rate.py",
-    "subscribeThrottlingRatePerConsumer": "conformance/test_subscribe_rate.py",
-    "subscriptionKeySharedUseClassicPersistentImplementation": "conformance/test_key_shared_order.py",
-    "subscriptionKeySharedUseConsistentHashing": "conformance/test_key_shared_ranges.py",
-    "topicCompactionRetainNullKey": "conformance/test_compaction.py",
-}
-"""Which test has another value of a setting."""
+OF_SYSTEM_TOPICS = {"systemTopicSchemaCompatibilityStrategy"}
+"""Which no user can make."""
 
 
 @pytest.mark.files("settings are in a file")
@@ -302,10 +262,14 @@ def test_both_ways(tmp_path: Path, name: str, is_default: bool):
 
 
 def test_every_setting_has_a_test():
-    """Here or elsewhere, but for those that are not built (tests/unit/test_settings.py)."""
-    names = set(BrokerSettings._field_defaults) - {"unknown"} - set(_ABSENT)
-    assert names == set(PROBES) | set(ELSEWHERE)
-    assert not set(PROBES) & set(ELSEWHERE)
-    for name, file in ELSEWHERE.items():
-        text = (ROOT / file).read_text("utf-8")
-        assert name in text, f"{file} says nothing of {name}"
+    """Here, or in another test that gives it a value. Those that are not built are refused
+    (tests/unit/test_settings.py)."""
+    names = set(BrokerSettings._field_defaults) - {"unknown"} - set(_ABSENT) - OF_SYSTEM_TOPICS
+    assert names >= set(PROBES)
+    files = {path for folder in FOLDERS for path in (ROOT / folder).rglob("test_*.py")}
+    text = "".join(
+        path.read_text("utf-8")
+        for path in sorted(files - {ROOT / "unit" / "test_settings.py", Path(__file__)})
+    )
+    given = set(re.findall(r"""\b(\w+)["']?\]?\s?[:=]|"(\w+)"\s""", text.replace(r"\n", " ")))
+    assert sorted(names - set(PROBES) - {name for pair in given for name in pair}) == []

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Admin, Client, ConsumerType, MessageId
+from embeddedpulsar import Admin, Client, ConsumerType, MessageId, TopicTerminated
 from embeddedpulsar.admin.namespaces import Namespaces
+from embeddedpulsar.admin.resource_groups import ResourceGroups
+from embeddedpulsar.admin.tenants import Tenants
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.cli.policy_commands import OF_BOTH, OF_NAMESPACES, OF_TOPICS
@@ -483,6 +485,150 @@ def test_every_policy_of_an_admin_has_its_verbs(noun: str, kind: type):
         assert verb in verbs
     for verb in ("set", "get", "remove"):
         assert f"{verb}-compaction-threshold" in verbs
+
+
+VERBS = {
+    "topics": {
+        "create_non_partitioned_topics": "create",
+        "create_non_partitioned_topic": "create",
+        "create_partitioned_topic": "create",
+        "delete_partitioned_topic": "delete",
+        "get_list": "list",
+        "get_partitioned_topic_list": "list-partitioned-topics",
+        "get_stats": "stats",
+        "get_partitioned_stats": "partitioned-stats",
+        "get_internal_stats": "stats-internal",
+        "analyze_subscription_backlog": "analyze-backlog",
+        "get_backlog_size_by_message_id": "get-backlog-size",
+        "get_last_message_id": "last-message-id",
+        "get_message_id_by_timestamp": "get-message-id",
+        "get_messages_by_id": "get-message-by-id",
+        "examine_message": "examine-messages",
+        "expire_messages_for_all_subscriptions": "expire-messages-all-subscriptions",
+        "terminate_topic": "terminate",
+        "terminate_partitioned_topic": "terminate",
+        "trim_topic": "trim",
+        "get_backlog_quota_map": "get-backlog-quotas",
+    },
+    "subscriptions": {
+        "create_subscription": "create",
+        "delete_subscription": "delete",
+        "expire_messages": "expire",
+        "get_subscriptions": "list",
+        "reset_cursor": "reset",
+        "skip_messages": "skip",
+        "skip_all_messages": "skip-all",
+    },
+    "namespaces": {
+        "create_namespace": "create",
+        "delete_namespace": "delete",
+        "get_namespaces": "list",
+        "get_topics": "topics",
+        "get_backlog_quota_map": "get-backlog-quotas",
+    },
+    "tenants": {"create_tenant": "create", "delete_tenant": "delete", "get_tenants": "list"},
+    "resourcegroups": {
+        "create_resource_group": "create",
+        "delete_resource_group": "delete",
+        "get_resource_group": "get",
+        "get_usage": "get",
+        "get_resource_groups": "list",
+        "update_resource_group": "update",
+    },
+}
+"""Methods of an Admin whose verbs have other names."""
+
+
+@pytest.mark.parametrize(
+    ("noun", "kind"),
+    [
+        ("topics", Topics),
+        ("namespaces", Namespaces),
+        ("tenants", Tenants),
+        ("resourcegroups", ResourceGroups),
+    ],
+)
+def test_every_method_of_an_admin_has_a_verb(noun: str, kind: type):
+    """One that pulsar-admin has, or its own name."""
+    policies = (*OF_BOTH, *(OF_TOPICS if noun == "topics" else OF_NAMESPACES))
+    of_policies = {
+        f"{verb}_{one.method or one.verb.replace('-', '_')}"
+        for one in policies
+        for verb in ("set", "get", "remove")
+    }
+    verbs = {
+        name: set(group.commands) for name, group in program.commands.items() if hasattr(group, "commands")
+    }
+    for method in (name for name in dir(kind) if not name.startswith("_")):
+        if method in of_policies and noun in ("topics", "namespaces"):
+            continue
+        others = ("subscriptions",) if noun == "topics" else ()
+        named = [(one, VERBS[one][method]) for one in (noun, *others) if method in VERBS[one]]
+        group, verb = (named or [(noun, method.replace("_", "-"))])[0]
+        assert verb in verbs[group], f"{kind.__name__}.{method}"
+
+
+def test_looks_at_a_topic(call):
+    """Figures, positions and single messages."""
+    assert json.loads(call("topics", "list-partitioned-topics", "--json")[1]) == [
+        "persistent://public/default/flights"
+    ]
+    assert "flights" in call("topics", "list-partitioned-topics")[1]
+    assert json.loads(call("topics", "get-partitioned-topic-metadata", "flights")[1]) == {"partitions": 2}
+    assert (
+        len(json.loads(call("topics", "partitioned-stats", "flights", "--per-partition")[1])["partitions"])
+        == 2
+    )
+    assert json.loads(call("topics", "stats-internal", "orders")[1])["numberOfEntries"] == 20
+    call("subscriptions", "create", "orders", "auditor", "--from", "earliest")
+    assert json.loads(call("topics", "analyze-backlog", "orders", "-s", "auditor")[1])["messages"] == 20
+    last = json.loads(call("topics", "last-message-id", "orders", "--json")[1])
+    assert last["entryId"] == 19
+    place = f"{last['ledgerId']}:19"
+    assert call("topics", "last-message-id", "orders")[1] == f"{place}:-1\n"
+    assert call("topics", "get-backlog-size", "orders", "-m", place)[1] == "0\n"
+    assert call("topics", "get-backlog-size", "orders", "-m", "nine")[0] == 2
+    assert call("topics", "get-message-id", "orders", "-t", "0")[1] == f"{last['ledgerId']}:0:-1\n"
+    assert (
+        "order 19"
+        in call("topics", "get-message-by-id", "orders", "-l", str(last["ledgerId"]), "-e", "19")[1]
+    )
+    assert "order 19" in call("topics", "examine-messages", "orders")[1]
+    assert "order 1" in call("topics", "examine-messages", "orders", "-i", "earliest", "-m", "2")[1]
+
+
+def test_operations_on_a_topic(call, store):
+    """They ask first; a dry run does nothing."""
+    call("subscriptions", "create", "orders", "auditor", "--from", "earliest")
+    for verb, options in (("expire-messages-all-subscriptions", ["-t", "0"]), ("truncate", [])):
+        assert call("topics", verb, "orders", *options, "--dry-run")[0] == 0
+    assert json.loads(call("topics", "analyze-backlog", "orders", "-s", "auditor")[1])["messages"] == 20
+    assert call("topics", "expire-messages-all-subscriptions", "orders", "-t", "0", "--yes")[0] == 0
+    assert json.loads(call("topics", "analyze-backlog", "orders", "-s", "auditor")[1])["messages"] == 0
+    assert call("topics", "truncate", "orders", "-y")[0] == 0
+    assert call("topics", "unload", "orders")[0] == 0
+    assert call("topics", "terminate", "orders", "--dry-run")[0] == 0
+    assert "the last message is" in call("topics", "terminate", "orders", "--yes")[1]
+    assert "partition 1" in call("topics", "terminate", "flights", "--yes")[1]
+    with Client(store) as client, pytest.raises(TopicTerminated):
+        client.create_producer("orders")
+
+
+def test_namespaces_and_tenants(call):
+    """They are made, listed and deleted, with force if there is something in them."""
+    assert call("tenants", "create", "acme")[0] == 0
+    assert "acme" in json.loads(call("tenants", "list", "--json")[1])
+    assert call("namespaces", "create", "acme/sales")[0] == 0
+    assert call("topics", "create", "acme/sales/orders")[0] == 0
+    assert json.loads(call("namespaces", "topics", "acme/sales", "--json")[1]) == [
+        "persistent://acme/sales/orders"
+    ]
+    assert "orders" in call("namespaces", "topics", "acme/sales", "-m", "ALL")[1]
+    assert call("namespaces", "delete", "acme/sales", "--yes")[0] == 1
+    assert call("namespaces", "delete", "acme/sales", "--force", "--dry-run")[0] == 0
+    assert call("namespaces", "delete", "acme/sales", "--force", "--yes")[0] == 0
+    assert call("tenants", "delete", "acme", "--yes")[0] == 0
+    assert "acme" not in call("tenants", "list")[1]
 
 
 def test_compaction(call, store):
