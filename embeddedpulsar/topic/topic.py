@@ -53,8 +53,7 @@ class Topic:
         ledger: the log.
         compaction: what is compacted of it.
         policies: the values that hold now.
-        quotas: hold producers back while the backlog is too large.
-        group_words: of resource groups.
+        quotas: hold producers back while the backlog is too large; `group_words`: of resource groups.
         view: what an onlooker sees of producers and subscriptions.
     """
 
