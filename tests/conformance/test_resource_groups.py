@@ -180,7 +180,7 @@ def test_what_makes_no_sense(admin: Admin):
         (lambda: groups.create_resource_group("shop", ResourceGroup(1)), NotAllowedError, "already"),
         (lambda: groups.create_resource_group("a/b", ResourceGroup(1)), InvalidConfiguration, "no name"),
         (lambda: groups.create_resource_group("x", ResourceGroup(-2)), InvalidConfiguration, "from -1"),
-        (lambda: groups.create_resource_group("x", PublishRate(1)), InvalidConfiguration, "ResourceGroup"),  # type: ignore[arg-type]
+        (lambda: groups.create_resource_group("x", PublishRate(1)), InvalidConfiguration, "ResourceGroup"),
         (
             lambda: groups.update_resource_group("shp", ResourceGroup(1)),
             InvalidConfiguration,

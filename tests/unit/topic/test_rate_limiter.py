@@ -20,7 +20,7 @@ class Bucket:
         self.now = BEGIN
         self.words = array("Q", bytes(8 * WORDS * len(rates)))
         self.shared = [
-            SharedRate(self.words, WORDS * number, Unshared(), lambda rate=rate: rate, self.count)  # type: ignore[misc]
+            SharedRate(self.words, WORDS * number, Unshared(), lambda rate=rate: rate, self.count)
             for number, rate in enumerate(rates)
         ]
         self.throttled = 0
