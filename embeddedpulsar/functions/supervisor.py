@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.exceptions import NotAllowedError, ProducerBusy
+from embeddedpulsar.exceptions import NotAllowedError, ProducerBusy, PulsarException
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.state_log import SUPERVISOR, make_state_topic, protect
 from embeddedpulsar.functions.worker_group import Start, WorkerGroup, start_worker
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.functions.instance_context import Definition
 
 _LOOK_S: Final = 0.5
+_LOG: Final = logging.getLogger("embeddedpulsar.function")
 
 
 class Supervisor:
@@ -108,10 +110,14 @@ class Supervisor:
         return {name: group.pids() for name, group in self._groups.items()}
 
     def run(self) -> None:
-        """Run the functions until `stop` is called, or Ctrl-C."""
+        """Run the functions until `stop` is called, or Ctrl-C. What goes wrong with one look is logged; the
+        workers go on."""
         try:
             while not self._stopped.is_set():
-                self.look()
+                try:
+                    self.look()
+                except PulsarException:
+                    _LOG.exception("the functions of %s are looked at again", self._client)
                 self._stopped.wait(_LOOK_S)
         finally:
             self.close()

@@ -1,0 +1,104 @@
+"""A supervisor without processes: what it starts, and what does not end it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embeddedpulsar import Admin, NotAllowedError
+from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.functions import FunctionConfig, Supervisor, supervisor
+from embeddedpulsar.testing import assert_clean
+
+
+class FakeProcess:
+    """A worker that runs until it is asked to end."""
+
+    pid = 1
+
+    def __init__(self, arguments: list[str]) -> None:
+        self._status: int | None = None
+
+    def status(self) -> int | None:
+        """As `ChildProcess.status`."""
+        return self._status
+
+    def terminate(self) -> None:
+        """End."""
+        self._status = 0
+
+    def wait(self, timeout_s: float) -> bool:
+        """As `ChildProcess.wait`."""
+        return True
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a store that is whole at the end."""
+    yield tmp_path / "store"
+    assert_clean(tmp_path / "store")
+
+
+def supervised(root: Path, functions: list[str] | None = None) -> Supervisor:
+    """A supervisor that starts no process."""
+    start: Any = FakeProcess
+    return Supervisor(root, functions, _start=start)
+
+
+def test_it_follows_what_is_created_and_deleted(root: Path):
+    """Also a function that is deleted while it is supervised, and created again."""
+    running = {"public/default/dumps": {0: 1}}
+    with Admin(root) as admin, supervised(root) as one:
+        for _ in range(2):
+            admin.functions().create_function(FunctionConfig("json.dumps", inputs=["in"]))
+            one.look()
+            assert one.workers() == running
+            admin.functions().delete_function("public", "default", "dumps")
+            one.look()
+            assert one.workers() == {}
+
+
+def test_one_supervisor_runs_a_function(root: Path):
+    """Another one takes over when the first is gone; one for other functions leaves it alone."""
+    with Admin(root) as admin:
+        admin.functions().create_function(FunctionConfig("json.dumps", inputs=["in"]))
+        first, second, other = supervised(root), supervised(root), supervised(root, ["a/b/c"])
+        for one in (first, second, other):
+            one.look()
+        assert [len(one.workers()) for one in (first, second, other)] == [1, 0, 0]
+        first.close()
+        second.look()
+        assert len(second.workers()) == 1
+        second.close()
+        other.close()
+
+
+def test_a_look_that_fails_is_repeated(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """It is logged, and the supervisor goes on."""
+    monkeypatch.setattr(supervisor, "_LOOK_S", 0.0)
+    looks: list[int] = []
+    one = supervised(root)
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 1:
+            raise LockTimeout("busy")
+        one.stop()
+
+    monkeypatch.setattr(one, "look", look)
+    with caplog.at_level(logging.ERROR):
+        one.run()
+    assert len(looks) == 2
+    assert "are looked at again" in caplog.text
+
+
+def test_a_store_in_memory_has_no_workers():
+    """The error names what to use instead."""
+    with pytest.raises(NotAllowedError, match="LocalRunner"):
+        Supervisor("memory://functions")
