@@ -49,6 +49,7 @@ WORKLOADS = (
     "nack_storm",
     "delayed_million",
     "wakeup_latency",
+    "compaction",
     "many_topics",
     "many_topics_consumer",
     "idle_herd",
