@@ -234,6 +234,10 @@ class Message(Generic[T]):
         Returns:
             None if the message was written without one, or if it is not kept any more.
 
+        Raises:
+            AlreadyClosed: the client was closed before the schema was looked up.
+            StorageError: the schemas of the topic cannot be read.
+
         Example:
             >>> from embeddedpulsar import Client
             >>> from embeddedpulsar.schema import StringSchema

@@ -539,3 +539,28 @@ def test_a_forked_producer_registers_again(store_path: Path):
                     return f"{versions(admin)} {reader.read_next(2000).schema_version()[-1]!r}"
 
         assert in_child(child) == r"[0, 1] '\x01'"
+
+
+@pytest.mark.files("damages a file")
+def test_a_message_whose_schema_cannot_be_read_is_not_guessed(store_path: Path):
+    """Versions that were there when the reader was made are known, also after the end of the client."""
+    client = Client(store_path)
+    with client.create_producer("topic", schema=avro(Order)) as producer:
+        producer.send(Order(table=1))
+    reader = client.create_reader("topic", MessageId.earliest, schema=avro(Order))
+    first = reader.read_next(2000)
+    with client.create_producer("topic", schema=avro(NotedOrder)) as producer:
+        producer.send(NotedOrder(table=2))
+    second = reader.read_next(2000)
+    (path,) = store_path.glob("topics/*/schemas")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert first.value() == Order(table=1)
+    with pytest.raises(pulsar.StorageError):
+        second.value()
+    path.write_bytes(whole)
+    client.close()
+    assert first.value() == Order(table=1)
+    with pytest.raises(pulsar.AlreadyClosed):
+        second.value()
+    assert second.data() == b"\x04\x00"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.schema.schema import BYTES, Schema, SchemaInfo
 from embeddedpulsar.topic.schemas.schema_document import NO_VERSION
@@ -24,11 +23,18 @@ def origin_of(store: Callable[[], Store], topic: str, schema: Schema[Any] = BYTE
         schema: decodes the messages.
     """
     by_message = type(schema).decode_message is not Schema.decode_message
-    return MessageOrigin(topic, schema, Writers(store, topic), by_message)
+    writers = Writers(store, topic)
+    if by_message:  # so that messages can be decoded when the client is closed
+        writers.look()
+    return MessageOrigin(topic, schema, writers, by_message)
 
 
 class Writers(dict[int, SchemaInfo | None]):
-    """The schemas of a topic by version. What a version is never changes, so it is looked up once."""
+    """The schemas of a topic by version. What a version is never changes, so it is looked up once.
+
+    A version that cannot be looked up raises the error of the store: Avro that is decoded with another
+    definition may give wrong values.
+    """
 
     __slots__ = ("_store", "_topic")
 
@@ -37,12 +43,11 @@ class Writers(dict[int, SchemaInfo | None]):
         self._store: Final = store
         self._topic: Final = topic
 
+    def look(self) -> None:
+        """Look all versions up that there are now."""
+        for stored in self._store().schemas.document(self._topic).schemas:
+            self[stored.version] = stored.info()
+
     def __missing__(self, version: int) -> SchemaInfo | None:
-        try:
-            stored = self._store().schemas.written(self._topic, version)
-        except PulsarException:  # the client is closed, or the topic deleted; the message stays readable
-            return None
-        if stored is None:
-            return None
-        info = self[version] = stored.info()
-        return info
+        self.look()
+        return self.get(version)
