@@ -5,8 +5,7 @@ After a colon follow the cause, the object and a remedy. A few classes also deri
 Python programmer would catch: `Timeout` is a ``TimeoutError``. Errors of files are subclasses of
 `StorageError`.
 
-Note:
-    ``LookupError`` here is Pulsar's. ``from embeddedpulsar.exceptions import *`` would hide the builtin.
+``LookupError`` here is Pulsar's. ``from embeddedpulsar.exceptions import *`` would hide the builtin.
 """
 
 from __future__ import annotations
@@ -85,6 +84,10 @@ class ConnectError(PulsarException, ConnectionError):
 
 class ReadError(PulsarException):
     """Stored data could not be read."""
+
+
+class ColdReadError(ReadError):
+    """An offloaded ledger cannot be read back. Nothing was skipped, and the call can be repeated."""
 
 
 class AuthenticationError(PulsarException):
@@ -337,8 +340,7 @@ class AccessDeniedError(StorageOSError, PermissionError):
 
 class DescriptorLimitError(BrokerPersistenceError, OSError):
     """The process or the system cannot open more files (EMFILE, ENFILE). Nothing was changed; the call can be
-    repeated. Not a `StorageError`, because the store is intact. Also an ``OSError``.
-    """
+    repeated. Not a `StorageError`, because the store is intact. Also an ``OSError``."""
 
     def __init__(self, detail: str = "", *, remedy: str = "", errno: int = errno_codes.EMFILE) -> None:
         super().__init__(f"{detail}; {remedy}" if remedy else detail)

@@ -252,6 +252,44 @@ class InactiveTopicPolicies(NamedTuple):
         return self
 
 
+class OffloadPolicies(NamedTuple):
+    """Where closed ledgers of topics are moved, and when. Fields that are None are taken from the policies of
+    their own (`set_offload_threshold` and others), the location from ``broker.conf``.
+
+    Attributes:
+        offload_location: a directory or a URI: ``s3://bucket/path``, ``hdfs://host/path``. In place of
+            Pulsar's driver, bucket and endpoint.
+        offload_threshold_in_bytes: bytes of a topic that stay; older ledgers are moved. 0 for each ledger as
+            soon as it is closed, -1 for never.
+        offload_threshold_in_seconds: ledgers that ended so long ago are moved; -1 for never.
+        offload_deletion_lag_in_millis: how long the log of a moved ledger stays in the store.
+
+    Example:
+        >>> OffloadPolicies("/mnt/cold", 0).check().offload_threshold_in_bytes
+        0
+    """
+
+    offload_location: str | None = None
+    offload_threshold_in_bytes: int | None = None
+    offload_threshold_in_seconds: int | None = None
+    offload_deletion_lag_in_millis: int | None = None
+
+    def check(self) -> OffloadPolicies:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: the location is no text, or a field is not a number from -1.
+        """
+        location = self.offload_location
+        if location is not None and (not isinstance(location, str) or not location):
+            raise InvalidConfiguration(f"offload_location is a path or a URI: {self}")
+        for name, number in zip(self._fields[1:], self[1:], strict=True):
+            lowest = 0 if name == "offload_deletion_lag_in_millis" else UNLIMITED
+            if number is not None and not _is_number(number, lowest):
+                raise InvalidConfiguration(f"{name} is a number from {lowest}, not {number!r}")
+        return self
+
+
 def to_fields(value: Any) -> dict[str, Any]:
     """The fields of a value with Pulsar's names, as a document stores them.
 

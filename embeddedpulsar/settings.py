@@ -40,6 +40,9 @@ _RANGES: dict[str, tuple[int, int]] = {
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (0, 1 << 31),
     "brokerServiceCompactionThresholdInBytes": (0, 1 << 62),
     "brokerServiceCompactionMonitorIntervalInSeconds": (1, 1 << 20),
+    "managedLedgerOffloadAutoTriggerSizeThresholdBytes": (-1, 1 << 62),
+    "managedLedgerOffloadThresholdInSeconds": (-1, 1 << 40),
+    "managedLedgerOffloadDeletionLagMs": (0, 1 << 53),
     "maxUnackedMessagesPerConsumer": (0, (1 << 32) - 1),
     "maxUnackedMessagesPerSubscription": (0, (1 << 32) - 1),
     "subscriptionKeySharedConsistentHashingReplicaPoints": (1, 10_000),
@@ -165,6 +168,11 @@ class BrokerSettings(NamedTuple):
     brokerServiceCompactionThresholdInBytes: int = 0
     brokerServiceCompactionMonitorIntervalInSeconds: int = 60
     topicCompactionRetainNullKey: bool = False
+    # Offloading
+    managedLedgerOffloadLocation: str = ""  # not in Pulsar: in place of driver, bucket and endpoint
+    managedLedgerOffloadAutoTriggerSizeThresholdBytes: int = -1
+    managedLedgerOffloadThresholdInSeconds: int = -1
+    managedLedgerOffloadDeletionLagMs: int = 14_400_000
     backlogQuotaDefaultLimitBytes: int = -1
     backlogQuotaDefaultLimitSecond: int = -1
     backlogQuotaDefaultRetentionPolicy: str = "producer_request_hold"

@@ -37,6 +37,8 @@ LAYERS: dict[str, int] = {
     "crypto": 4,
     "topic": 5,
     "arrow": 5,
+    "offload": 6,
+    "cold": 4,
     "client": 6,
     "tableview": 7,
     "admin": 6,
@@ -61,7 +63,7 @@ STRANGERS = [
 ]
 
 # Whole columns are a way in and out for those above; nothing below them may come to need pyarrow.
-ARROW_READERS = {"arrow", "client", "asyncio", "testing", "spark", "cli"}
+ARROW_READERS = {"arrow", "offload", "client", "asyncio", "testing", "spark", "cli"}
 
 # Edges across the siblings above, each with its reason.
 ALLOWED: dict[tuple[str, str], str] = {
@@ -96,6 +98,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "topic.schemas": ("topic.creation_policy", "topic.policy_documents", "topic.topic_policy"),
     "storage.journal": ("storage.filenames",),
     "storage.recovery": (
+        "storage.cold_ledger",
         "storage.filenames",
         "storage.segment",
         "storage.segment_chain",
@@ -149,7 +152,8 @@ FORMAT_NEVER = PLATFORM_ONLY | {"os", "io", "pathlib", "random", "socket", "temp
 # Optional packages, and the only places that may import them.
 OWNERS = {
     "pyspark": ("spark",),
-    "pyarrow": ("arrow", "spark"),
+    "fsspec": ("cold",),
+    "pyarrow": ("arrow", "cold", "offload", "spark"),
     "cramjam": ("format",),
     "cryptography": ("crypto",),
     "fastavro": ("schema",),

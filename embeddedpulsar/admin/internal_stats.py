@@ -14,11 +14,13 @@ class LedgerInfo(NamedTuple):
         ledger_id: its id.
         entries: entries it holds.
         size: bytes of storage of them.
+        offloaded: whether an offload location has it.
     """
 
     ledger_id: int
     entries: int
     size: int
+    offloaded: bool = False
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar."""

@@ -38,6 +38,7 @@ class KeptLedger(NamedTuple):
             in their order. ``to be trimmed``: nothing holds it, and it is removed in the background.
             ``ring``: of a non-persistent topic, which keeps its last ledgers, acknowledged or not.
         subscriptions: those that hold it, for the reason ``backlog``; sorted.
+        is_offloaded: whether an offload location has it.
     """
 
     ledger_id: int
@@ -45,6 +46,7 @@ class KeptLedger(NamedTuple):
     size: int
     reason: str
     subscriptions: tuple[str, ...] = ()
+    is_offloaded: bool = False
 
 
 class KeptLedgers(NamedTuple):
@@ -93,10 +95,12 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
         for need in trimming.needs([*marks.values(), *compacted, *pinned], retention, now_ms)
     }
     found: list[KeptLedger] = []
+    away = topic.offload.ledgers()
     free = DUE  # of a ledger that nothing holds, until an older one is kept
 
     def add(figures: LedgerFigures, reason: str, *holders: str) -> None:
-        found.append(KeptLedger(figures.ledger_id, figures.entries, figures.size, reason, holders))
+        is_away = figures.ledger_id in away
+        found.append(KeptLedger(figures.ledger_id, figures.entries, figures.size, reason, holders, is_away))
 
     for figures in topic.ledger.survey().ledgers():
         need = needs.get(figures.ledger_id)

@@ -12,7 +12,7 @@ from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
-from embeddedpulsar.topic import creation_policy, topic_limits
+from embeddedpulsar.topic import creation_policy, topic_limits, topic_policy
 from embeddedpulsar.topic.backlog_quotas import QUOTAS
 from embeddedpulsar.topic.schemas import schema_policies
 from embeddedpulsar.topic.topic_policy import (
@@ -36,7 +36,6 @@ _NOT_BUILT: Final = {
     "sink": "connectors",
     "transaction": "transactions",
     "permission": "permissions: those of the directory count",
-    "offload": "offloading",
     "replicat": "replication",
     "polic": "other policies than deduplication, retention and limits",
     "propert": "properties of topics",
@@ -280,6 +279,34 @@ class PolicyCalls(SaysWhatThereIs, ABC):
         """Unset the threshold, so that the inherited one applies. Does nothing if it is not set."""
         with interrupts.translated:
             self._store().set_policy(self._owner(name), COMPACTION_THRESHOLD, None)
+
+    # -- offloading --------------------------------------------------------------------------------------
+
+    set_offload_policies, get_offload_policies, remove_offload_policies = value_calls(
+        topic_policy.OFFLOAD_POLICIES,
+        "offload_policies",
+        "where closed ledgers are moved, and when",
+        "OffloadPolicies('/mnt/cold', 1 << 30)",
+    )
+    set_offload_threshold, get_offload_threshold, remove_offload_threshold = value_calls(
+        topic_policy.OFFLOAD_THRESHOLD,
+        "offload_threshold",
+        "how many bytes of a topic stay in the store, as a number: older ledgers are offloaded; -1 for never",
+    )
+    (
+        set_offload_threshold_in_seconds,
+        get_offload_threshold_in_seconds,
+        remove_offload_threshold_in_seconds,
+    ) = value_calls(
+        topic_policy.OFFLOAD_THRESHOLD_SECONDS,
+        "offload_threshold_in_seconds",
+        "how many seconds after its end a ledger is offloaded, as a number; -1 for never",
+    )
+    set_offload_deletion_lag, get_offload_deletion_lag, remove_offload_deletion_lag = value_calls(
+        topic_policy.OFFLOAD_DELETION_LAG,
+        "offload_deletion_lag",
+        "for how many milliseconds the log of an offloaded ledger stays in the store, as a number",
+    )
 
     # -- limits ------------------------------------------------------------------------------------------
 

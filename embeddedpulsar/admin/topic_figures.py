@@ -55,6 +55,7 @@ def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> Top
                 stats = _with_drops(topic, facts, stats, now_ms, rate)
             subscriptions[facts.name] = stats
     appended = survey.appended()
+    away, offload = topic.offload.ledgers(), topic.offload.record()
     durable_ones = [one for one in subscriptions.values() if one.is_durable]
     return TopicStats(
         msg_rate_in=rate,
@@ -79,6 +80,10 @@ def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> Top
         msg_drop_rate=_sum_or_none([one.msg_drop_rate for one in subscriptions.values()], drop_rate),
         compaction=_compaction_stats(topic),
         publish_rate_limited_times=int(log.words[TopicWord.PUBLISH_LIMITED]),
+        offloaded_storage_size=sum(one.size for one in survey.ledgers() if one.ledger_id in away),
+        last_offload_ledger_id=offload.ledger_id,
+        last_offload_success_time_stamp=offload.succeeded_ms,
+        last_offload_failure_time_stamp=offload.failed_ms,
     )
 
 
@@ -228,6 +233,10 @@ def sum_of(partitions: Sequence[TopicStats]) -> TopicStats:
             max(one.compaction.last_compaction_duration_time_in_mills for one in partitions),
         ),
         publish_rate_limited_times=sum(one.publish_rate_limited_times for one in partitions),
+        offloaded_storage_size=sum(one.offloaded_storage_size for one in partitions),
+        last_offload_ledger_id=max(one.last_offload_ledger_id for one in partitions),
+        last_offload_success_time_stamp=max(one.last_offload_success_time_stamp for one in partitions),
+        last_offload_failure_time_stamp=max(one.last_offload_failure_time_stamp for one in partitions),
     )
 
 
@@ -285,7 +294,7 @@ def internal_stats(topic: Topic | None) -> TopicInternalStats:
     cursors = {
         facts.name: _cursor_stats(log, facts) for facts, durable in topic.view.subscriptions() if durable
     }
-    ledgers = survey.ledgers()
+    ledgers, away = survey.ledgers(), topic.offload.ledgers()
     last = log.last_position()
     return TopicInternalStats(
         entries_added_counter=survey.appended().entries,
@@ -295,7 +304,9 @@ def internal_stats(topic: Topic | None) -> TopicInternalStats:
         current_ledger_size=ledgers[-1].size if ledgers else 0,
         last_confirmed_entry="-1:-1" if last is None else str(last),
         state="Terminated" if topic.view.is_terminated else "LedgerOpened",
-        ledgers=tuple(LedgerInfo(one.ledger_id, one.entries, one.size) for one in ledgers),
+        ledgers=tuple(
+            LedgerInfo(one.ledger_id, one.entries, one.size, one.ledger_id in away) for one in ledgers
+        ),
         cursors=cursors,
     )
 

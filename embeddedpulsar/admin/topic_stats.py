@@ -163,6 +163,10 @@ class TopicStats(NamedTuple):
         compaction: the last compactions; of a partitioned topic, sums and latest times.
         publish_rate_limited_times: how often a producer had to wait for the publish rate, since the machine
             was started.
+        offloaded_storage_size: bytes of storage of the ledgers that are offloaded.
+        last_offload_ledger_id: the ledger that was offloaded last; 0 for none.
+        last_offload_success_time_stamp: when, ms since 1970; 0 for never.
+        last_offload_failure_time_stamp: when offloading failed last, ms since 1970; 0 for never.
     """
 
     msg_rate_in: float
@@ -182,6 +186,10 @@ class TopicStats(NamedTuple):
     msg_drop_rate: float | None = None
     compaction: CompactionStats = CompactionStats()
     publish_rate_limited_times: int = 0
+    offloaded_storage_size: int = 0
+    last_offload_ledger_id: int = 0
+    last_offload_success_time_stamp: int = 0
+    last_offload_failure_time_stamp: int = 0
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar, without those that are None."""

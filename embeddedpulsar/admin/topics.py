@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.admin.compaction_calls import CompactionCalls
 from embeddedpulsar.admin.expiry_calls import ExpiryCalls
 from embeddedpulsar.admin.limit_calls import limit_calls
+from embeddedpulsar.admin.offload_calls import OffloadCalls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
 from embeddedpulsar.admin.rate_calls import RateCalls
 from embeddedpulsar.admin.subscription_calls import SubscriptionCalls, log_names, skip_all
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAMESPACE = "public/default"
 
 
-class Topics(CompactionCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryCalls):
+class Topics(OffloadCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryCalls):
     """Creates, grows, lists and deletes topics, manages their subscriptions, and sets their policies.
     `Admin.topics` returns it.
 

@@ -17,7 +17,14 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.arrow.schema import ALL_COLUMNS, arrow_schema, check_columns, require_pyarrow
+from embeddedpulsar.arrow.schema import (
+    ALL_COLUMNS,
+    PUBLISH_TIME,
+    TOPIC,
+    arrow_schema,
+    check_columns,
+    require_pyarrow,
+)
 from embeddedpulsar.enums import ConsumerCryptoFailureAction
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
@@ -25,12 +32,14 @@ from embeddedpulsar.message_id import MessageId
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from embeddedpulsar.arrow.mapped_segment import MappedSegment
+    from embeddedpulsar.arrow.exporting import ExportReport
+    from embeddedpulsar.arrow.lazy_dataset import TopicDataset
+    from embeddedpulsar.arrow.mapped_segment import Source
     from embeddedpulsar.arrow.plan import EntryRange
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.exceptions import CorruptionError
 
-__all__ = ["ALL_COLUMNS", "arrow_schema", "read_topic", "scan_topic"]
+__all__ = ["ALL_COLUMNS", "arrow_schema", "dataset", "export", "read_topic", "scan_topic"]
 
 BATCH_ROWS: Final = 16_384
 LARGE_ENTRY: Final = 1024
@@ -150,6 +159,99 @@ def scan_topic(
     return require_pyarrow().RecordBatchReader.from_batches(arrow_schema(names), batches)
 
 
+def dataset(
+    path: str | os.PathLike[str],
+    topic: str,
+    columns: Sequence[str] | None = None,
+    *,
+    start: MessageId | None = None,
+    end: MessageId | None = None,
+    start_time: Time | None = None,
+    end_time: Time | None = None,
+    fail_on_data_loss: bool = True,
+    crypto_key_reader: CryptoKeyReader | None = None,
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+) -> TopicDataset:
+    """A topic as a ``pyarrow.dataset.Dataset``; arguments and errors as in `read_topic`.
+
+    DuckDB takes it by the name of the variable, Polars by ``scan_pyarrow_dataset``, pandas by
+    ``to_table().to_pandas()``. Only the columns they use are read. Of filters on publish time, topic,
+    partition, ``__ledgerId`` and ``__entryId``, only pieces of the log that can have such rows.
+
+    What is read is what is stored when the query begins; a second query sees what was published meanwhile.
+
+    Example:
+        >>> import embeddedpulsar
+        >>> with embeddedpulsar.Client("./data") as client:
+        ...     producer = client.create_producer("sales")
+        ...     _ = [producer.send(b"tea", partition_key=f"shop-{n % 2}") for n in range(4)]
+        >>> sales = dataset("./data", "sales")
+        >>> sales.to_table(["__key"]).group_by("__key").aggregate([([], "count_all")]).to_pylist()
+        [{'__key': b'shop-0', 'count_all': 2}, {'__key': b'shop-1', 'count_all': 2}]
+    """
+    discards = _is_discard(crypto_failure_action)
+    limits = (start, end, start_time, end_time, fail_on_data_loss)
+    names, _ = _planned(path, topic, columns, *limits)
+    from embeddedpulsar.arrow.columns import record_batches
+    from embeddedpulsar.arrow.lazy_dataset import TopicDataset
+
+    def read(ranges: list[EntryRange], wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        opened = _opened(ranges, crypto_key_reader, discards, fail_on_data_loss)
+        on_damage = _damage_handler(fail_on_data_loss)
+        return record_batches(opened, wanted, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage)
+
+    return TopicDataset(names, lambda: _planned(path, topic, columns, *limits)[1], read)
+
+
+def export(
+    path: str | os.PathLike[str],
+    topic: str,
+    target: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    *,
+    file_format: str = "parquet",
+    start_time: Time | None = None,
+    end_time: Time | None = None,
+    crypto_key_reader: CryptoKeyReader | None = None,
+    on_progress: Callable[[int], object] = int,
+) -> ExportReport:
+    """Write the messages of a topic as plain files, in folders as Hive has them:
+    ``<target>/topic=<name>/date=<day>/part-00000.parquet``, by day of publication in UTC.
+
+    A second export into the same directory adds files.
+
+    Args:
+        path: directory of the store.
+        topic: name of a topic, partition or partitioned topic.
+        target: a directory.
+        columns: as in `read_topic`.
+        file_format: ``parquet``, ``jsonl`` or ``csv``. Texts take payloads and keys that are UTF-8.
+        start_time, end_time, crypto_key_reader: as in `read_topic`.
+        on_progress: called with the number of messages that are written.
+
+    Raises:
+        InvalidConfiguration: another format, or a payload that is no text in a format of texts.
+
+    Example:
+        >>> import embeddedpulsar
+        >>> with embeddedpulsar.Client("./data") as client:
+        ...     _ = client.create_producer("visits").send(b"a guest")
+        >>> export("./data", "visits", "./exported", ["value"], file_format="jsonl").rows
+        1
+    """
+    require_pyarrow()
+    wanted = check_columns(columns)
+    from embeddedpulsar.arrow.exporting import FORMATS, write_export
+
+    if file_format not in FORMATS:
+        raise InvalidConfiguration(f"file_format is {', '.join(FORMATS)}, not {file_format!r}")
+    read = tuple(dict.fromkeys((*wanted, TOPIC, PUBLISH_TIME)))
+    batches = scan_topic(
+        path, topic, read, start_time=start_time, end_time=end_time, crypto_key_reader=crypto_key_reader
+    )
+    return write_export(batches, wanted, os.fspath(target), file_format, on_progress)
+
+
 def _is_discard(action: ConsumerCryptoFailureAction) -> bool:
     if action == ConsumerCryptoFailureAction.CONSUME:
         raise InvalidConfiguration(
@@ -161,7 +263,7 @@ def _is_discard(action: ConsumerCryptoFailureAction) -> bool:
 
 def _opened(
     ranges: list[EntryRange], keys: CryptoKeyReader | None, discards: bool, strict: bool
-) -> Iterator[tuple[EntryRange, MappedSegment]]:
+) -> Iterator[tuple[EntryRange, Source]]:
     from embeddedpulsar.arrow.damage import raise_gone, warn_of_gone
     from embeddedpulsar.arrow.mapped_segment import open_ahead
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.arrow.mapped_segment import MappedSegment
+from embeddedpulsar.arrow.cold_table import ColdTable
+from embeddedpulsar.arrow.mapped_segment import Source
 from embeddedpulsar.arrow.pieces import Batch, MessageIds, Mixed, Piece, Singles, Whole, pieces_of
 from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.arrow.schema import arrow_schema
@@ -60,6 +61,7 @@ class ColumnBuilder:
         self._constants: dict[str, Any] = {
             names.TOPIC: _Repeated(planned.topic, pa.string()),
             names.PARTITION: _Repeated(planned.partition, pa.int32()),
+            names.LEDGER_ID: _Repeated(planned.ledger_id, pa.int64()),
         }
         self._producer = _Repeated("", pa.string())
         self._counting = pa.array([], pa.int64())
@@ -67,6 +69,8 @@ class ColumnBuilder:
             names.PUBLISH_TIME: _publish_times,
             names.PRODUCER_NAME: self._producer_names,
             names.SEQUENCE_ID: self._sequence_ids,
+            names.ENTRY_ID: _entry_ids,
+            names.BATCH_INDEX: self._batch_indexes,
         }
         self._by_piece: dict[str, Callable[[Batch | Whole | Singles], Any]] = {
             names.VALUE: lambda piece: piece.var("value"),
@@ -170,6 +174,17 @@ class ColumnBuilder:
         first = group.segment.longs[at + HEADER_SIZE >> 3]
         return pc.add(self._count_to(header[_COUNT]).slice(0, header[_COUNT]), first)
 
+    def _batch_indexes(self, group: FrameGroup) -> Any:
+        if not group.flags & FLAG_BATCHED:
+            return pa.repeat(pa.scalar(-1, pa.int32()), group.rows)
+        single = pa.array([-1], pa.int64())
+        counting = self._count_to(max(header[_COUNT] for header in group.headers))
+        parts = [
+            counting.slice(0, header[_COUNT]) if header[_FLAGS] & FLAG_BATCHED else single
+            for header in group.headers
+        ]
+        return pa.concat_arrays(parts).cast(pa.int32())
+
     def _count_to(self, rows: int) -> Any:
         if len(self._counting) < rows:
             self._counting = pa.array(range(rows), pa.int64())
@@ -193,6 +208,10 @@ class _Repeated:
 def _publish_times(group: FrameGroup) -> Any:
     times = [header[_PUBLISH_TIME] * 1000 for header in group.headers]
     return _repeated_by_entry(group, times, pa.int64()).view(_TIME)
+
+
+def _entry_ids(group: FrameGroup) -> Any:
+    return _repeated_by_entry(group, [header[_ENTRY_ID] for header in group.headers], pa.int64())
 
 
 def _repeated_by_entry(group: FrameGroup, values: list[Any], kind: Any) -> Any:
@@ -268,7 +287,7 @@ _COUNT, _ENTRY_ID = 10, 8
 
 
 def record_batches(
-    opened: Iterable[tuple[EntryRange, MappedSegment]],
+    opened: Iterable[tuple[EntryRange, Source]],
     columns: tuple[str, ...],
     *,
     rows: int,
@@ -293,6 +312,9 @@ def record_batches(
         NotImplementedError: an entry uses a feature that only consumers understand.
     """
     for planned, segment in opened:
+        if isinstance(segment, ColdTable):
+            yield from segment.batches(columns, rows)
+            continue
         builder = ColumnBuilder(planned, columns)
         for group in frame_groups(planned, segment, rows=rows, large=large, on_damage=on_damage):
             chunks = _chunks(planned, builder, group)
@@ -303,13 +325,16 @@ def record_batches(
 
 
 def table(
-    opened: Iterable[tuple[EntryRange, MappedSegment]], columns: tuple[str, ...], on_damage: DamageHandler
+    opened: Iterable[tuple[EntryRange, Source]], columns: tuple[str, ...], on_damage: DamageHandler
 ) -> Any:
     """The messages of ranges as a table; payloads and keys of batches are chunks of the map."""
     # Threads, one for each piece of 16 MiB, gained nothing where that was measured: two cores that share one
     # unit for the checksums, and half of the rest under the GIL.
     found = [arrow_schema(columns).empty_table()]
     for planned, segment in opened:
+        if isinstance(segment, ColdTable):
+            found += [pa.Table.from_batches([batch]) for batch in segment.batches(columns, _TABLE_ROWS)]
+            continue
         builder = ColumnBuilder(planned, columns)
         for group in frame_groups(planned, segment, rows=_TABLE_ROWS, large=sys.maxsize, on_damage=on_damage):
             chunks = _chunks(planned, builder, group)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, Union
 
 import pyarrow as pa
 
+from embeddedpulsar.arrow.cold_table import ColdTable, cold_table
 from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.crypto.entry_cipher import EntryOpener
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
@@ -18,8 +19,8 @@ from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.frame import HEADER_SIZE, TRAILER_SIZE, FrameHeader
 from embeddedpulsar.format.sealed_view import FIELD_KEYS, SealedView, sealed_view
 from embeddedpulsar.platform import descriptors
-from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.chunk_reader import ChunkReader, Part, segment_part
+from embeddedpulsar.storage.cold_ledger import is_away, map_log
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import is_trimmed
 
@@ -30,6 +31,8 @@ _SHARE: Final = 8
 
 _Opened = TypeVar("_Opened")
 
+Source = Union["MappedSegment", "ColdTable"]
+"""What a range is read from: its log, or the table of messages of an offloaded ledger."""
 GoneHandler = Callable[[EntryRange], None]
 """Called with a range whose segment is not there any more; may raise."""
 
@@ -95,7 +98,7 @@ class MappedSegment:
     def __init__(self, planned: EntryRange, access: Access) -> None:
         self.access: Final = access
         self._plain: dict[int, bytes] = {}
-        mapped = MappedFile.open(planned.path, writable=False)
+        mapped = map_log(planned.path)
         self._file: Final = mapped
         mapped.rest()  # the descriptor goes, the map stays as long as there are slices of it
         end = planned.end_offset
@@ -190,7 +193,7 @@ def open_ahead(
     *,
     discards: bool = False,
     is_fresh: bool = False,
-) -> Iterator[tuple[EntryRange, MappedSegment]]:
+) -> Iterator[tuple[EntryRange, Source]]:
     """Map the segments of ranges, some of them ahead: what is mapped can be read, whatever is trimmed.
 
     Args:
@@ -201,16 +204,26 @@ def open_ahead(
         is_fresh: the plan was made for this call. What is trimmed before anything of its log was read is
             then as good as trimmed before the plan: it is not reported.
     """
-    ahead: deque[tuple[EntryRange, MappedSegment]] = deque()
+    ahead: deque[tuple[EntryRange, Source | None]] = deque()
     access: dict[str, Access] = {}
     begun: set[str] = set()
     most = min(AHEAD, descriptors.limit() // _SHARE)
+
+    def first() -> Iterator[tuple[EntryRange, Source]]:
+        planned, segment = ahead.popleft()
+        begun.add(planned.topic)
+        try:
+            yield planned, segment or cold_table(planned) or MappedSegment(planned, access[planned.topic])
+        except FileNotFoundError:  # trimmed before its turn
+            on_gone(planned)
+
     for planned in ranges:
         of_log = access.get(planned.topic)
         if of_log is None:
             of_log = access[planned.topic] = Access(planned, key_reader, discards)
         try:
-            ahead.append((planned, MappedSegment(planned, of_log)))
+            # What is in a location is fetched when it is its turn: all of it may be more than the disk holds.
+            ahead.append((planned, None if _is_away(planned) else MappedSegment(planned, of_log)))
         except FileNotFoundError:
             is_early = is_fresh and planned.topic not in begun
             if is_early and is_trimmed(os.path.dirname(planned.path), planned.ledger_id):
@@ -219,7 +232,10 @@ def open_ahead(
             else:
                 on_gone(planned)
         if len(ahead) > most:
-            begun.add(ahead[0][0].topic)
-            yield ahead.popleft()
+            yield from first()
     while ahead:
-        yield ahead.popleft()
+        yield from first()
+
+
+def _is_away(planned: EntryRange) -> bool:
+    return not os.path.exists(planned.path) and is_away(os.path.dirname(planned.path), planned.ledger_id)

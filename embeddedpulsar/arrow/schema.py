@@ -13,6 +13,14 @@
 | `__orderingKey` | binary | ordering key (UTF-8); null without one |
 | `__sequenceId` | int64 | sequence id |
 | `__producerName` | string | name of the producer |
+
+Only if they are named: where the message stands, which also orders the messages of a log.
+
+| column | Arrow type | meaning |
+|---|---|---|
+| `__ledgerId` | int64 | ledger |
+| `__entryId` | int64 | entry in the ledger |
+| `__batchIndex` | int32 | message in the entry; -1 for an entry that is no batch |
 """
 
 from __future__ import annotations
@@ -34,6 +42,9 @@ PARTITION: Final = "__partition"
 ORDERING_KEY: Final = "__orderingKey"
 SEQUENCE_ID: Final = "__sequenceId"
 PRODUCER_NAME: Final = "__producerName"
+LEDGER_ID: Final = "__ledgerId"
+ENTRY_ID: Final = "__entryId"
+BATCH_INDEX: Final = "__batchIndex"
 
 ALL_COLUMNS: Final = (
     VALUE,
@@ -48,6 +59,9 @@ ALL_COLUMNS: Final = (
     SEQUENCE_ID,
     PRODUCER_NAME,
 )
+
+PLACE_COLUMNS: Final = (LEDGER_ID, ENTRY_ID, BATCH_INDEX)
+_KNOWN: Final = (*ALL_COLUMNS, *PLACE_COLUMNS)
 
 
 def require_pyarrow() -> Any:
@@ -81,8 +95,8 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
         raise InvalidConfiguration(f"columns must be a list of names, not the string {columns!r}")
     names = tuple(columns)
     for name in names:
-        if name not in ALL_COLUMNS:
-            raise InvalidConfiguration(f"there is no column {name!r}; there are {', '.join(ALL_COLUMNS)}")
+        if name not in _KNOWN:
+            raise InvalidConfiguration(f"there is no column {name!r}; there are {', '.join(_KNOWN)}")
     if not names or len(set(names)) != len(names):
         raise InvalidConfiguration(f"columns {list(names)}: name at least one, and none twice")
     return names
@@ -114,5 +128,8 @@ def _schema(columns: tuple[str, ...]) -> Any:
         ORDERING_KEY: pa.binary(),
         SEQUENCE_ID: pa.int64(),
         PRODUCER_NAME: pa.string(),
+        LEDGER_ID: pa.int64(),
+        ENTRY_ID: pa.int64(),
+        BATCH_INDEX: pa.int32(),
     }
     return pa.schema([(name, types[name]) for name in columns])

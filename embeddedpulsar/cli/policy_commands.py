@@ -22,6 +22,7 @@ from embeddedpulsar.policy_values import (
     DelayedDeliveryPolicies,
     DispatchRate,
     InactiveTopicPolicies,
+    OffloadPolicies,
     PublishRate,
     SubscribeRate,
 )
@@ -212,6 +213,22 @@ OF_BOTH = (
         ),
         lambda enable, seconds, mode: [InactiveTopicPolicies(mode, seconds, enable)],
     ),
+    Policy(
+        "offload-policies",
+        "where ledgers are moved, and when",
+        (
+            click.option("-l", "--location", required=True, help="A directory, or such as s3://bucket/path."),
+            click.option("-t", "--threshold", type=SIZE, help="Bytes of a topic that stay, or 10M."),
+            click.option("-ts", "--threshold-in-seconds", type=TIME, help="Age of moved ledgers, or 3h."),
+            click.option("-dl", "--deletion-lag", type=TIME, help="How long a log stays, or 3h."),
+        ),
+        lambda location, threshold, threshold_in_seconds, deletion_lag: [
+            OffloadPolicies(location, threshold, threshold_in_seconds, deletion_lag and deletion_lag * 1000)
+        ],
+    ),
+    _number("offload-threshold", "how many bytes of a topic stay", "--size", "-s", kind=SIZE, unit="bytes"),
+    _number("offload-threshold-in-seconds", "the age of moved ledgers", "--time", "-t", kind=TIME, unit="s"),
+    _number("offload-deletion-lag", "how many ms the log of a moved ledger stays", "--lag", "-l", unit="ms"),
     Policy(
         "retention",
         "how much of what is acknowledged is kept",

@@ -10,6 +10,7 @@ from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
 from embeddedpulsar.cli import (  # noqa: F401  # they add their commands to those of topics
     compaction_commands,
+    offload_commands,
     topic_look_commands,
     topic_operation_commands,
 )

@@ -36,6 +36,8 @@ KIND_COMPACTION: Final = 6
 KIND_COMPACTED_START: Final = 7
 KIND_SINK_COMMIT: Final = 8
 KIND_SCHEMAS: Final = 9
+KIND_COLD_LEDGER: Final = 14
+KIND_OFFLOAD: Final = 15
 
 Buffer = bytes | bytearray | memoryview
 

@@ -11,6 +11,7 @@ from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.log_view import LedgersView
+from embeddedpulsar.storage.segment_chain import ClosedLedger
 
 _ATTEMPTS: Final = 100
 _WORTH_A_LOOK_UP: Final = 200
@@ -68,6 +69,10 @@ class LogSurvey:
             tail = LedgerFigures(chain.tail_ledger, last + 1, messages, size, chain.tail_base_publish_ms)
             found.append(tail)
         return found
+
+    def closed(self) -> tuple[ClosedLedger, ...]:
+        """The retained ledgers that another one follows, oldest first."""
+        return self._view.chain().closed
 
     def appended(self) -> Appended:
         """What was ever appended, of one moment."""

@@ -218,9 +218,8 @@ def remove_trimmed(
     """
     point = int(control.words[_TRIM])
     names = descriptors.names_in(directory)
-    logs = {ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger < point}
-    indexes = {ledger for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger < point}
-    expired = sorted(logs | indexes)[:most]
+    there = {ledger for suffix in (LOG_SUFFIX, INDEX_SUFFIX) for ledger in ledgers_of(names, suffix)}
+    expired = sorted(ledger for ledger in there if ledger < point)[:most]
     if expired:
         control.check_in_place()
         # 2. Durably, or after a power loss a file might be gone and the trim point not yet there.

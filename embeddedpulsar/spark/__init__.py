@@ -19,9 +19,12 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
+    from typing import Any
 
-__all__ = ["finish_commits", "register"]
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["finish_commits", "register", "table"]
 
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 
@@ -71,3 +74,38 @@ def finish_commits(path: str | os.PathLike[str]) -> int:
     from embeddedpulsar.spark.sink_commit import finish_commits as finish
 
     return finish(os.fspath(path))
+
+
+def table(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    topic: str,
+    columns: Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """A topic as a DataFrame whose offloaded ledgers Spark reads itself: with its vectorised reader of
+    Parquet, column pruning and all its filters. The rest is read by the format ``embeddedpulsar``.
+
+    The oldest ledgers are read so, as long as each has a table of messages; what is encrypted has none. Which
+    these are is settled by this call. `register` the session first. For object stores, Spark needs its own
+    connector and credentials (``s3a``).
+
+    Args:
+        spark: the session.
+        path: directory of the store.
+        topic: name of a topic, partition or partitioned topic.
+        columns: names of columns; all by default.
+        options: others of the format, for the rest: ``cryptoPrivateKeyPath``, ``maxPartitionBytes``.
+
+    Returns:
+        The rows that ``spark.read.format("embeddedpulsar")`` gives, in no order.
+
+    Raises:
+        TopicNotFound: no such topic.
+
+    Example:
+        >>> table(spark, "./data", "orders", ["value", "__key"]).count()  # doctest: +SKIP
+    """
+    from embeddedpulsar.spark import cold_plan
+
+    return cold_plan.table(spark, path, topic, columns, **options)

@@ -111,6 +111,9 @@ _TYPES: dict[str, DataType] = {
     names.ORDERING_KEY: BinaryType(),
     names.SEQUENCE_ID: LongType(),
     names.PRODUCER_NAME: StringType(),
+    names.LEDGER_ID: LongType(),
+    names.ENTRY_ID: LongType(),
+    names.BATCH_INDEX: IntegerType(),
 }
 
 

@@ -10,6 +10,7 @@ import stat
 import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from embeddedpulsar import damage
 from embeddedpulsar.damage import CONTROL, JOURNAL
@@ -39,8 +40,16 @@ from embeddedpulsar.format.index import (
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.format.record_types import BASE
 from embeddedpulsar.platform import disk
+from embeddedpulsar.storage.cold_ledger import ColdLedger, is_away, offloaded_ledger, problem_of
 from embeddedpulsar.storage.control_file import is_of_this_boot
-from embeddedpulsar.storage.filenames import control_path, index_path, journal_path, log_path, snapshot_path
+from embeddedpulsar.storage.filenames import (
+    cold_path,
+    control_path,
+    index_path,
+    journal_path,
+    log_path,
+    snapshot_path,
+)
 from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
@@ -49,6 +58,8 @@ LINK: Final = "link"
 """What a segment's header says about the ledger before it is not what that ledger holds."""
 TRAILER: Final = "trailer"
 """The end mark of a frame is damaged; its messages are not."""
+COLD: Final = "offloaded"
+"""The objects of an offloaded ledger are missing or incomplete, or their location cannot be looked at."""
 STRAY: Final = "stray"
 """A segment that no other one leads to; the next roll or recovery removes it."""
 _WORDS: Final = struct.Struct(f"<{WORD_COUNT}Q")
@@ -149,6 +160,13 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
             continue
         if watch is not None:
             watch(log_path(directory, ledger))
+        if is_away(directory, ledger):
+            note = offloaded_ledger(directory, ledger)
+            if note is not None:
+                problems += _check_cold(directory, link, note)
+                frames += note.entries
+                messages += note.messages
+                continue
         end = tail_end if words.values and ledger == tail_ledger else None
         scan, found = _check_ledger(directory, link, end)
         problems += found
@@ -204,6 +222,28 @@ def _check_ledger(directory: str, link: Link, tail_end: int | None) -> tuple[Cha
             text = f"the next ledger says (end, last entry, crc, messages) {said}, found {found}"
             problems.append(Problem(LINK, path, scan.end_offset, text, header.ledger_id))
     return scan, problems + _check_index(directory, link, scan)
+
+
+def _check_cold(directory: str, link: Link, note: ColdLedger) -> list[Problem]:
+    """Check what is here of an offloaded ledger, and that its objects are in the location, by their sizes."""
+    path, ledger = cold_path(directory, note.ledger_id), note.ledger_id
+    said = (note.end_offset, note.entries - 1, note.last_crc, note.messages)
+    problems = []
+    if link.is_closed and said != (link.end_offset, link.last_entry_id, link.last_crc, link.messages):
+        text = f"the note says (end, last entry, crc, messages) {said}, and the next ledger something else"
+        problems.append(Problem(LINK, path, 0, text, ledger))
+    wrong = problem_of(note)
+    if wrong:
+        problems.append(Problem(COLD, path, 0, wrong, ledger, 0, note.entries - 1))
+    index = index_path(directory, ledger)
+    try:
+        slots = disk.DISK.read_file(index, SLOTS_OFFSET + SLOT_SIZE * note.entries)[SLOTS_OFFSET:]
+    except FileNotFoundError:
+        slots = b""
+    if crc32(slots) != note.index_crc:
+        text = "it is missing or damaged; it is derived from the log, which is fetched for that"
+        problems.append(Problem(damage.INDEX, index, 0, text, ledger))
+    return problems
 
 
 def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:

@@ -144,9 +144,10 @@ def _cut(body: bytes | memoryview, part: Slice) -> bytes | memoryview:
 
 def segment_part(segment: Segment, entry_id: int) -> Part:
     """One entry of a segment, for a `ChunkReader`."""
+    view = segment.view  # first: the log of an offloaded ledger is fetched by that
     offset, header = _frame_of(segment, entry_id)
     end = offset + header.length
-    body = segment.view[offset + HEADER_SIZE : end - TRAILER_SIZE]
+    body = view[offset + HEADER_SIZE : end - TRAILER_SIZE]
     return Part(header, body, partial(segment.file.not_needed, offset, end))
 
 

@@ -5,6 +5,7 @@
     ctl · lock · sync.lock · topic.meta · policies · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
     compaction · compaction.lock · compacted.<number> · function.lock
     pins/<ledger:020>, pins/<ledger:020>.<sink>
+    <ledger:020>.cold · offload · offload.lock · fetch.lock
     subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>,compacted-start}
 
 Ledger ids are zero-padded, so that a sorted listing is the order of the log.
@@ -29,6 +30,10 @@ SUBSCRIPTIONS: Final = "subscriptions"
 PINS: Final = "pins"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
+COLD_SUFFIX: Final = ".cold"
+OFFLOAD: Final = "offload"
+OFFLOAD_LOCK: Final = "offload.lock"
+FETCH_LOCK: Final = "fetch.lock"
 NEW_SUFFIX: Final = ".new"
 """A file under construction: renamed when complete, else removed by the next holder of the lock."""
 
@@ -143,6 +148,26 @@ def log_path(directory: str, ledger_id: int) -> str:
 def index_path(directory: str, ledger_id: int) -> str:
     """The entry index of a ledger; derivable from its segment."""
     return os.path.join(directory, f"{ledger_id:0{_LEDGER_DIGITS}d}{INDEX_SUFFIX}")
+
+
+def cold_path(directory: str, ledger_id: int) -> str:
+    """The note of a ledger that is in an offload location."""
+    return os.path.join(directory, f"{ledger_id:0{_LEDGER_DIGITS}d}{COLD_SUFFIX}")
+
+
+def offload_path(directory: str) -> str:
+    """The document about the offloading of a topic."""
+    return os.path.join(directory, OFFLOAD)
+
+
+def offload_lock_path(directory: str) -> str:
+    """Held by the process that offloads ledgers of the topic."""
+    return os.path.join(directory, OFFLOAD_LOCK)
+
+
+def fetch_lock_path(directory: str) -> str:
+    """Held by the process that fetches an offloaded ledger of the topic back."""
+    return os.path.join(directory, FETCH_LOCK)
 
 
 def journal_path(directory: str, generation: int) -> str:

@@ -22,7 +22,9 @@ from embeddedpulsar.format.segment_header import (
     pack_segment_header,
 )
 from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment_headers import checked_header, find_segment_header
 from embeddedpulsar.storage.segment_index import SegmentIndex
@@ -47,7 +49,7 @@ class Ending(NamedTuple):
     last_publish_ms: int
 
 
-class _Closing:
+class Closing:
     """Closes a file with the last reference to itself."""
 
     __slots__ = ("_file",)
@@ -76,7 +78,7 @@ class Segment:
     ) -> None:
         self.file: Final = file
         self._is_lean: Final = lean
-        self._closing: Final = _Closing(file)
+        self._closing: Final = Closing(file)
         self._index: SegmentIndex | None = None
         self._opened_index: Final[dict[int, SegmentIndex]] = {}  # of threads that open it at once, one wins
         self.directory: Final = directory
@@ -103,7 +105,15 @@ class Segment:
             CorruptionError: the header is damaged, or it is another ledger's.
             UnsupportedFormatVersion: a newer release wrote it.
         """
-        file = MappedFile.open(log_path(directory, ledger_id), writable=writable, lean=lean)
+        try:
+            file = MappedFile.open(log_path(directory, ledger_id), writable=writable, lean=lean)
+        except FileNotFoundError:
+            note = None if writable else offloaded_ledger(directory, ledger_id)
+            if note is None:
+                raise
+            late = late_import("embeddedpulsar.storage.cold_segment")
+            found: Segment = late.ColdSegment(directory, note, lean=lean)
+            return found
         try:
             header = _header_of(file, directory, ledger_id)
         except BaseException:

@@ -15,7 +15,8 @@ from embeddedpulsar.exceptions import CorruptionError, StorageError, Unsupported
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import descriptors, threads
-from embeddedpulsar.storage.filenames import ledgers_of, log_path
+from embeddedpulsar.storage.cold_ledger import ledgers_with_cold
+from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_headers import find_segment_header
@@ -186,7 +187,7 @@ class SegmentSet:
         return None
 
     def _listed_before(self, ledger_id: int) -> int:
-        ledgers = ledgers_of(descriptors.names_in(self._directory))
+        ledgers = ledgers_with_cold(self._directory, descriptors.names_in(self._directory))
         at = bisect_right(ledgers, ledger_id - 1)
         return ledgers[at - 1] if at else 0
 
@@ -252,9 +253,8 @@ def walk_segments(
         without: ledgers to treat as strays, whatever their headers say.
         limit: the tail's ledger, if it is known; files above it do not exist.
     """
-    ledgers = [
-        ledger for ledger in ledgers_of(descriptors.names_in(directory)) if limit is None or ledger <= limit
-    ]
+    there = ledgers_with_cold(directory, descriptors.names_in(directory))
+    ledgers = [ledger for ledger in there if limit is None or ledger <= limit]
     headers, damaged = _read_headers(directory, [ledger for ledger in ledgers if ledger not in without])
     links: list[Link] = []
     link = Link(headers[max(headers)]) if headers else None

@@ -26,6 +26,7 @@ from embeddedpulsar.format.segment_header import (
     parse_segment_header,
 )
 from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 from embeddedpulsar.storage.filenames import index_path, ledgers_of, log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.log_window import LogWindow
@@ -60,7 +61,14 @@ def read_segment_header(directory: str, ledger_id: int) -> SegmentHeader:
         UnsupportedFormatVersion: a newer release wrote it.
     """
     path = log_path(directory, ledger_id)
-    return checked_header(disk.DISK.read_file(path, SEGMENT_HEADER_SIZE), path, ledger_id)
+    try:
+        page = disk.DISK.read_file(path, SEGMENT_HEADER_SIZE)
+    except FileNotFoundError:
+        note = offloaded_ledger(directory, ledger_id)
+        if note is None:
+            raise
+        page = note.page()
+    return checked_header(page, path, ledger_id)
 
 
 def checked_header(page: bytes, path: str, ledger_id: int) -> SegmentHeader:

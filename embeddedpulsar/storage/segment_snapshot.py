@@ -24,6 +24,7 @@ from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage import filenames
+from embeddedpulsar.storage.cold_ledger import ledgers_with_cold
 from embeddedpulsar.storage.control_file import is_of_this_boot
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment import Segment
@@ -201,7 +202,7 @@ def _completed(segment: Segment, end: _End, latest: int) -> _End:
 
 def _derived_end(directory: str, below: int, lost: DamageHook) -> tuple[int, _End]:
     """The last ledger below an id that has any entries, and where its frames end; ledger 0 without one."""
-    for ledger in reversed(filenames.ledgers_of(descriptors.names_in(directory))):
+    for ledger in reversed(ledgers_with_cold(directory, descriptors.names_in(directory))):
         if ledger >= below:
             continue
         path = filenames.log_path(directory, ledger)

@@ -22,6 +22,7 @@ from embeddedpulsar.topic.backlog_quotas import BacklogQuotas
 from embeddedpulsar.topic.held_policies import HeldPolicies
 from embeddedpulsar.topic.housekeeping import TopicTrimming, UpkeptParts
 from embeddedpulsar.topic.late_compaction import LateCompaction
+from embeddedpulsar.topic.late_offload import LateOffload
 from embeddedpulsar.topic.logs import log_options, open_log
 from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
@@ -51,7 +52,7 @@ class Topic:
         name: the full name.
         incarnation: which life of the topic this is: deleted and made again, it differs.
         ledger: the log.
-        compaction: what is compacted of it.
+        compaction, offload: what is compacted of it, and what is in an offload location.
         policies: the values that hold now.
         quotas: hold producers back while the backlog is too large; `group_words`: of resource groups.
         view: what an onlooker sees of producers and subscriptions.
@@ -75,7 +76,7 @@ class Topic:
         self._entry, self._session, self._clock, self._make_room = entry, session, clock, make_room
         self._lock = threads.RLock()  # guards _is_durable
         self.group_words: Final = session.group_words
-        source, words = session.policies, session.control.words
+        source, words, settings = session.policies, session.control.words, session.settings
         self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic)
         ledger.on_look = self.policies.look
         self._settings: BrokerSettings | None = None  # of subscriptions
@@ -83,26 +84,23 @@ class Topic:
             self.name, directory, ledger, self._open_subscription, self.policies.values, session.catalog.lock
         )
         self.view: Final = TopicView(directory, ledger, session)
-        self.compaction: Final = LateCompaction(self, session.settings, clock)
+        self.compaction: Final = LateCompaction(self, settings, clock)
+        self.offload: Final = LateOffload(self, session.root, clock)
         kept = partial(self.policies.values, (RETENTION, KEEP_UNTIL_SUBSCRIBED))
         marks, holds = self._subscriptions.mark_deletes, self.compaction.marks
-        every_s = session.settings.retentionCheckIntervalInSeconds
+        every_s, look = settings.retentionCheckIntervalInSeconds, self._note_progress
         self._trimming: Final = TopicTrimming(ledger, kept, marks, holds, clock, every_s)
-        self._durability = options.durability
-        report, timeout_s = self.view.report, options.lock_timeout_s
-        journal = TopicJournal(
+        self._durability, report, timeout_s = options.durability, self.view.report, options.lock_timeout_s
+        self._journal: Final = TopicJournal(
             directory, ledger.words, ledger.lock, session.peers, clock, report, lock_timeout_s=timeout_s
         )
-        self._journal: Final = journal
-        self._memory: Final = SequenceMemory(
-            journal, ledger, session.settings, options.boot_id, self._note_progress
-        )
-        most, timers = partial(self.policies.values, (MAX_PRODUCERS,)), session.scheduler
-        self._producers = Producers(journal, self._memory, session.mailbox, clock, timers, most=most)
+        self._memory: Final = SequenceMemory(self._journal, ledger, settings, options.boot_id, look)
+        most, mailbox = partial(self.policies.values, (MAX_PRODUCERS,)), session.mailbox
+        self._producers = Producers(self._journal, self._memory, mailbox, clock, session.scheduler, most=most)
         ledger.trimming.snapshot_before = self._memory.save_before_trim
-        parts = UpkeptParts(ledger, self.policies, self._subscriptions, self.view, clock, session.settings)
+        parts = UpkeptParts(ledger, self.policies, self._subscriptions, self.view, clock, settings)
         self.quotas: Final = BacklogQuotas(parts)
-        own: list[Check] = [self.quotas, self.compaction]
+        own: list[Check] = [self.quotas, self.compaction, self.offload]
         self._upkeep: Final = upkeep_of(parts, self._trimming, own, session.housekeeping)
         ledger.trimming.suggest = self._upkeep.suggest
 
@@ -389,6 +387,7 @@ class Topic:
             closing.callback(self._subscriptions.close)
             closing.callback(self._upkeep.close)
             closing.callback(self.compaction.close)
+            closing.callback(self.offload.close)
             closing.callback(self.view.close)
 
     def abandon(self) -> None:
@@ -398,3 +397,4 @@ class Topic:
         self._subscriptions.abandon()
         self._upkeep.abandon()
         self.compaction.abandon()
+        self.offload.abandon()

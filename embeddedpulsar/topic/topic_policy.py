@@ -7,10 +7,12 @@ namespace. If none has it, its default follows from ``broker.conf``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policies import Retention
+from embeddedpulsar.policy_values import OffloadPolicies, from_fields, to_fields
 from embeddedpulsar.settings import BrokerSettings
 
 Value = TypeVar("Value")
@@ -133,3 +135,80 @@ COMPACTION_THRESHOLD: Final = TopicPolicy[int](
     _read_threshold,
 )
 """Bytes behind the last compaction at which the next one is due; 0 for never."""
+
+NEVER: Final = -1
+
+
+class OffloadRules(NamedTuple):
+    """What holds for a topic.
+
+    Attributes:
+        location: URI; empty for none.
+        most_bytes: bytes of the log that stay; older ledgers are offloaded. `NEVER` for no such limit.
+        most_seconds: ledgers that ended earlier are offloaded; `NEVER` for no such limit.
+        lag_ms: how long the log of an offloaded ledger stays.
+    """
+
+    location: str
+    most_bytes: int
+    most_seconds: int
+    lag_ms: int
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether ledgers are offloaded without being asked for."""
+        return bool(self.location) and max(self.most_bytes, self.most_seconds) > NEVER
+
+
+def _checked(lowest: int) -> Callable[[int], int]:
+    def check(number: int) -> int:
+        is_number = isinstance(number, int) and not isinstance(number, bool)
+        if not is_number or not lowest <= number <= LARGEST_THRESHOLD:
+            never = ", for never," if lowest == NEVER else ""
+            raise InvalidConfiguration(f"write a number from {lowest}{never} on, not {number!r}")
+        return number
+
+    return check
+
+
+def _number(key: str, setting: str, lowest: int) -> TopicPolicy[int]:
+    default: Callable[[Any], int] = attrgetter(setting)
+    check = _checked(lowest)
+
+    def read(form: Any) -> int:
+        try:
+            return check(form)
+        except InvalidConfiguration as e:
+            raise CorruptionError(reason=f"a policy document with {key} that is none: {form!r}") from e
+
+    return TopicPolicy(key, lambda settings, own: default(settings), check, read)
+
+
+OFFLOAD_POLICIES: Final = TopicPolicy[OffloadPolicies](
+    "offload_policies",
+    lambda settings, own: OffloadPolicies(settings.managedLedgerOffloadLocation or None),
+    to_fields,
+    lambda form: from_fields(OffloadPolicies, form),
+)
+"""The location, and what differs from the three below."""
+OFFLOAD_THRESHOLD: Final = _number(
+    "offload_threshold", "managedLedgerOffloadAutoTriggerSizeThresholdBytes", NEVER
+)
+OFFLOAD_THRESHOLD_SECONDS: Final = _number(
+    "offload_threshold_in_seconds", "managedLedgerOffloadThresholdInSeconds", NEVER
+)
+OFFLOAD_DELETION_LAG: Final = _number("offload_deletion_lag_ms", "managedLedgerOffloadDeletionLagMs", 0)
+
+OFFLOAD_RULES: Final = (OFFLOAD_POLICIES, OFFLOAD_THRESHOLD, OFFLOAD_THRESHOLD_SECONDS, OFFLOAD_DELETION_LAG)
+
+
+def rules_of(values: list[Any]) -> OffloadRules:
+    """What the values of `OFFLOAD_RULES` say together: fields of `OffloadPolicies` before the others."""
+    policies, *numbers = values
+    fields = (
+        policies.offload_threshold_in_bytes,
+        policies.offload_threshold_in_seconds,
+        policies.offload_deletion_lag_in_millis,
+    )
+    chosen = [number if field is None else field for field, number in zip(fields, numbers, strict=True)]
+    return OffloadRules(policies.offload_location or "", *chosen)

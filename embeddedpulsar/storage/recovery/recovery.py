@@ -35,6 +35,7 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.format.frame import pack_trailer
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.storage.cold_ledger import is_away
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, SegmentChain, walk_segments
@@ -202,6 +203,8 @@ def _scan_chain(directory: str, believed: _Believed) -> tuple[SegmentChain, dict
         # A ledger ended when the next one was created.
         if after.ledger_id <= synced_ledger or after.created_ms < horizon or len(scans) >= MAX_SCANNED:
             break
+        if is_away(directory, link.header.ledger_id):
+            break  # what was offloaded was on the disk, and all before it
         scans[link.header.ledger_id] = _scan(directory, link)
         after = link.header
     for link in chain.links[:-1]:

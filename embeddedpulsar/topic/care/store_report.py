@@ -42,6 +42,10 @@ MEANINGS: Final = {
     damage.SEGMENT_HEADER: ("the header is derived from the entries where they are whole", _REPAIR),
     damage.INDEX: ("nothing is lost: the index is derived again when it is needed", _REPAIR),
     damage.CONTROL: ("nothing is lost: the words are derived again when the topic is opened", _REPAIR),
+    check.COLD: (
+        "reading these messages raises an error until the location has the objects",
+        "make the location readable, or put back a copy of the objects",
+    ),
     check.LINK: ("readers verify the entries themselves", _RESTORE),
     check.TRAILER: ("the messages themselves are whole", _REPAIR),
     damage.JOURNAL: (

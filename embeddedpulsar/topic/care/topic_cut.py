@@ -34,6 +34,7 @@ from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SEGMENT_HEA
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import trusted_words
+from embeddedpulsar.storage.cold_ledger import ledgers_with_cold, offloaded_ledger
 from embeddedpulsar.storage.segment_headers import read_segment_header
 from embeddedpulsar.topic.care.backup_target import BackupTarget
 from embeddedpulsar.topic.producers.topic_journal import JOURNAL_CHECKED
@@ -150,7 +151,8 @@ class TopicCut:
             return False
         is_of_journal = filenames.parse_generation(name) is not None
         is_of_journal |= filenames.parse_generation(name, journal=False) is not None
-        return not is_of_journal and not name.endswith((filenames.LOG_SUFFIX, filenames.INDEX_SUFFIX))
+        of_ledgers = (filenames.LOG_SUFFIX, filenames.INDEX_SUFFIX, filenames.COLD_SUFFIX)
+        return not is_of_journal and not name.endswith(of_ledgers)
 
     def _take_journal(self, directory: str, word: int | None) -> None:
         """The generation that the commit word names; all files if it is not to be believed."""
@@ -173,7 +175,7 @@ class TopicCut:
 
     def _take_ledgers(self, words: tuple[int, ...]) -> None:
         tail_ledger, tail_end = split_tail(words[TopicWord.TAIL])
-        present = filenames.ledgers_of(descriptors.names_in(self._directory))
+        present = ledgers_with_cold(self._directory, descriptors.names_in(self._directory))
         ledgers = [ledger for ledger in present if words[TopicWord.TRIM] <= ledger <= tail_ledger]
         for number, ledger in enumerate(ledgers):
             end: int | None = tail_end
@@ -192,6 +194,9 @@ class TopicCut:
 
     def _take_ledger(self, ledger: int, end: int | None, entries: int | None) -> None:
         path = filenames.log_path(self._directory, ledger)
+        if not os.path.exists(path):
+            self._take_cold(ledger)
+            return
         length = os.path.getsize(path) if end is None else max(end, FIRST_FRAME_OFFSET)
         length = min(length, os.path.getsize(path))
         is_new = self._target.take_grown(self._relative(path), path, length, SEGMENT_HEADER_SIZE)
@@ -203,6 +208,20 @@ class TopicCut:
             entries = _entries(path, length)
         kept = data if entries is None else data[: SLOTS_OFFSET + entries * SLOT_SIZE]
         self._target.take_bytes(self._relative(index), kept, len(data))
+
+    def _take_cold(self, ledger: int) -> None:
+        """Take the note and the index of a ledger whose log is in a location. A store made of the copy uses
+        the same objects, and does not remove them."""
+        note = offloaded_ledger(self._directory, ledger)
+        if note is None:
+            raise FileNotFoundError(self._directory)
+        path = filenames.cold_path(self._directory, ledger)
+        self._target.take_bytes(self._relative(path), note._replace(is_shared=True).packed())
+        index = filenames.index_path(self._directory, ledger)
+        if os.path.exists(index):
+            data = disk.DISK.read_file(index)
+            kept = data[: SLOTS_OFFSET + note.entries * SLOT_SIZE]
+            self._target.take_bytes(self._relative(index), kept, len(data))
 
 
 def _entries(path: str, end: int) -> int | None:

@@ -1,7 +1,7 @@
 """Every file name in the root of a store; the files of a topic's directory are named in `storage.filenames`.
 
 broker.conf · store.meta · store.ctl · store.lock · catalog · catalog.index · catalog.lock · housekeeping.lock
-clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/ · sinks/<key>/ · quarantine/
+clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/ · sinks/<key>/ · quarantine/ · offloaded/
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ STAGING: Final = "staging"
 TENANTS: Final = "tenants"
 SINKS: Final = "sinks"
 QUARANTINE: Final = "quarantine"
+OFFLOADED: Final = "offloaded"
 
 DIRECTORIES: Final = (CLIENTS, TOPICS, STAGING)
 OURS: Final = frozenset(
     (
         *(SETTINGS, META, CONTROL, STORE_LOCK, CATALOG, CATALOG_INDEX, CATALOG_LOCK, HOUSEKEEPING_LOCK),
-        *(*DIRECTORIES, TENANTS, SINKS, QUARANTINE),
+        *(*DIRECTORIES, TENANTS, SINKS, QUARANTINE, OFFLOADED),
     )
 )
 _LEFTOVERS: Final = (".tmp", ".new")

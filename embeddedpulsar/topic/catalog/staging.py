@@ -10,7 +10,7 @@ from typing import Final
 from embeddedpulsar.exceptions import StorageFullError
 from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.catalog.topic_places import remove_tree
+from embeddedpulsar.topic.catalog.topic_places import remove_topic
 
 _NOTE: Final = ".end"
 
@@ -24,6 +24,7 @@ class Staging:
 
     def __init__(self, root: str) -> None:
         self._path: Final = root_layout.in_root(root, root_layout.STAGING)
+        self._notes: Final = root_layout.in_root(root, root_layout.OFFLOADED)
 
     @property
     def is_empty(self) -> bool:
@@ -40,6 +41,10 @@ class Staging:
         with contextlib.suppress(FileNotFoundError):  # made, and never filled
             disk.DISK.replace(directory, staged)
         return staged
+
+    def remove(self, path: str) -> bool:
+        """Remove what was put away; see `remove_topic`. Any thread, without a lock."""
+        return remove_topic(path, self._notes)
 
     def note_end(self, directories: Iterable[str]) -> str:
         """Note that the topics in these directories are about to be deleted, so that an opening of the store
@@ -60,4 +65,4 @@ class Staging:
             if name.endswith(_NOTE):
                 for directory in disk.DISK.read_file(path).decode().splitlines():
                     remove_if_ended(directory)
-            remove_tree(path)
+            self.remove(path)

@@ -3,7 +3,8 @@
 Steps, under the catalog lock: 1. check that no producer or consumer is attached; 2. the word STATE of each
 log says "deleted", so from here on every open handle, in any process, gets an error that says so; 3. one
 record of the catalog ends the topic and its partitions, durably: this is the deletion; 4. the directories
-leave ``topics/``; and without the lock: 5. all processes are rung; 6. the files are removed. From before 2
+leave ``topics/``; and without the lock: 5. all processes are rung; 6. the files are removed, and then the
+objects of offloaded ledgers. From before 2
 to after 4 there is a note of the directories.
 
 A process that dies before 3 leaves the topic as it was, but for its mark, which the next process that opens
@@ -22,7 +23,9 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNotFound
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import deadline, failpoints
+from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import ATTENTION, DELETED
+from embeddedpulsar.topic.catalog.root_layout import OFFLOADED, in_root
 from embeddedpulsar.topic.catalog.topic_places import remove_tree
 
 if TYPE_CHECKING:
@@ -61,8 +64,10 @@ def delete(session: StoreSession, entry: TopicEntry, now_ms: int, check: Check) 
                 topics.append(use.topic)
             staged = _delete_topics(session, entry, topics, now_ms, check)
     session.peers.ring_all()
-    for directory in staged:
-        remove_tree(directory)
+    had_notes = [session.directories.staging.remove(directory) for directory in staged]
+    if any(had_notes):
+        late = late_import("embeddedpulsar.cold.leftovers")
+        late.remove_leftovers(in_root(session.root, OFFLOADED))
 
 
 def _delete_topics(

@@ -25,7 +25,6 @@ from embeddedpulsar.topic.catalog.topic_places import (
     directories_in,
     possible_directories,
     read_meta,
-    remove_tree,
     write_meta,
 )
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
@@ -163,7 +162,7 @@ class TopicDirectories:
         entry, _ = self._described(directory) if is_there else (None, "")
         is_ended = entry is not None and self._catalog.ended(entry.name)[1] == entry.incarnation
         if is_ended:
-            remove_tree(self.put_away(directory))
+            self.staging.remove(self.put_away(directory))
         return is_ended
 
     def put_away(self, directory: str) -> str:
@@ -308,7 +307,9 @@ class TopicDirectories:
                 entry = None
                 self._report(Damage(e.path or directory, reason=e.reason, kind=TOPIC_FILES))
             if entry is not None and self._catalog.ended(entry.name)[1] == entry.incarnation:
-                remove_tree(self.put_away(name))  # the process that deleted the topic died before it was gone
+                self.staging.remove(
+                    self.put_away(name)
+                )  # the process that deleted it died before it was gone
                 continue
             first = os.path.basename(name).partition(LIFE_SEPARATOR)[0]
             if entry is None and self._is_known(name):

@@ -92,6 +92,28 @@ def remove_tree(path: str) -> None:
         disk.DISK.rmdir(path)
 
 
+def remove_topic(path: str, notes: str) -> bool:
+    """Remove the directory of a topic that is gone, as `remove_tree`. Notes of offloaded ledgers are moved to
+    the directory ``notes``: their objects are removed later, because a location may not answer.
+
+    Returns:
+        Whether there were any.
+    """
+    found = []
+    with contextlib.suppress(OSError):
+        found = [name for name in descriptors.names_in(path) if name.endswith(filenames.COLD_SUFFIX)]
+    if found:
+        with contextlib.suppress(FileExistsError):
+            disk.DISK.mkdir(notes)
+        token = os.urandom(8).hex()
+        for name in found:
+            with contextlib.suppress(FileNotFoundError):
+                disk.DISK.replace(os.path.join(path, name), os.path.join(notes, f"{token}-{name}"))
+        disk.DISK.fsync_dir(notes)
+    remove_tree(path)
+    return bool(found)
+
+
 def write_meta(directory: str, entry: TopicEntry, *, durable: bool) -> None:
     """Write the document of a topic whose directory is ``directory``."""
     fields = {"name": entry.name, "incarnation": entry.incarnation, "partitions": entry.partitions}

@@ -508,6 +508,7 @@ VERBS = {
         "terminate_topic": "terminate",
         "terminate_partitioned_topic": "terminate",
         "trim_topic": "trim",
+        "trigger_offload": "offload",
         "get_backlog_quota_map": "get-backlog-quotas",
     },
     "subscriptions": {
@@ -629,6 +630,37 @@ def test_namespaces_and_tenants(call):
     assert call("namespaces", "delete", "acme/sales", "--force", "--yes")[0] == 0
     assert call("tenants", "delete", "acme", "--yes")[0] == 0
     assert "acme" not in call("tenants", "list")[1]
+
+
+def test_offloading(call, store, tmp_path):
+    """Policies, and ledgers that go to a location."""
+    cold = tmp_path / "cold"
+    with Client(store) as client, client.create_producer("trips") as producer:
+        producer.send(b"from A to B")
+    assert call("topics", "offload-status", "trips")[:2] == (0, "NOT_RUN\n")
+    assert call("topics", "offload", "trips", "-s", "0")[0] == 1
+    options = ("-l", str(cold), "-t", "10M", "-ts", "3h", "-dl", "1m")
+    assert call("namespaces", "set-offload-policies", "public/default", *options)[0] == 0
+    assert json.loads(call("namespaces", "get-offload-policies", "public/default", "--json")[1]) == {
+        "offloadLocation": str(cold),
+        "offloadThresholdInBytes": 10 << 20,
+        "offloadThresholdInSeconds": 10_800,
+        "offloadDeletionLagInMillis": 60_000,
+    }
+    for verb, option, value in (
+        ("threshold", "-s", "5M"),
+        ("threshold-in-seconds", "-t", "1d"),
+        ("deletion-lag", "-l", "500"),
+    ):
+        assert call("topics", f"set-offload-{verb}", "trips", option, value)[0] == 0
+    assert call("topics", "get-offload-threshold-in-seconds", "trips")[1] == "86400\n"
+    assert call("topics", "offload", "trips", "-s", "0")[:2] == (0, "NOT_RUN\n")
+    assert json.loads(call("topics", "offload-status", "trips", "--json", "-w")[1])["status"] == "NOT_RUN"
+    assert (
+        call("topics", "export", "trips", str(cold), "-f", "csv", "-c", "value")[1]
+        == "1 messages in 1 files\n"
+    )
+    assert next(cold.rglob("*.csv")).read_text() == "value\nfrom A to B\n"
 
 
 def test_compaction(call, store):

@@ -1,0 +1,102 @@
+"""The methods of `Topics` that offload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from embeddedpulsar.admin.compaction_calls import CompactionCalls
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.platform import interrupts
+from embeddedpulsar.topic.late_offload import ERROR, NOT_RUN, RUNNING, SUCCESS, OffloadStatus
+
+if TYPE_CHECKING:
+    from embeddedpulsar.message_id import MessageId
+    from embeddedpulsar.topic.topic import Topic
+
+
+class OffloadCalls(CompactionCalls):
+    """Moves ledgers to an offload location on demand. A part of `Topics`."""
+
+    def offload(self, topic: str, size_threshold: int = 0) -> None:
+        """Begin to move the oldest closed ledgers of a topic, or of each partition of a partitioned one, to
+        its offload location, and return.
+
+        It runs in this process, in the background; closing the Admin, or the last client, waits for it. The
+        ledger that is being written stays. The messages are read back as before.
+
+        Args:
+            topic: the name.
+            size_threshold: bytes of the topic, or of each partition, that stay in the store.
+
+        Raises:
+            NotAllowedError: the topic is being offloaded already, in whatever process, or is kept in memory.
+            InvalidConfiguration: no location is set, or there is no such file system.
+            TopicNotFound: no such topic.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client, MessageId
+            >>> from embeddedpulsar.policy_values import OffloadPolicies
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     _ = client.create_producer("archive").send(b"old news")
+            ...     admin.topics().set_offload_policies("archive", OffloadPolicies("./cold"))
+            ...     admin.topics().offload("archive")
+            ...     while admin.topics().offload_status("archive").status == "RUNNING":
+            ...         pass
+            ...     client.create_reader("archive", MessageId.earliest).read_next().data()
+            b'old news'
+        """
+        if isinstance(size_threshold, bool) or not isinstance(size_threshold, int) or size_threshold < 0:
+            raise InvalidConfiguration(f"size_threshold is a number of bytes from 0, not {size_threshold!r}")
+        for name in self._partitions_of(topic) or [topic]:
+            self._offload(name, lambda topic: _first_within(topic, size_threshold))
+
+    def trigger_offload(self, topic: str, message_id: MessageId) -> None:
+        """Begin to move all closed ledgers before that of a message, and return. As `offload` otherwise; of a
+        partitioned topic, name a partition."""
+        self._offload(topic, lambda _: message_id.ledger_id())
+
+    def offload_status(self, topic: str) -> OffloadStatus:
+        """Return how the offloading of a topic stands, in whatever process it runs; of a partitioned topic,
+        ``RUNNING`` or ``ERROR`` if that holds for a partition."""
+        found = [self._look(name, _status) for name in self._partitions_of(topic) or [topic]]
+        for status in (RUNNING, ERROR, SUCCESS):
+            for one in found:
+                if one.status == status:
+                    return one
+        return OffloadStatus(NOT_RUN)
+
+    def _offload(self, name: str, before: Callable[[Topic], int]) -> None:
+        use = self._store().use_topic(name, create=False)
+        try:
+            with interrupts.translated:
+                offloading = use.topic.offload.get()
+                offloading.start(before(use.topic), use.release)
+        except BaseException:
+            use.release()
+            raise
+
+    def _offload_progress(self, topic: str) -> tuple[int, int]:
+        """How many ledgers an offloading in this process has done, of how many."""
+        found = [self._look(name, _progress) for name in self._partitions_of(topic) or [topic]]
+        return sum(done for done, _ in found), sum(total for _, total in found)
+
+
+def _first_within(topic: Topic, most: int) -> int:
+    """The first ledger that stays if at most so many bytes are to stay."""
+    for one in reversed(topic.ledger.survey().ledgers()):
+        most -= one.size
+        if most < 0:
+            return one.ledger_id + 1
+    return 0
+
+
+def _status(topic: Topic | None) -> OffloadStatus:
+    return (
+        OffloadStatus(NOT_RUN) if topic is None or not topic.offload.exists else topic.offload.get().status()
+    )
+
+
+def _progress(topic: Topic | None) -> tuple[int, int]:
+    found = None if topic is None else topic.offload.get().progress
+    return found or (0, 0)

@@ -1,0 +1,199 @@
+"""Bringing the log of an offloaded ledger back: fetched, put together, verified, and given its name again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.cold.location import LocationError, location_of
+from embeddedpulsar.exceptions import (
+    ColdReadError,
+    CorruptionError,
+    InvalidConfiguration,
+    LockTimeout,
+    StorageFullError,
+)
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform import deadline, descriptors, disk, failpoints, package_log
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.storage.cold_ledger import ColdLedger, cold_ledgers, offloaded_ledger
+from embeddedpulsar.storage.filenames import fetch_lock_path, log_path
+
+if TYPE_CHECKING:
+    from embeddedpulsar.cold.location import Location
+
+MOST_FETCHED: Final = 4
+"""So many logs of a topic that were fetched back stay here, the last ones; each is as large as its ledger."""
+FRAMES: Final = ".frames.parquet"
+MESSAGES: Final = ".messages.parquet"
+MANIFEST: Final = ".manifest.json"
+ENDINGS: Final = (MANIFEST, MESSAGES, FRAMES)
+"""What the names of the objects of a ledger end with, in the order in which they are removed."""
+_FETCHED: Final = ".fetched.tmp"
+_TOGETHER: Final = 512
+_LARGE: Final = 1 << 20
+_LOCK_S: Final = 600.0
+REMEDY: Final = (
+    "nothing is lost or skipped: make the location readable and call again; if its files are damaged, put "
+    "back a copy of them"
+)
+
+failpoints.declare("fetch:written", "fetch:renamed")
+
+
+def fetch(directory: str, note: ColdLedger) -> str:
+    """See `storage.cold_ledger.fetch`. One process and thread at a time fetches for a topic; the others find
+    the log when it is there. A process that may not write there gets a copy of its own."""
+    path = log_path(directory, note.ledger_id)
+    try:
+        lock = FileLock(fetch_lock_path(directory))
+    except FileNotFoundError:
+        raise FileNotFoundError(path) from None  # the topic was deleted
+    except PermissionError:
+        return _fetch_beside(note)
+    try:
+        lock.acquire(_LOCK_S)
+        if not deadline.left(_LOCK_S):
+            raise LockTimeout(
+                f"ledger {note.ledger_id} of {note.topic} is fetched back by a call that may wait"
+            )
+        if os.path.exists(path):
+            return path
+        current = offloaded_ledger(directory, note.ledger_id)
+        if current is None:
+            raise FileNotFoundError(path)
+        _remove_unfinished(directory)
+        _make_room(directory, current)
+        _fetch_to(current, f"{path}{_FETCHED}", path)
+    finally:
+        lock.release()
+        lock.close()
+    package_log.info("%s: ledger %d was fetched back from %s", note.topic, note.ledger_id, note.location)
+    return path
+
+
+def _fetch_to(note: ColdLedger, made: str, path: str) -> None:
+    fd = disk.DISK.create_exclusive(made)
+    try:
+        try:
+            offset, pieces = 0, list[bytes]()
+            for piece in log_of(note):
+                pieces.append(piece)
+                if len(pieces) == _TOGETHER or len(piece) >= _LARGE:
+                    offset += disk.DISK.pwrite_all(fd, pieces, offset)
+                    pieces = []
+            disk.DISK.pwrite_all(fd, pieces, offset)
+        except StorageFullError as error:
+            raise refusal(note, str(error), "make room on the disk of the store, and call again") from error
+        # Flushed before it has the name, or a power loss would leave a damaged log of that name.
+        disk.DISK.fsync(fd, made)
+        failpoints.hit("fetch:written")
+        disk.DISK.replace(made, path)
+        failpoints.hit("fetch:renamed")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            disk.DISK.unlink(made)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _fetch_beside(note: ColdLedger) -> str:
+    """A copy of the log in the directory for temporary files; it goes when the caller has opened it."""
+    fd, path = tempfile.mkstemp(".log", "embeddedpulsar-")
+    try:
+        with os.fdopen(fd, "wb") as out:
+            out.writelines(log_of(note))
+    except BaseException:
+        os.unlink(path)
+        raise
+    return path
+
+
+def log_of(note: ColdLedger) -> Iterator[bytes]:
+    """The bytes of the log of an offloaded ledger, verified as a whole when the last one was given.
+
+    Raises:
+        ColdReadError: they cannot be had.
+    """
+    frames, messages = note.object_named(FRAMES), note.object_named(MESSAGES)
+    if frames is None:
+        raise refusal(note, "the note of it names no frames")
+    digest, size = hashlib.sha256(), FIRST_FRAME_OFFSET
+    from embeddedpulsar.cold.frames import read_frames
+
+    yield note.page()
+    try:
+        location = location_of(note.location)
+        with contextlib.ExitStack() as opened:
+            table = None if messages is None else opened.enter_context(location.open(messages.name))
+            for frame in read_frames(opened.enter_context(location.open(frames.name)), table):
+                digest.update(frame)
+                size += len(frame)
+                yield frame
+    except (LocationError, CorruptionError, OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, CorruptionError) else str(error).strip()
+        raise refusal(note, reason) from error
+    if (size, digest.hexdigest()) != (note.end_offset, note.log_digest):
+        raise refusal(note, "what is there is not what was stored")
+
+
+def verify(note: ColdLedger, location: Location) -> None:
+    """Compare the files of a ledger in its location with the note, by reading them.
+
+    Raises:
+        LocationError: one is missing, or has other bytes.
+    """
+    for one in note.objects:
+        found = location.digest(one.name)
+        if found != (one.size, one.digest):
+            raise LocationError(
+                f"{location.path(one.name)} has {found[0]} bytes with SHA-256 {found[1][:16]}..., where "
+                f"{one.size} bytes with {one.digest[:16]}... were stored"
+            )
+
+
+def problem_of(note: ColdLedger) -> str:
+    """See `storage.cold_ledger.problem_of`."""
+    try:
+        location = location_of(note.location)
+        for one in note.objects:
+            size = location.size(one.name)
+            if size != one.size:
+                found = "is missing" if size is None else f"has {size} bytes, not {one.size}"
+                return f"{location.path(one.name)} {found}"
+    except (LocationError, InvalidConfiguration, ImportError) as error:
+        return f"the location {note.location} cannot be looked at: {str(error).strip()}"
+    return ""
+
+
+def refusal(note: ColdLedger, reason: str, remedy: str = REMEDY) -> ColdReadError:
+    """The error for a ledger that cannot be read."""
+    return ColdReadError(
+        f"{note.topic}: entries {note.ledger_id}:0 to {note.ledger_id}:{note.entries - 1} were offloaded to "
+        f"{note.location} and cannot be read back: {reason}; {remedy}"
+    )
+
+
+def _remove_unfinished(directory: str) -> None:
+    for name in descriptors.names_in(directory):
+        if name.endswith(_FETCHED):
+            with contextlib.suppress(FileNotFoundError):
+                disk.DISK.unlink(os.path.join(directory, name))
+
+
+def _make_room(directory: str, note: ColdLedger) -> None:
+    """Remove logs that were fetched back before, but for the last ones. Processes that read them read on."""
+    there = []
+    for one in cold_ledgers(directory):
+        path = log_path(directory, one.ledger_id)
+        if one.released_ms:
+            with contextlib.suppress(FileNotFoundError):
+                there.append((os.stat(path).st_mtime_ns, path))
+    for _, path in sorted(there)[: max(0, len(there) - MOST_FETCHED + 1)]:
+        with contextlib.suppress(FileNotFoundError):
+            disk.DISK.unlink(path)

@@ -1,0 +1,45 @@
+"""Objects of topics that were deleted: removed by the call that deletes, or by a process that offloads later.
+
+A deletion moves the notes of the topic's ledgers into ``offloaded/`` of the store, which needs no location.
+What a location refuses stays there, and is tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from embeddedpulsar.cold.fetching import ENDINGS
+from embeddedpulsar.cold.location import LocationError, location_of
+from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.platform import descriptors, disk, package_log
+from embeddedpulsar.storage.cold_ledger import parse_cold_ledger
+from embeddedpulsar.storage.filenames import COLD_SUFFIX
+
+
+def remove_leftovers(directory: str) -> list[str]:
+    """Remove the objects that notes in ``offloaded/`` name, and then the notes.
+
+    Returns:
+        What was refused, as texts.
+    """
+    refused = []
+    names = []
+    with contextlib.suppress(FileNotFoundError):
+        names = descriptors.names_in(directory)
+    for name in sorted(name for name in names if name.endswith(COLD_SUFFIX)):
+        path = os.path.join(directory, name)
+        try:
+            note = parse_cold_ledger(disk.DISK.read_file(path))
+            if not note.is_shared:
+                location = location_of(note.location)
+                for ending in ENDINGS:
+                    location.delete(note.prefix + ending)
+            disk.DISK.unlink(path)
+        except FileNotFoundError:
+            continue  # another process removes them too
+        except (LocationError, PulsarException, ImportError) as error:
+            refused.append(f"objects of the deleted topic {name}: {str(error).strip()}")
+    for text in refused:
+        package_log.info("%s; it is tried again", text)
+    return refused

@@ -1,0 +1,1 @@
+"""Moving closed ledgers to a location outside of the store, as Parquet."""

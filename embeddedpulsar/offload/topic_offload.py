@@ -1,0 +1,369 @@
+"""The offloading of a topic: which ledgers are due, moving them in the background, and how it went last."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.cold.leftovers import remove_leftovers
+from embeddedpulsar.cold.location import LocationError, location_of
+from embeddedpulsar.exceptions import (
+    InvalidConfiguration,
+    LockTimeout,
+    NotAllowedError,
+    PulsarException,
+)
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload
+from embeddedpulsar.platform import package_log, threads
+from embeddedpulsar.platform.clock import Clock, ThreadLike
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.processes import lease
+from embeddedpulsar.storage.cold_ledger import (
+    OFFLOADED,
+    UPLOADING,
+    ColdLedger,
+    cold_ledgers,
+    remove_unfinished_notes,
+)
+from embeddedpulsar.storage.filenames import log_path, offload_lock_path
+from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar.storage.segment_chain import ClosedLedger
+from embeddedpulsar.storage.topic_control import is_deleted
+from embeddedpulsar.topic.late_offload import (
+    ERROR,
+    NOT_RUN,
+    RUNNING,
+    SUCCESS,
+    OffloadRecord,
+    OffloadStatus,
+    read_offload_record,
+)
+
+if TYPE_CHECKING:
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.topic.topic_policy import OffloadRules
+
+_LOOKERS_S: Final = 1.0
+_FETCHED_MS: Final = 600_000
+"""How long a log that was fetched back stays at least, unless the topic is offloaded by a call."""
+
+
+class _Ended(Exception):
+    """The topic is being closed, or was deleted: the work ends where it is."""
+
+
+class TopicOffload:
+    """Role: offloads the ledgers of one topic, in whatever process finds it due or is asked, one process at a
+    time. Invariants: a ledger is offloaded when it is closed and on the disk; its log stays at least as long
+    as the policy says, and until the objects were read back. What fails is noted and tried again.
+    Callers: any thread.
+
+    Args:
+        directory: of the topic.
+        partition: index of the partition; -1 for none.
+        folder: of its objects in a location.
+        leftovers: where the store keeps notes of topics that were deleted.
+        log: of the topic.
+        rules: reads the policies.
+        clock: makes the thread.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        partition: int,
+        folder: str,
+        leftovers: str,
+        log: ManagedLedger,
+        rules: Callable[[], OffloadRules],
+        clock: Clock,
+    ) -> None:
+        self._directory: Final = directory
+        self._leftovers: Final = leftovers
+        self._log: Final = log
+        self._rules: Final = rules
+        self._clock: Final = clock
+        self._source: Final = LedgerSource(directory, log.name, partition, folder, clock.wall_ms, self._check)
+        self._lock_path: Final = offload_lock_path(directory)
+        self._lock = threads.RLock()  # guards the five below
+        self._thread: ThreadLike | None = None
+        self._is_wanted = self._is_stopped = False
+        self._asked: list[tuple[int | None, Callable[[], object]]] = []
+        self.progress: tuple[int, int] | None = None
+        """Ledgers done and to do in this process; None if nothing is done."""
+
+    # -- looking -------------------------------------------------------------------------------------------
+
+    def is_running(self) -> bool:
+        """Whether any process offloads ledgers of the topic."""
+        if self.progress is not None:
+            return True
+        if not os.path.exists(self._lock_path):
+            return False
+        lock = FileLock(self._lock_path)
+        try:
+            return not lease.try_lock(lock.fd, shared=True)
+        finally:
+            lock.close()
+
+    def status(self) -> OffloadStatus:
+        """How it stands."""
+        is_running = self.is_running()  # first: an end that comes between is then in the record
+        record = read_offload_record(self._directory)
+        if is_running:
+            return OffloadStatus(RUNNING, record.error)
+        if record.error:
+            return OffloadStatus(ERROR, record.error)
+        return OffloadStatus(SUCCESS if record.succeeded_ms else NOT_RUN)
+
+    def has_work(self) -> bool:
+        """Whether a policy or an earlier attempt asks for something now."""
+        notes = cold_ledgers(self._directory)
+        return (os.path.isdir(self._leftovers) and bool(os.listdir(self._leftovers))) or (
+            any(self._is_over(note) for note in notes)
+            or next(self._due(notes), None) is not None
+            or next(self._releasable(notes), None) is not None
+        )
+
+    # -- what is due ---------------------------------------------------------------------------------------
+
+    def _due(self, notes: list[ColdLedger], before: int | None = None) -> Iterator[ClosedLedger]:
+        """The closed ledgers to be offloaded, oldest first: those the policy says, or all before one."""
+        rules = self._rules()
+        if not rules.location or (before is None and not rules.is_automatic):
+            return
+        survey = self._log.survey()
+        closed, ledgers = survey.closed(), survey.ledgers()
+        away = {note.ledger_id for note in notes if note.state == OFFLOADED}
+        sizes = [0 if one.ledger_id in away else _size(one) for one in closed]
+        left = sum(sizes) + (ledgers[-1].size if ledgers else 0)
+        now_ms = self._clock.wall_ms()
+        for number, (ledger, size) in enumerate(zip(closed, sizes, strict=True)):
+            if ledger.ledger_id in away or ledger.last_entry_id < 0:
+                continue
+            if before is not None:
+                is_due = ledger.ledger_id < before
+            else:
+                # Nothing in a ledger was published after the next one began.
+                is_last = number + 1 == len(closed)
+                ended_ms = ledgers[-1].base_publish_ms if is_last else closed[number + 1].base_publish_ms
+                is_due = 0 <= rules.most_bytes < left or (
+                    rules.most_seconds >= 0 and now_ms - ended_ms >= rules.most_seconds * 1000
+                )
+            if not is_due:
+                return
+            left -= size
+            yield ledger
+
+    def _is_over(self, note: ColdLedger) -> bool:
+        """Whether its objects are to go: the ledger was trimmed, or an attempt to offload it died."""
+        return note.state != OFFLOADED or note.ledger_id < self._log.trimming.first_retained
+
+    def _releasable(self, notes: list[ColdLedger], is_asked: bool = False) -> Iterator[ColdLedger]:
+        """Offloaded ledgers whose log has been here long enough, since it was fetched back if it was."""
+        lag_ms, now_ms = self._rules().lag_ms, self._clock.wall_ms()
+        again_ms = lag_ms if is_asked else max(lag_ms, _FETCHED_MS)
+        for note in notes:
+            if note.state != OFFLOADED:
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                since_ms = os.stat(log_path(self._directory, note.ledger_id)).st_mtime_ns // 1_000_000
+                if now_ms - since_ms >= again_ms if note.released_ms else now_ms - note.noted_ms >= lag_ms:
+                    yield note
+
+    # -- the work ------------------------------------------------------------------------------------------
+
+    def start(self, before: int, on_end: Callable[[], object] = int) -> None:
+        """Offload all closed ledgers before one in the background; closing the topic waits for it.
+
+        Raises:
+            NotAllowedError: ledgers of the topic are being offloaded already, in whatever process.
+            InvalidConfiguration: no location is set, or there is no such file system.
+        """
+        location = self._rules().location
+        if not location:
+            raise InvalidConfiguration(
+                f"no location is set for {self._log.name}: call set_offload_policies for the topic or its "
+                "namespace, or set managedLedgerOffloadLocation in broker.conf"
+            )
+        location_of(location)
+        is_elsewhere = self.progress is None and self.is_running()
+        if is_elsewhere or not self._begin(before, on_end, is_wanted=True):
+            raise NotAllowedError(f"{self._log.name} is being offloaded already; see offload_status")
+
+    def start_if_due(self) -> None:
+        """Do in the background what policies and earlier attempts ask for."""
+        if self.progress is None and self.has_work() and not self.is_running():
+            self._begin(None, int, is_wanted=False)
+
+    def _begin(self, before: int | None, on_end: Callable[[], object], *, is_wanted: bool) -> bool:
+        """Work in a thread; or let the one that works by itself do that, too. False if it does what was asked
+        for before, or the topic is being closed."""
+        lock = FileLock(self._lock_path)  # makes the file, which says that there is a status
+        try:
+            self._lock.acquire()
+            if self._is_stopped or (self.progress is not None and (self._is_wanted or not is_wanted)):
+                lock.close()
+                return False
+            self._asked.append((before, on_end))
+            self._is_wanted = is_wanted
+            if self.progress is not None:
+                lock.close()
+                return True
+            self.progress = (0, 0)
+            thread = self._thread = self._clock.thread(lambda: self._run(lock), "offload")
+        finally:
+            self._lock.release()
+        try:
+            thread.start()
+        except BaseException:
+            lock.close()
+            self._asked.clear()
+            self.progress = None
+            raise
+        return True
+
+    def _run(self, lock: FileLock) -> None:
+        try:
+            while (asked := self._next()) is not None:
+                before, on_end = asked
+                try:
+                    lock.acquire(_LOOKERS_S)
+                    self.work(before)
+                except LockTimeout:
+                    package_log.info("%s: another process offloads it", self._log.name)
+                finally:
+                    lock.release()
+                    on_end()
+        except BaseException:
+            self.progress = None  # else `_next` said so already, and another thread may have begun
+            raise
+        finally:
+            lock.close()
+
+    def _next(self) -> tuple[int | None, Callable[[], object]] | None:
+        """What to do next; None if nothing is left, and the thread is as good as ended."""
+        try:
+            self._lock.acquire()
+            if self._asked:
+                return self._asked.pop(0)
+            self.progress, self._is_wanted = None, False
+            return None
+        finally:
+            self._lock.release()
+
+    def work(self, before: int | None) -> None:
+        """Clear away what is to go, offload what is due, and remove the logs that were here long enough.
+
+        Call under the offload lock. Failures are noted, and all else is done.
+
+        Args:
+            before: offload all ledgers before this one; None for those that the policy says.
+        """
+        remove_unfinished_notes(self._directory)
+        errors: list[str] = remove_leftovers(self._leftovers)
+        try:
+            for note in cold_ledgers(self._directory):
+                if self._is_over(note):
+                    self._try(errors, note, self._discard, note)
+            fresh = self._upload_due(before, errors)
+            for note in list(self._releasable(cold_ledgers(self._directory), before is not None)):
+                self._try(errors, note, self._release, note, note.ledger_id in fresh)
+        except _Ended:
+            return
+        record = read_offload_record(self._directory)
+        if errors:
+            record = record._replace(failed_ms=self._clock.wall_ms(), error=errors[0])
+            package_log.info("%s", errors[0])
+        elif record.error:
+            record = record._replace(error="")
+        else:
+            return
+        self._note(record)
+
+    def _upload_due(self, before: int | None, errors: list[str]) -> set[int]:
+        due = list(self._due(cold_ledgers(self._directory), before))
+        fresh: set[int] = set()
+        if due:
+            self._log.sync()  # what is offloaded must not be newer than what a power loss leaves of the log
+        for number, ledger in enumerate(due):
+            self.progress = (number, len(due))
+            first = self._log.trimming.first_retained
+            if ledger.ledger_id < first:
+                continue
+            name = self._rules().location
+            what = ColdLedger(
+                ledger.ledger_id, UPLOADING, self._log.name, name, entries=ledger.last_entry_id + 1
+            )
+            if self._try(errors, what, self._upload, name, ledger, first):
+                fresh.add(ledger.ledger_id)
+                record = read_offload_record(self._directory)
+                self._note(record._replace(ledger_id=ledger.ledger_id, succeeded_ms=self._clock.wall_ms()))
+                package_log.info("%s: ledger %d was offloaded to %s", self._log.name, ledger.ledger_id, name)
+        return fresh
+
+    def _release(self, note: ColdLedger, is_verified: bool) -> None:
+        try:
+            now_ms = self._clock.wall_ms()
+            release(self._directory, note, location_of(note.location), now_ms, is_verified=is_verified)
+        except LocationError:
+            if not note.released_ms:  # the log is whole: offload it again, under other names
+                note._replace(state=UPLOADING).write(self._directory)
+            raise
+        SEGMENTS.forget(self._log.view.control.home, note.ledger_id)
+
+    def _upload(self, name: str, ledger: ClosedLedger, first: int) -> None:
+        upload(self._source, location_of(name), ledger, first)
+
+    def _discard(self, note: ColdLedger) -> None:
+        discard(self._directory, note, None if note.is_shared else location_of(note.location))
+
+    def _try(
+        self, errors: list[str], note: ColdLedger, action: Callable[..., object], *arguments: object
+    ) -> bool:
+        self._check()
+        try:
+            action(*arguments)
+        except (LocationError, PulsarException, OSError, ImportError) as error:
+            if is_deleted(self._log.words):
+                raise _Ended from error
+            errors.append(
+                f"{self._log.name}: entries {note.ledger_id}:0 to {note.ledger_id}:{note.entries - 1} and "
+                f"their location {note.location}: {str(error).strip()}; nothing is lost, it is tried again"
+            )
+            return False
+        return True
+
+    def _check(self) -> None:
+        if is_deleted(self._log.words) or (self._is_stopped and not self._is_wanted):
+            raise _Ended
+
+    def _note(self, record: OffloadRecord) -> None:
+        with contextlib.suppress(PulsarException, OSError):
+            record.write(self._directory)
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End what was begun because it was due, after the ledger in progress, and wait."""
+        try:
+            self._lock.acquire()
+            self._is_stopped, thread = True, self._thread
+        finally:
+            self._lock.release()
+        if thread is not None and self.progress is not None and thread.ident != threads.current_id():
+            thread.join()
+
+    def abandon(self) -> None:
+        """Forget the thread, which does not exist in a forked child."""
+        self._lock = threads.renewed(self._lock)
+        self._thread = self.progress = None
+        self._asked.clear()
+        self._is_stopped = True
+
+
+def _size(ledger: ClosedLedger) -> int:
+    return max(0, ledger.end_offset - FIRST_FRAME_OFFSET)

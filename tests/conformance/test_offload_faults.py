@@ -1,0 +1,290 @@
+"""A location that fails, is slow, or lies: nothing is lost, and the errors say where and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as fs
+import pytest
+
+from embeddedpulsar import ConsumerType, InitialPosition, MessageId
+from embeddedpulsar.arrow import read_topic
+from embeddedpulsar.cold import fetching, location
+from embeddedpulsar.exceptions import ColdReadError, LockTimeout, StorageFullError
+from embeddedpulsar.platform import deadline, disk
+from embeddedpulsar.storage import cold_ledger
+from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.testing import assert_clean
+from tests.conformance.offloading import TOPIC, Site
+
+
+class Faulty(fs.FileSystemHandler):
+    """A local file system that does what a test says.
+
+    Attributes:
+        fails: called with the operation and the path; may raise.
+        changes: called with the path and what is to be stored; returns what is stored.
+    """
+
+    def __init__(self) -> None:
+        self.below = fs.LocalFileSystem()
+        self.fails: Callable[[str, str], object] = lambda operation, path: None
+        self.changes: Callable[[str, bytes], bytes] = lambda path, data: data
+
+    def get_type_name(self) -> str:
+        return "faulty"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> Any:
+        for path in paths:
+            self.fails("look", path)
+        return self.below.get_file_info(paths)
+
+    def get_file_info_selector(self, selector: Any) -> Any:
+        raise OSError("a listing of this location is not to be believed")
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self.below.create_dir(path, recursive=recursive)
+
+    def delete_file(self, path: str) -> None:
+        self.fails("delete", path)
+        self.below.delete_file(path)
+
+    def open_input_file(self, path: str) -> Any:
+        self.fails("read", path)
+        return self.below.open_input_file(path)
+
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
+        self.fails("write", path)
+        return self.below.open_output_stream(path)
+
+    def _refuse(self, *_: object) -> Any:
+        raise NotImplementedError
+
+    delete_dir = delete_dir_contents = delete_root_dir_contents = move = copy_file = _refuse
+    open_input_stream = open_append_stream = _refuse
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Faulty:
+    """In the place of every location."""
+    made = Faulty()
+    monkeypatch.setattr(location, "filesystem_of", lambda uri: (fs.PyFileSystem(made), uri))
+    monkeypatch.setattr(location, "_opened", {})
+    return made
+
+
+@pytest.fixture
+def site(tmp_path: Path, faulty: Faulty) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    faulty.fails = lambda operation, path: None
+    made.close()
+    assert_clean(made.root)
+
+
+def failing(operation: str, part: str = "") -> Callable[[str, str], None]:
+    """Raises for an operation on paths with a part."""
+
+    def fails(found: str, path: str) -> None:
+        if found == operation and part in path:
+            raise OSError(f"no route to {operation} {Path(path).suffixes}")
+
+    return fails
+
+
+@pytest.mark.parametrize("part", ["frames", "messages", "manifest"])
+@pytest.mark.parametrize("operation", ["write", "read"])
+def test_an_upload_that_fails(site: Site, faulty: Faulty, operation: str, part: str) -> None:
+    """The log stays, and the status says which entries; it succeeds when the location is back."""
+    ids = site.publish(25)
+    faulty.fails = failing(operation, part)
+    error = site.offload()
+    assert f"topic: entries {ids[0].ledger_id()}:0 to {ids[0].ledger_id()}:9" in error
+    assert f"no route to {operation}" in error and str(site.cold) in error and "it is tried again" in error
+    assert len(site.logs()) == 3 and not site.notes()
+    assert site.admin.topics().offload_status(TOPIC).status == "ERROR"
+    assert site.admin.topics().get_stats(TOPIC).last_offload_failure_time_stamp
+    faulty.fails = lambda operation, path: None
+    assert site.offload() == ""
+    assert len(site.logs()) == 1 and len(site.objects()) == 6
+    assert [found for found, _ in site.read_all()] == ids
+
+
+def test_a_location_that_stores_something_else(site: Site, faulty: Faulty) -> None:
+    """It is found out before the log goes, and the next attempt has other names."""
+    ids = site.publish(15)
+    original = location.Location.write
+
+    def write(self: location.Location, name: str, source: Any) -> None:
+        original(self, name, source)
+        path = Path(self.path(name))
+        if lies:
+            path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+    lies = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(location.Location, "write", write)
+        assert "were stored" in site.offload()
+        assert len(site.logs()) == 2 and not site.notes() and not site.objects()
+        lies = False
+        assert site.offload() == ""
+    assert len(site.logs()) == 1
+    assert [found for found, _ in site.read_all()] == ids
+
+
+def test_objects_that_change_during_the_lag(tmp_path: Path, faulty: Faulty) -> None:
+    """The log is offloaded again; it was not removed."""
+    site = Site(tmp_path, lag_ms=3_600_000)
+    ids = site.publish(15)
+    assert site.offload() == "" and len(site.logs()) == 2
+    frames = next(path for path in site.objects() if "frames" in path.name)
+    frames.write_bytes(bytes(len(frames.read_bytes())))
+    site.admin.namespaces().remove_offload_policies("public/default")
+    site.admin.namespaces().set_offload_policies("public/default", site.policies(0))
+    assert "were stored" in site.offload() and len(site.logs()) == 2
+    assert site.offload() == "" and len(site.logs()) == 1
+    assert frames not in site.objects() and len(site.objects()) == 3
+    assert [found for found, _ in site.read_all()] == ids
+    site.close()
+
+
+@pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared, ConsumerType.KeyShared])
+def test_reading_while_the_location_is_away(site: Site, faulty: Faulty, kind: ConsumerType) -> None:
+    """The call raises an error that says what to do; later calls continue, without loss or repetition."""
+    ids = site.publish(25)
+    assert site.offload() == ""
+    faulty.fails = failing("read")
+    consumer = site.client.subscribe(
+        TOPIC, "s", consumer_type=kind, initial_position=InitialPosition.Earliest
+    )
+    with pytest.raises(ColdReadError) as raised:
+        consumer.receive(1000)
+    text = str(raised.value)
+    assert f"persistent://public/default/{TOPIC}: entries {ids[0].ledger_id()}:0 to" in text
+    assert "cannot be read back" in text and "no route" in text and "nothing is lost" in text
+    faulty.fails = lambda operation, path: None
+    found = []
+    for number in range(len(ids)):
+        if number == 7:  # in the middle of a ledger, and with the next one away
+            faulty.fails = failing("read")
+        if number == 10:
+            with pytest.raises(ColdReadError):
+                consumer.receive(1000)
+            faulty.fails = lambda operation, path: None
+        message = consumer.receive(1000)
+        found.append(message.message_id())
+        consumer.acknowledge(message)
+    assert found == ids
+    consumer.close()
+
+
+def test_whole_topic_reads_while_the_location_is_away(site: Site, faulty: Faulty) -> None:
+    """Likewise."""
+    site.publish(25)
+    assert site.offload() == ""
+    faulty.fails = failing("read")
+    with pytest.raises(ColdReadError, match="cannot be read back"):
+        read_topic(site.root, TOPIC)
+    faulty.fails = lambda operation, path: None
+    assert len(read_topic(site.root, TOPIC)) == 25
+
+
+def test_a_copy_that_was_changed_is_never_delivered(site: Site) -> None:
+    """Whatever byte of an object is changed, the log comes back as it was, or an error does."""
+    ids = site.publish(15)
+    assert site.offload() == ""
+    note = cold_ledger.offloaded_ledger(str(site.directory()), ids[0].ledger_id())
+    assert note is not None
+    log, refused = b"".join(fetching.log_of(note)), 0
+    for path in (one for one in site.objects() if "manifest" not in one.name):
+        whole = path.read_bytes()
+        for at in range(3, len(whole), 101):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+            try:
+                assert b"".join(fetching.log_of(note)) == log
+            except ColdReadError:
+                refused += 1
+        path.write_bytes(whole)
+    assert refused > 5
+    assert [found for found, _ in site.read_all()] == ids
+
+
+def test_a_deletion_whose_objects_cannot_be_removed(site: Site, faulty: Faulty) -> None:
+    """The topic is gone; the objects go later, when any topic is offloaded."""
+    site.publish(15)
+    assert site.offload() == ""
+    faulty.fails = failing("delete")
+    site.admin.topics().delete(TOPIC, force=True)
+    assert len(site.objects()) == 3 and len(list((site.root / "offloaded").iterdir())) == 1
+    faulty.fails = lambda operation, path: None
+    site.publish(15)
+    assert site.offload() == ""
+    assert len(site.objects()) == 3 and not list((site.root / "offloaded").iterdir())
+
+
+def test_trimmed_ledgers_whose_objects_cannot_be_removed(site: Site, faulty: Faulty) -> None:
+    """Their messages are gone, their notes stay until the objects go."""
+    ids = site.publish(25)
+    assert site.offload() == ""
+    site.admin.topics().create_subscription(TOPIC, "s", MessageId.latest)
+    site.admin.topics().set_retention(TOPIC, 0, 0)
+    faulty.fails = failing("delete")
+    site.admin.topics().trim_topic(TOPIC)
+    assert [found for found, _ in site.read_all()] == ids[20:]
+    assert "no route to delete" in site.offload()
+    assert len(site.notes()) == 2
+    faulty.fails = lambda operation, path: None
+    assert site.offload() == ""
+    assert not site.notes() and not site.objects()
+
+
+def test_a_fetch_that_finds_no_room(site: Site) -> None:
+    """The error says so, and nothing half is left."""
+    ids = site.publish(15)
+    assert site.offload() == ""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def full(*_: object) -> int:
+            raise StorageFullError("cannot write: no space is left")
+
+        patch.setattr(type(disk.DISK), "pwrite_all", full)
+        with pytest.raises(ColdReadError, match="make room on the disk"):
+            cold_ledger.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
+    assert not list(site.directory().glob("*.tmp"))
+    assert [found for found, _ in site.read_all()] == ids
+
+
+def test_a_directory_that_may_not_be_written(site: Site) -> None:
+    """Reading needs no right to write: the log is fetched beside the store."""
+    ids = site.publish(25)
+    log = (site.directory() / f"{ids[0].ledger_id():020d}.log").read_bytes()
+    assert site.offload() == ""
+
+    def refuse(path: str) -> Any:
+        raise PermissionError(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetching, "FileLock", refuse)
+        copy = Path(cold_ledger.fetch(log_path(str(site.directory()), ids[0].ledger_id())))
+        found = copy.read_bytes()
+        copy.unlink()
+        assert log[: len(found)] == found and len(found) > 4096
+        mapped = cold_ledger.map_log(log_path(str(site.directory()), ids[0].ledger_id()))
+        assert bytes(mapped.view) == found
+        mapped.close()
+    assert len(site.logs()) == 1
+
+
+def test_a_client_of_a_loop_is_not_held_up(site: Site, faulty: Faulty) -> None:
+    """A call that must not wait does not fetch; another thread does."""
+    ids = site.publish(15)
+    assert site.offload() == ""
+    path = log_path(str(site.directory()), ids[0].ledger_id())
+    with pytest.raises(LockTimeout, match="fetched back by a call that may wait"):
+        deadline.try_now(cold_ledger.fetch, path)
+    assert cold_ledger.fetch(path) == path

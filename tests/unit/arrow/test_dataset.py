@@ -1,0 +1,130 @@
+"""A topic as a dataset: pruning never loses a row, and DuckDB, Polars and pandas take it lazily."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from embeddedpulsar.arrow import dataset, lazy_dataset, read_topic
+from embeddedpulsar.arrow.schema import ALL_COLUMNS, PLACE_COLUMNS
+from tests.conformance.offloading import TOPIC, Site
+
+COLUMNS = (*ALL_COLUMNS, *PLACE_COLUMNS)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Ledgers of which some are offloaded, cut into small pieces."""
+    monkeypatch.setattr(lazy_dataset, "_PIECE_BYTES", 400)
+    made = Site(tmp_path, managedLedgerMaxEntriesPerLedger=40)
+    made.publish(90)
+    assert made.offload() == ""
+    with made.client.create_producer(TOPIC, batching_enabled=True) as producer:
+        for number in range(50):
+            producer.send_async(b"batched %d" % number, None, partition_key=f"k{number % 3}")
+        producer.flush()
+    made.publish(60)
+    yield made
+    made.close()
+
+
+def read_pieces(made: Any) -> list[tuple[int, int]]:
+    """Note the ranges that a dataset reads: number of entries of each."""
+    read, found = made._read, list[tuple[int, int]]()
+
+    def noted(ranges: Any, columns: Any) -> Any:
+        found.extend((one.ledger_id, one.end_entry - one.first_entry) for one in ranges)
+        return read(ranges, columns)
+
+    made._read = noted
+    return found
+
+
+def test_pruning_never_loses_a_row(site: Site) -> None:
+    """Random filters give the rows that they give of the whole table; often less is read."""
+    whole = read_topic(site.root, TOPIC, COLUMNS)
+    made = dataset(site.root, TOPIC, COLUMNS)
+    noted, choose, pruned = read_pieces(made), random.Random(3), 0
+    times, places = whole["__publishTime"].to_pylist(), whole.select(PLACE_COLUMNS).to_pylist()
+    for _ in range(25):
+        one, other = sorted(choose.choices(times, k=2))
+        place = choose.choice(places)
+        terms = [
+            ds.field("__publishTime") >= pa.scalar(one),
+            ds.field("__publishTime") < pa.scalar(other),
+            ds.field("__ledgerId") == place["__ledgerId"],
+            ds.field("__entryId") >= place["__entryId"],
+            ds.field("__entryId") == place["__entryId"],
+            ds.field("__key") == b"k1",
+            ds.field("__topic") == "persistent://public/default/other",
+            ds.field("__partition").isin([-1]),
+            ~(ds.field("__ledgerId") == place["__ledgerId"]),
+        ]
+        condition = choose.choice(terms)
+        for term in choose.sample(terms, choose.randrange(3)):
+            condition = condition & term if choose.random() < 0.7 else condition | term
+        noted.clear()
+        assert made.to_table(filter=condition).to_pylist() == whole.filter(condition).to_pylist(), condition
+        pruned += sum(entries for _, entries in noted) < 151
+    assert pruned > 8
+
+
+def test_a_small_part_reads_a_small_part(site: Site) -> None:
+    """One entry of a ledger: a piece of it; a time to come: nothing."""
+    made = dataset(site.root, TOPIC, COLUMNS)
+    noted = read_pieces(made)
+    condition = (ds.field("__ledgerId") == 2) & (ds.field("__entryId") == 7)
+    assert made.to_table(["value"], filter=condition).num_rows == 1
+    assert len(noted) == 1 and noted[0][1] < 10
+    noted.clear()
+    assert made.count_rows(filter=ds.field("__publishTime") > datetime(2100, 1, 1, tzinfo=UTC)) == 0
+    assert noted == []
+    assert made.head(2, columns=["value"]).to_pylist() == [{"value": b"0"}, {"value": b"1"}]
+    assert made.schema.names == list(COLUMNS)
+
+
+def test_it_sees_what_is_published_later(site: Site) -> None:
+    """Each query plans anew."""
+    made = dataset(site.root, TOPIC, ["value"])
+    before = made.count_rows()
+    site.publish(5)
+    assert made.count_rows() == before + 5
+    assert made.to_table().to_pandas().shape == (before + 5, 1) if _has("pandas") else True
+
+
+def test_duckdb_takes_it(site: Site) -> None:
+    """SQL with projection and filters pushed down."""
+    duckdb = pytest.importorskip("duckdb")
+    topic = dataset(site.root, TOPIC, COLUMNS)
+    noted = read_pieces(topic)
+    with duckdb.connect() as connection:
+        connection.register("topic", topic)
+        counts = connection.sql("SELECT __key, count(*) FROM topic GROUP BY ALL ORDER BY ALL").fetchall()
+        assert counts == [(b"k0", 67), (b"k1", 67), (b"k2", 66)]
+        noted.clear()
+        rows = connection.sql("SELECT value FROM topic WHERE __ledgerId = 1 AND __entryId < 3").fetchall()
+        assert rows == [(b"0",), (b"1",), (b"2",)] and sum(entries for _, entries in noted) < 10
+
+
+def test_polars_takes_it(site: Site) -> None:
+    """A lazy frame, with the same."""
+    polars = pytest.importorskip("polars")
+    made = dataset(site.root, TOPIC, COLUMNS)
+    noted = read_pieces(made)
+    frame = polars.scan_pyarrow_dataset(made)
+    found = frame.filter((polars.col("__ledgerId") == 1) & (polars.col("__entryId") < 3)).select("value")
+    assert found.collect()["value"].to_list() == [b"0", b"1", b"2"]
+    assert sum(entries for _, entries in noted) < 10
+
+
+def _has(module: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(module) is not None
