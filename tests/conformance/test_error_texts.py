@@ -127,8 +127,8 @@ def test_a_typo_in_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture
         (lambda admin: admin.topics().getStats, "it is written get_stats()"),
         (lambda admin: admin.get_stats, "it is topics().get_stats()"),
         (
-            lambda admin: admin.topics().offload,
-            "not built yet: offloading; it has analyze_subscription_backlog, compact, compaction_status, ",
+            lambda admin: admin.topics().grant_permission,
+            "not built yet: permissions: those of the directory count; it has analyze_subscription_backlog, ",
         ),
         (lambda admin: admin.topics().trim, "did you mean trim_topic()?"),
         (lambda admin: admin.topics().createSubscription, "it is written create_subscription()"),
