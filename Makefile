@@ -17,6 +17,9 @@ TEST := $(VENV)/.stamp-test
 DEMO := $(VENV)/.stamp-demo
 BENCH := $(VENV)/.stamp-bench
 
+# Tests that start processes and watch the time need the machine to themselves; the others share its cores.
+ALONE := tests/multiprocess tests/crash tests/spark tests/storms tests/test_benchmarks.py
+
 TARGETS := test storm bench demo format clean
 .PHONY: $(TARGETS)
 
@@ -24,7 +27,13 @@ test: $(TEST)
 	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
 	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && $(BIN)/flake8 $(SOURCES)
 	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks tests/support/typed_application.py
-	@echo "== tests" && $(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
+	@echo "== tests"
+ifdef PYTEST
+	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
+else
+	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 8 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest -q -m "not slow" $(ALONE)
+endif
 
 storm: $(TEST)
 	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=storm $(PYTEST)
