@@ -31,8 +31,10 @@ test: $(TEST)
 ifdef PYTEST
 	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
 else
-	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 8 --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/python -m pytest -q -m "not slow" $(ALONE)
+	@status=0; \
+	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 8 --dist loadfile $(ALONE:%=--ignore=%) || status=1; \
+	$(BIN)/python -m pytest -q -m "not slow" $(ALONE) || status=1; \
+	exit $$status
 endif
 
 storm: $(TEST)

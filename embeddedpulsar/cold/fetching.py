@@ -109,7 +109,7 @@ def _fetch_beside(note: ColdLedger) -> str:
         with os.fdopen(fd, "wb") as out:
             out.writelines(log_of(note))
     except BaseException:
-        os.unlink(path)
+        disk.DISK.unlink(path)
         raise
     return path
 

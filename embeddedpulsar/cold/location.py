@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.platform import disk
 
 _CHUNK: Final = 4 << 20
 _FLAT: Final = ("s3", "gcs", "abfs")
@@ -162,12 +163,8 @@ def _naming(what: str) -> Iterator[None]:
 
 def _flush(path: str) -> None:
     """Make a file of a local file system survive a power loss, with its name."""
-    for one, flags in ((path, os.O_RDONLY), (os.path.dirname(path), os.O_RDONLY)):
-        fd = os.open(one, flags)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    disk.DISK.flush_files([path])
+    disk.DISK.fsync_dir(os.path.dirname(path))
 
 
 _opened: Final[dict[str, Location]] = {}

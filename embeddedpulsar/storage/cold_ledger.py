@@ -227,5 +227,5 @@ def map_log(path: str, *, lean: bool = False) -> MappedFile:
             try:
                 return MappedFile.open(copy, writable=False)
             finally:
-                os.unlink(copy)
+                disk.DISK.unlink(copy)
     return MappedFile.open(path, writable=False, lean=lean)

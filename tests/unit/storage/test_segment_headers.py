@@ -10,7 +10,7 @@ import pytest
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.roll import remove_strays
-from embeddedpulsar.storage.segment import Segment, _Closing
+from embeddedpulsar.storage.segment import Segment, Closing
 from embeddedpulsar.storage.segment_headers import (
     find_segment_header,
     is_never_written,
@@ -134,7 +134,7 @@ def test_a_lost_ledger_before(log: LogBuilder):
     assert (header.prev_ledger_id, header.prev_end_offset, header.prev_last_entry_id) == (3, 0, -1)
 
 
-@pytest.mark.parametrize("kind", [SegmentIndex, _Closing])
+@pytest.mark.parametrize("kind", [SegmentIndex, Closing])
 def test_an_interrupted_constructor_leaves_nothing_to_close(kind):
     """The finalizer runs all the same."""
     kind.__new__(kind).__del__()
