@@ -10,7 +10,7 @@ import pytest
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.roll import remove_strays
-from embeddedpulsar.storage.segment import Segment, Closing
+from embeddedpulsar.storage.segment import Closing, Segment
 from embeddedpulsar.storage.segment_headers import (
     find_segment_header,
     is_never_written,
