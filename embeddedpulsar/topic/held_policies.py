@@ -46,6 +46,17 @@ class HeldPolicies:
         monotonic: the time in seconds.
     """
 
+    __slots__ = (
+        "_directory",
+        "_held",
+        "_listeners",
+        "_monotonic",
+        "_name",
+        "_odd",
+        "_source",
+        "_words",
+    )
+
     def __init__(
         self,
         source: PolicyDocuments,
