@@ -293,7 +293,7 @@ def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Reade
 
 
 def _queue_size(options: dict[str, Any]) -> int:
-    """Return the number of messages to fetch ahead; 1 for a negative number, as in ``pulsar-client``."""
+    """Return the number of messages to fetch ahead; 1 for a negative one, with which none would come."""
     size: int = options["receiver_queue_size"]
     return 1 if size < 0 else size
 

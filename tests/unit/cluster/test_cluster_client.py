@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import pickle
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,3 +109,19 @@ def test_in_a_test_the_store_is_opened():
         with embeddedpulsar.connect(NOWHERE) as client:
             assert client.get_service_info().service_url == "memory://of-a-test"
         asyncio_client.connect(NOWHERE).shutdown()
+
+
+def test_an_exception_in_a_callback_is_logged(caplog: pytest.LogCaptureFixture):
+    """It does not reach pulsar-client, which would end the process."""
+    import pulsar
+
+    def send_async(content: bytes, callback: Any, **options: Any) -> None:
+        callback(pulsar.Result.Ok, pulsar.MessageId.earliest)
+
+    def fail(result: Any, message_id: Any) -> None:
+        raise ZeroDivisionError(str(result))
+
+    theirs = SimpleNamespace(topic=lambda: "persistent://public/default/orders", send_async=send_async)
+    ClusterProducer(theirs).send_async(b"soup", fail)
+    assert "The callback of a send to persistent://public/default/orders failed" in caplog.text
+    assert "ZeroDivisionError: Result.Ok" in caplog.text

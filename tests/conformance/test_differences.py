@@ -1,0 +1,212 @@
+"""Rows of docs/compatibility.md without a test of a feature; all are in docs/compatibility_tests.txt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import embeddedpulsar
+import embeddedpulsar.asyncio
+from embeddedpulsar import (
+    Admin,
+    Client,
+    CompressionType,
+    ConsumerDeadLetterPolicy,
+    ConsumerType,
+    IncompatibleSchema,
+    InvalidTopicName,
+    MessageId,
+    Result,
+    TopicNotFound,
+)
+from embeddedpulsar.schema import Array, AvroSchema, Bytes, Integer, JsonSchema, Map, Record
+from tests.conformance.conftest import Topic, numbers, receive_all
+from tests.conformance.manual_time import ManualTime
+
+SPACE = "public/default"
+
+
+class Line(Record):
+    """A record for others."""
+
+    count = Integer()
+
+
+@pytest.fixture
+def admin(store_url: Path | str, client: Client) -> Iterator[Admin]:
+    """An Admin beside the client."""
+    with Admin(store_url) as made:
+        yield made
+
+
+# -- errors and types --------------------------------------------------------------------------------------
+
+
+def test_one_family_of_exceptions():
+    """Those of coroutines are those of threads."""
+    assert embeddedpulsar.asyncio.PulsarException is embeddedpulsar.PulsarException
+
+
+def test_avro_that_cannot_be_resolved():
+    """It is an error, and nothing is decoded with another definition."""
+    pytest.importorskip("fastavro", reason="the extra is not installed")
+
+    def schema(kind: str) -> AvroSchema[dict[str, Any]]:
+        fields = [{"name": "count", "type": kind}]
+        return AvroSchema(None, {"type": "record", "name": "Line", "fields": fields})
+
+    payload = schema("string").encode({"count": "two"})
+    with pytest.raises(ValueError, match="cannot read"):
+        schema("int").decode_written(payload, schema("string").schema_info())
+
+
+def test_bytes_fields_refuse_what_has_no_bytes():
+    """At the assignment."""
+    for value in (5, 1.5, object(), [1]):
+        with pytest.raises(TypeError):
+            Bytes().validate_type("raw", value)
+
+
+def test_containers_take_the_record_class():
+    """As they take an object of it."""
+    assert Array(Line).schema() == Array(Line()).schema()
+    assert Map(Line).schema() == Map(Line()).schema()
+
+
+def test_a_dead_letter_topic_with_an_invalid_name(topic: Topic):
+    """It is refused when the consumer is made."""
+    with pytest.raises(InvalidTopicName):
+        topic.consumer(
+            consumer_type=ConsumerType.Shared,
+            dead_letter_policy=ConsumerDeadLetterPolicy(1, "not//a name"),
+        )
+
+
+# -- schemas of topics -------------------------------------------------------------------------------------
+
+
+def test_readers_are_no_consumers_for_a_schema(client: Client, admin: Admin):
+    """A consumer adds its schema beside a reader without one."""
+    with client.create_reader("topic", MessageId.earliest):
+        client.subscribe("topic", "sub", schema=JsonSchema(Line)).close()
+    assert admin.schemas().get_schema_info("topic") is not None
+
+
+def test_create_schema_creates_the_topic(admin: Admin):
+    """If topics may be created."""
+    admin.schemas().create_schema("made", JsonSchema(Line))
+    assert admin.topics().get_list(SPACE) == ["persistent://public/default/made"]
+    admin.brokers().update_dynamic_configuration("allowAutoTopicCreation", "false")
+    with pytest.raises(TopicNotFound):
+        admin.schemas().create_schema("not-made", JsonSchema(Line))
+
+
+def test_the_nearest_level_enforces_schemas(store_path: Path):
+    """A namespace may switch off what `broker.conf` switches on."""
+    store_path.mkdir(mode=0o700)
+    (store_path / "broker.conf").write_text("isSchemaValidationEnforced=true\n")
+    with Admin(store_path) as admin, Client(store_path) as client:
+        admin.schemas().create_schema("topic", JsonSchema(Line))
+        with pytest.raises(IncompatibleSchema):
+            client.create_producer("topic")
+        admin.namespaces().set_schema_validation_enforced(SPACE, False)
+        client.create_producer("topic").send(b"anything")
+
+
+# -- clients and topics ------------------------------------------------------------------------------------
+
+
+def test_shutdown_answers_pending_sends(topic: Topic):
+    """With AlreadyClosed."""
+    answers: list[Result] = []
+    producer = topic.producer(batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    producer.send_async(b"pending", lambda result, message_id: answers.append(result))
+    topic.client.shutdown()
+    assert answers == [Result.AlreadyClosed]
+
+
+def test_policies_that_are_not_set(admin: Admin):
+    """They are None, whatever their type."""
+    admin.topics().create_non_partitioned_topic("topic")
+    assert admin.topics().get_subscription_types_enabled("topic") is None
+    assert admin.namespaces().get_max_topics_per_namespace(SPACE) is None
+    assert admin.topics().get_retention("topic") is None
+
+
+def test_publish_times_never_decrease(time: ManualTime):
+    """The publish time of a batch is that of its storing."""
+    client = time.client
+    consumer = client.subscribe("topic", "sub")
+    batching = client.create_producer("topic", batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    batching.send_async(b"hello-1", None)
+    time.pass_ms(5_000)
+    client.create_producer("topic").send(b"hello-0")
+    time.pass_ms(5_000)
+    batching.send_async(b"hello-2", None)
+    batching.flush()
+    messages = receive_all(consumer)
+    assert numbers(messages) == [0, 1, 2]
+    now = time.now_ms()
+    assert [message.publish_timestamp() for message in messages] == [now - 5_000, now, now]
+
+
+# -- statistics --------------------------------------------------------------------------------------------
+
+
+def test_readers_are_no_subscriptions(client: Client, admin: Admin):
+    """In the statistics of the topic they read."""
+    with client.create_reader("topic", MessageId.earliest):
+        assert not admin.topics().get_stats("topic").subscriptions
+
+
+def test_counters_survive_the_process(store_path: Path):
+    """They count from the creation of the topic."""
+    for count in (3, 6):
+        with Client(store_path) as client, Admin(store_path) as admin:
+            Topic(client).publish(3)
+            assert admin.topics().get_stats("topic").msg_in_counter == count
+            assert admin.topics().get_internal_stats("topic").entries_added_counter == count
+
+
+# -- producers and consumers -------------------------------------------------------------------------------
+
+
+def test_ids_of_a_producer_of_a_partition(client: Client, admin: Admin):
+    """They name the partition, as those of the received messages do."""
+    admin.topics().create_partitioned_topic("orders", 4)
+    consumer = client.subscribe("orders", "sub")
+    sent = client.create_producer("orders-partition-3").send(b"soup")
+    assert sent.partition() == 3
+    assert consumer.receive(5000).message_id() == sent
+
+
+def test_the_id_of_a_duplicate(topic: Topic, admin: Admin):
+    """It has no ledger, entry or index."""
+    admin.topics().create_non_partitioned_topic("topic")
+    admin.topics().set_deduplication_status("topic", True)
+    producer = topic.producer(producer_name="till")
+    producer.send(b"soup", sequence_id=5)
+    again = producer.send(b"soup", sequence_id=5)
+    assert (again.ledger_id(), again.entry_id(), again.batch_index()) == (-1, -1, -1)
+
+
+def test_compressed_empty_messages(topic: Topic):
+    """They are received."""
+    consumer = topic.consumer()
+    topic.producer(compression_type=CompressionType.ZLib).send(b"")
+    assert consumer.receive(5000).data() == b""
+
+
+def test_a_message_of_a_closed_consumer(topic: Topic):
+    """The next consumer can acknowledge it once it has fetched the batch."""
+    topic.publish_batch(3)
+    with topic.consumer(batch_index_ack_enabled=True) as consumer:
+        before = receive_all(consumer)
+    with topic.consumer(batch_index_ack_enabled=True) as consumer:
+        assert numbers(receive_all(consumer)) == [0, 1, 2]
+        consumer.acknowledge(before[1])
+    with topic.consumer(batch_index_ack_enabled=True) as consumer:
+        assert numbers(receive_all(consumer)) == [0, 2]
