@@ -33,6 +33,9 @@ class EncryptionKey:
     Example:
         >>> EncryptionKey(EncryptedKey("orders-key", b"wrapped", {"version": "3"}))
         EncryptionKey(key=orders-key, value_len=7, metadata={'version': '3'})
+        >>> key = EncryptionKey(EncryptedKey("orders-key", b"wrapped", {}))
+        >>> key.key, key.value, key.metadata
+        ('orders-key', b'wrapped', {})
     """
 
     def __init__(self, key: EncryptedKey) -> None:
@@ -71,6 +74,10 @@ class EncryptionContext:
         >>> context = EncryptionContext(facts)
         >>> context.is_decryption_failed(), context.batch_size(), context.algorithm()
         (False, -1, '')
+        >>> context.keys(), len(context.param()), context.associated_data()
+        ([], 12, b'')
+        >>> context.compression_type(), context.uncompressed_message_size()
+        (<CompressionType.NONE: 0>, 0)
     """
 
     def __init__(self, context: EncryptionFacts) -> None:

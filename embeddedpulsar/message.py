@@ -148,6 +148,19 @@ class Message(Generic[T]):
         >>> message = Message(entry, 1, origin)
         >>> message.data(), message.value(), message.message_id(), message.partition_key()
         (b'two', 'two', (7,0,-1,1), '')
+        >>> from embeddedpulsar import Client
+        >>> with Client("memory://") as client, client.subscribe("orders", "billing") as consumer:
+        ...     producer = client.create_producer("orders", producer_name="till-1")
+        ...     message_id = producer.send(b"tea", {"table": "7"}, ordering_key="bar", event_timestamp=1000)
+        ...     message = consumer.receive()
+        >>> message.topic_name(), message.producer_name(), message.sequence_id()
+        ('persistent://public/default/orders', 'till-1', 0)
+        >>> message.properties(), message.ordering_key(), message.event_timestamp()
+        ({'table': '7'}, 'bar', 1000)
+        >>> message.publish_timestamp() > 1000, message.redelivery_count(), message.schema_version()
+        (True, 0, '')
+        >>> message.has_null_value(), message.encryption_context()
+        (False, None)
     """
 
     __slots__ = ("_entry", "_index", "_origin")

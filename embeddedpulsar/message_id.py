@@ -34,6 +34,10 @@ class MessageId:
         >>> first, second = MessageId(-1, 7, 0, 3), MessageId(-1, 7, 1)
         >>> first, second > first, MessageId.deserialize(first.serialize()) == first
         ((7,0,-1,3), True, True)
+        >>> first.ledger_id(), first.entry_id(), first.batch_index(), first.partition()
+        (7, 0, 3, -1)
+        >>> MessageId.wrap(first) is first
+        True
     """
 
     __slots__ = ("_batch_index", "_batch_size", "_entry", "_first_chunk", "_ledger", "_partition", "_topic")

@@ -17,8 +17,9 @@ class BatchReceivePolicy:
     """The limits of `Consumer.batch_receive`, as ``ConsumerBatchReceivePolicy.policy()`` returns them.
 
     Example:
-        >>> BatchReceivePolicy(100, 0, 10).getMaxNumMessages()
-        100
+        >>> policy = BatchReceivePolicy(100, 0, 10)
+        >>> policy.getMaxNumMessages(), policy.getMaxNumBytes(), policy.getTimeoutMs()
+        (100, 0, 10)
     """
 
     __slots__ = ("_max_bytes", "_max_messages", "_timeout_ms")
@@ -66,6 +67,8 @@ class ConsumerBatchReceivePolicy:
     Example:
         >>> ConsumerBatchReceivePolicy(100, -1, 50)
         ConsumerBatchReceivePolicy(max_num_message=100, max_num_bytes=-1, timeout_ms=50)
+        >>> ConsumerBatchReceivePolicy(100, -1, 50).policy()
+        <BatchReceivePolicy 100 messages, -1 bytes, 50 ms>
     """
 
     def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
@@ -93,6 +96,10 @@ class KeySharedPolicy:
     Example:
         >>> KeySharedPolicy().set_sticky_ranges([(0, 99)]).get_sticky_ranges()
         [(0, 99)]
+        >>> policy = KeySharedPolicy().set_key_shared_mode(KeySharedMode.AutoSplit)
+        >>> policy = policy.set_allow_out_of_order_delivery(True)
+        >>> policy.get_key_shared_mode(), policy.is_allow_out_of_order_delivery()
+        (<KeySharedMode.AutoSplit: 0>, True)
     """
 
     __slots__ = ("_allow_out_of_order", "_mode", "_ranges")
@@ -147,7 +154,10 @@ class ConsumerKeySharedPolicy:
         ValueError: the ranges are missing, empty, outside 0..65535, or overlap each other.
 
     Example:
-        >>> ConsumerKeySharedPolicy(KeySharedMode.Sticky, sticky_ranges=[(0, 32767)]).sticky_ranges
+        >>> policy = ConsumerKeySharedPolicy(KeySharedMode.Sticky, sticky_ranges=[(0, 32767)])
+        >>> policy.key_shared_mode, policy.allow_out_of_order_delivery, policy.sticky_ranges
+        (<KeySharedMode.Sticky: 1>, False, [(0, 32767)])
+        >>> policy.policy().get_sticky_ranges()
         [(0, 32767)]
     """
 
@@ -199,6 +209,8 @@ class DeadLetterPolicyBuilder:
     Example:
         >>> DeadLetterPolicyBuilder().maxRedeliverCount(3).deadLetterTopic("dead").build()
         ConsumerDeadLetterPolicy(3, dead_letter_topic='dead', initial_subscription_name='')
+        >>> DeadLetterPolicyBuilder().maxRedeliverCount(3).initialSubscriptionName("undertaker").build()
+        ConsumerDeadLetterPolicy(3, dead_letter_topic='', initial_subscription_name='undertaker')
     """
 
     def __init__(self) -> None:
@@ -239,8 +251,11 @@ class ConsumerDeadLetterPolicy:
         ValueError: ``max_redeliver_count`` is None or below 1.
 
     Example:
-        >>> ConsumerDeadLetterPolicy(3).max_redeliver_count
-        3
+        >>> policy = ConsumerDeadLetterPolicy(3, "dead", "undertaker")
+        >>> policy.max_redeliver_count, policy.dead_letter_topic, policy.initial_subscription_name
+        (3, 'dead', 'undertaker')
+        >>> policy.policy() is policy
+        True
     """
 
     def __init__(

@@ -45,7 +45,14 @@ class Brokers(SaysWhatThereIs):
         return found | {name: store.policy(OWNER, one) for name, one in SETTINGS.items()}
 
     def get_dynamic_configuration_names(self) -> list[str]:
-        """Return the names of the settings that can be changed, sorted."""
+        """Return the names of the settings that can be changed, sorted.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     "allowAutoTopicCreation" in admin.brokers().get_dynamic_configuration_names()
+            True
+        """
         return sorted(SETTINGS)
 
     def get_all_dynamic_configurations(self) -> dict[str, str]:
@@ -78,6 +85,14 @@ class Brokers(SaysWhatThereIs):
 
         Raises:
             InvalidConfiguration: the setting cannot be changed in this way.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.brokers().update_dynamic_configuration("allowAutoTopicCreation", "false")
+            ...     admin.brokers().delete_dynamic_configuration("allowAutoTopicCreation")
+            ...     admin.brokers().get_all_dynamic_configurations()
+            {}
         """
         with interrupts.translated:
             self._store().set_policy(OWNER, _named(name), None)

@@ -107,6 +107,16 @@ class DeadLetters(SaysWhatThereIs):
 
         Raises:
             ValueError: ``limit`` is not above 0.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     _ = client.create_producer("parcels-van-DLQ").send(b"one that failed")
+            ...     consumer = client.subscribe("parcels", "van")
+            ...     letters = admin.dead_letters("parcels", "van")
+            ...     letters.replay(letters.list()[0].message_id)
+            ...     consumer.receive().data(), letters.peek(), letters.purge()
+            (b'one that failed', [], 0)
         """
         return [self._described(message) for message in self._first("limit", limit)]
 

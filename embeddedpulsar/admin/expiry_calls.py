@@ -189,7 +189,17 @@ class ExpiryCalls(ABC):
         return {kind: quota for kind, quota in found.items() if quota is not None}
 
     def remove_backlog_quota(self, name: str, quota_type: str = DESTINATION_STORAGE) -> None:
-        """Unset the quota of a type, so that the inherited one applies. Does nothing if it is not set."""
+        """Unset the quota of a type, so that the inherited one applies. Does nothing if it is not set.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> from embeddedpulsar.backlog_quota import BacklogQuota
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_backlog_quota("public/default", BacklogQuota(limit_size=1 << 30))
+            ...     admin.namespaces().remove_backlog_quota("public/default")
+            ...     admin.namespaces().get_backlog_quota_map("public/default")
+            {}
+        """
         self._set(name, _quota_policy(quota_type), None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.admin.value_calls import example_of
 from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ Calls = tuple[
 ]
 
 
-def limit_calls(limit: Limit, name: str, what: str, error: str) -> Calls:
+def limit_calls(limit: Limit, name: str, what: str, error: str, level: str = "topics") -> Calls:
     """Return the methods that set, get and remove a limit.
 
     Args:
@@ -26,6 +27,7 @@ def limit_calls(limit: Limit, name: str, what: str, error: str) -> Calls:
         name: of the methods, without ``set_``.
         what: is limited.
         error: raised when the limit is reached.
+        level: the part of the Admin that the example uses.
     """
 
     def set_limit(self: PolicyCalls, name: str, most: int) -> None:
@@ -49,7 +51,7 @@ def limit_calls(limit: Limit, name: str, what: str, error: str) -> Calls:
 
         Raises:
             InvalidConfiguration: ``most`` is no number from 0 on.
-        """,
+        {example_of(name, "1000", "", level)}""",
         get_limit: f"Return the largest number of {what} that is set for this name; None if none is set.",
         remove_limit: "Unset the limit, so that the inherited one applies. Does nothing if it is not set.",
     }

@@ -96,6 +96,14 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         Raises:
             TopicNotFound: there is no such namespace.
             ValueError: another mode.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().create_namespace("acme/shop")
+            ...     admin.topics().create_non_partitioned_topic("acme/shop/orders")
+            ...     admin.namespaces().get_topics("acme/shop")
+            ['persistent://acme/shop/orders']
         """
         if mode not in _DOMAINS:
             raise ValueError(f"mode is {', '.join(_DOMAINS)}, not {mode!r}")
@@ -116,6 +124,7 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
             "delayed_delivery_messages",
             "whether delayed messages wait, also those that wait now, and how early they may be",
             "DelayedDeliveryPolicies(False)",
+            level="namespaces",
         )
     )
     (
@@ -127,6 +136,7 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         "max_unacked_messages_per_consumer",
         "how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0 for "
         "any number",
+        level="namespaces",
     )
     (
         set_max_unacked_messages_per_subscription,
@@ -137,15 +147,24 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         "max_unacked_messages_per_subscription",
         "how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged "
         "together, 0 for any number",
+        level="namespaces",
     )
 
     # -- limits ------------------------------------------------------------------------------------------
 
     set_max_producers_per_topic, get_max_producers_per_topic, remove_max_producers_per_topic = limit_calls(
-        topic_limits.MAX_PRODUCERS, "max_producers_per_topic", "producers of each topic", "ProducerBusy"
+        topic_limits.MAX_PRODUCERS,
+        "max_producers_per_topic",
+        "producers of each topic",
+        "ProducerBusy",
+        level="namespaces",
     )
     set_max_consumers_per_topic, get_max_consumers_per_topic, remove_max_consumers_per_topic = limit_calls(
-        topic_limits.MAX_CONSUMERS, "max_consumers_per_topic", "consumers of each topic", "ConsumerBusy"
+        topic_limits.MAX_CONSUMERS,
+        "max_consumers_per_topic",
+        "consumers of each topic",
+        "ConsumerBusy",
+        level="namespaces",
     )
     (
         set_max_topics_per_namespace,
@@ -156,12 +175,15 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         "max_topics_per_namespace",
         "topics of the namespace, each partition counted",
         "NotAllowedError",
+        level="namespaces",
     )
 
     set_namespace_resource_group, get_namespace_resource_group, remove_namespace_resource_group = value_calls(
         IN_GROUP,
         "namespace_resource_group",
         "the resource group of the topics of the namespace, by its name; see `ResourceGroups`",
+        '"batch-jobs"',
+        level="namespaces",
     )
 
     # -- creation ----------------------------------------------------------------------------------------
@@ -171,6 +193,7 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         "auto_topic_creation",
         "whether topics of the namespace are created when they are first used, and of which kind",
         'AutoTopicCreationOverride(True, "partitioned", 4)',
+        level="namespaces",
     )
     set_encryption_required_status, get_encryption_required_status, remove_encryption_required_status = (
         value_calls(
@@ -178,6 +201,8 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
             "encryption_required_status",
             "whether new producers of the namespace have to encrypt; others are refused with "
             "`BrokerMetadataError`",
+            "True",
+            level="namespaces",
         )
     )
 
@@ -189,6 +214,8 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
             "is_allow_auto_update_schema",
             "whether producers and consumers add their schemas to topics of the namespace; otherwise others "
             "than those that `Admin.schemas` added raise `IncompatibleSchema`",
+            "False",
+            level="namespaces",
         )
     )
 

@@ -53,7 +53,20 @@ class OffloadCalls(CompactionCalls):
 
     def trigger_offload(self, topic: str, message_id: MessageId) -> None:
         """Begin to move all closed ledgers before that of a message, and return. As `offload` otherwise; of a
-        partitioned topic, name a partition."""
+        partitioned topic, name a partition.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client, MessageId
+            >>> from embeddedpulsar.policy_values import OffloadPolicies
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     message_id = client.create_producer("letters").send(b"news")
+            ...     admin.topics().set_offload_policies("letters", OffloadPolicies("./cold"))
+            ...     admin.topics().trigger_offload("letters", message_id)
+            ...     while admin.topics().offload_status("letters").status == "RUNNING":
+            ...         pass
+            ...     client.create_reader("letters", MessageId.earliest).read_next().data()
+            b'news'
+        """
         self._offload(topic, lambda _: message_id.ledger_id())
 
     def offload_status(self, topic: str) -> OffloadStatus:

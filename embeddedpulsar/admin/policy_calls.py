@@ -112,6 +112,7 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             ...     admin.topics().create_non_partitioned_topic("payments")
             ...     admin.topics().set_deduplication_status("payments", True)
             ...     admin.topics().get_deduplication_status("payments")
+            ...     admin.topics().remove_deduplication_status("payments")
             True
         """
         if not isinstance(enabled, bool):
@@ -152,6 +153,7 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             ...     admin.topics().create_non_partitioned_topic("ledger-book")
             ...     admin.topics().set_retention("ledger-book", -1, 1024)
             ...     admin.topics().get_retention("ledger-book")
+            ...     admin.topics().remove_retention("ledger-book")
             Retention(time_minutes=-1, size_mb=1024)
         """
         for number in (retention_time_in_minutes, retention_size_in_mb):
@@ -188,6 +190,7 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             ...     admin.topics().create_non_partitioned_topic("inbox")
             ...     admin.topics().set_keep_until_subscribed("inbox", True)
             ...     admin.topics().get_keep_until_subscribed("inbox")
+            ...     admin.topics().remove_keep_until_subscribed("inbox")
             True
         """
         if not isinstance(enabled, bool):
@@ -222,6 +225,8 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             "subscription_types_enabled",
             "the types of subscriptions that new consumers may have, as a set of `ConsumerType`; others are "
             "refused with `NotAllowedError`. A reader is Exclusive",
+            "{ConsumerType.Shared}",
+            "embeddedpulsar",
         )
     )
 
@@ -244,6 +249,7 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             "schema_validation_enforced",
             "whether new producers without a schema are refused with `IncompatibleSchema` by topics that "
             "have one",
+            "True",
         )
     )
 
@@ -266,6 +272,7 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             >>> with Admin("./data") as admin:
             ...     admin.namespaces().set_compaction_threshold("public/default", 100 << 20)
             ...     admin.namespaces().get_compaction_threshold("public/default")
+            ...     admin.namespaces().remove_compaction_threshold("public/default")
             104857600
         """
         with interrupts.translated:

@@ -76,6 +76,15 @@ class ResourceGroups(SaysWhatThereIs):
             ...     admin.namespaces().set_namespace_resource_group("acme/reports", "batch-jobs")
             ...     groups.get_resource_groups()
             ['batch-jobs']
+            >>> with Admin("./data") as admin:
+            ...     groups = admin.resource_groups()
+            ...     groups.update_resource_group("batch-jobs", ResourceGroup(publish_rate_in_msgs=900))
+            ...     groups.get_resource_group("batch-jobs").publish_rate_in_msgs
+            ...     groups.get_usage("batch-jobs").published_messages
+            ...     admin.namespaces().remove_namespace_resource_group("acme/reports")
+            ...     groups.delete_resource_group("batch-jobs")
+            900
+            0
         """
         self._change(GroupChange(name, resource_group, True))
 

@@ -68,7 +68,11 @@ class Schemas(SaysWhatThereIs):
             ...     producer = client.create_producer("slogans", schema=StringSchema())
             ...     found = admin.schemas().get_schema_info("slogans")
             ...     found.version, found.type
+            ...     len(admin.schemas().get_all_schemas("slogans"))
+            ...     admin.schemas().get_version_by_schema("slogans", StringSchema())
             (0, <SchemaType.STRING: 1>)
+            1
+            0
         """
         found = self.get_all_schemas(topic)
         if version is None:

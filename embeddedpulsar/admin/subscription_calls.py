@@ -224,6 +224,7 @@ class SubscriptionCalls:
             >>> with Admin("./data") as admin:
             ...     admin.topics().create_subscription("weather", "display")
             ...     admin.topics().expire_messages("weather", "display", 3600)
+            ...     admin.topics().expire_messages_for_all_subscriptions("weather", 3600)
         """
         check_number("seconds", seconds, 0)
         with interrupts.translated:

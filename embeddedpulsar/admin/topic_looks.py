@@ -276,9 +276,9 @@ class TopicLooks:
             >>> from embeddedpulsar import Admin, Client
             >>> with Client("./data") as client, Admin("./data") as admin:
             ...     sent = client.create_producer("lamps").send(b"one")
-            ...     found = admin.topics().get_messages_by_id("lamps", sent.ledger_id(), sent.entry_id())
-            ...     [message.data() for message in found]
-            [b'one']
+            ...     at = "lamps", sent.ledger_id(), sent.entry_id()
+            ...     admin.topics().get_message_by_id(*at).data(), len(admin.topics().get_messages_by_id(*at))
+            (b'one', 1)
         """
         position = Position(_number("ledger_id", ledger_id, 0), _number("entry_id", entry_id, 0))
 

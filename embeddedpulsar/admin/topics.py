@@ -48,6 +48,7 @@ class Topics(OffloadCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryCall
         creation_policy.DELAYED_DELIVERY,
         "delayed_delivery_policy",
         "whether delayed messages wait, also those that wait now, and how early they may be",
+        "DelayedDeliveryPolicies(False)",
     )
     (
         set_max_unacked_messages_on_consumer,
@@ -80,7 +81,7 @@ class Topics(OffloadCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryCall
         "stored in parts if the producer has chunking; a batch counts as one message",
     )
     set_resource_group, get_resource_group, remove_resource_group = value_calls(
-        IN_GROUP, "resource_group", "the resource group of the topic, by its name; see `ResourceGroups`"
+        IN_GROUP, "resource_group", "the resource group of the topic; see `ResourceGroups`", '"batch-jobs"'
     )
     set_max_producers, get_max_producers, remove_max_producers = limit_calls(
         topic_limits.MAX_PRODUCERS, "max_producers", "producers of a topic or partition", "ProducerBusy"
@@ -166,7 +167,10 @@ class Topics(OffloadCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryCall
             ...     admin.topics().create_partitioned_topic("trips", 2)
             ...     admin.topics().update_partitioned_topic("trips", 3)
             ...     admin.topics().get_partitioned_topic_metadata("trips")
+            ...     len(admin.topics().terminate_partitioned_topic("trips"))
+            ...     admin.topics().delete_partitioned_topic("trips")
             PartitionedTopicMetadata(partitions=3)
+            3
         """
         with interrupts.translated:
             self._store().grow_partitions(topic, partitions)

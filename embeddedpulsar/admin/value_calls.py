@@ -24,8 +24,9 @@ def value_calls(
     policy: TopicPolicy[Value],
     name: str,
     text: str,
-    example: str = "",
+    example: str = "1000",
     module: str = "embeddedpulsar.policy_values",
+    level: str = "topics",
 ) -> Calls[Value]:
     """Return the methods that set, get and remove a policy.
 
@@ -33,8 +34,9 @@ def value_calls(
         policy: the policy.
         name: of the methods, without ``set_``.
         text: what is set: the object of a sentence that begins with Set.
-        example: an expression of a value, for topics and namespaces.
+        example: an expression of a value.
         module: has the class of the value.
+        level: the part of the Admin that the example uses.
     """
 
     def set_value(self: PolicyCalls, name: str, value: Value) -> None:
@@ -59,7 +61,7 @@ def value_calls(
 
         Raises:
             InvalidConfiguration: the value makes no sense.
-        {_example(name, example, module)}""",
+        {example_of(name, example, module, level)}""",
         get_value: "Return the value that is set for this topic or namespace; None if none is set. With "
         "``applied``, the value that holds.",
         remove_value: "Unset the value, so that the inherited one applies. Does nothing if it is not set.",
@@ -71,16 +73,22 @@ def value_calls(
     return set_value, get_value, remove_value
 
 
-def _example(name: str, value: str, module: str) -> str:
-    if not value:
-        return ""
-    kind = re.split(r"\W", value)[0]
-    return f"""
-        Example:
-            >>> from embeddedpulsar import Admin
-            >>> from {module} import {kind}
-            >>> with Admin("./data") as admin:
-            ...     admin.namespaces().set_{name}("public/default", {value})
-            ...     admin.namespaces().get_{name}("public/default") == {value}
-            True
-        """
+def example_of(name: str, value: str, module: str, level: str) -> str:
+    """The example in the docstring of ``set_...``, which shows the other two methods as well."""
+    kind = re.search(r"\b[A-Z]\w+", value)
+    topic = name.replace("_", "-")
+    owner = "public/default" if level == "namespaces" else topic
+    lines = ["from embeddedpulsar import Admin"]
+    if kind is not None and kind[0] not in ("True", "False"):
+        lines.append(f"from {module} import {kind[0]}")
+    block = [f'admin.{level}().{verb}_{name}("{owner}"' for verb in ("set", "get", "remove")]
+    block = [f"{block[0]}, {value})", f"{block[1]}) == {value}", f"{block[2]})"]
+    if level == "topics":
+        block.insert(0, f'admin.topics().create_non_partitioned_topic("{topic}")')
+    if name.endswith("resource_group"):
+        lines.append("from embeddedpulsar.policy_values import ResourceGroup")
+        block.insert(0, f"admin.resource_groups().create_resource_group({value}, ResourceGroup())")
+    lines.append('with Admin("./data") as admin:')
+    shown = [f"            >>> {line}\n" for line in lines]
+    shown += [f"            ...     {line}\n" for line in block]
+    return f"\n        Example:\n{''.join(shown)}            True\n        "

@@ -205,7 +205,19 @@ class Client(AsyncFacade):
         crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
         **options: Any,
     ) -> Reader[T]:
-        """Make a reader, and the topic if necessary; see `embeddedpulsar.Client.create_reader`."""
+        """Make a reader, and the topic if necessary; see `embeddedpulsar.Client.create_reader`.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar import MessageId
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         await (await client.create_producer("log")).send(b"line 1")
+            ...         reader = await client.create_reader("log", MessageId.earliest)
+            ...         return (await reader.read_next()).data()
+            >>> asyncio.run(main())
+            b'line 1'
+        """
         arguments = _given(locals())
         reader = await in_thread(lambda: self._blocking.create_reader(**arguments), lambda made: made.close())
         return Reader(reader, self._blocking._core)
@@ -231,11 +243,31 @@ class Client(AsyncFacade):
         return TableView(view)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the names of the partitions of a topic, or its own full name. Creates nothing."""
+        """Return the names of the partitions of a topic, or its own full name. Creates nothing.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         return await client.get_topic_partitions("orders")
+            >>> asyncio.run(main())
+            ['persistent://public/default/orders']
+        """
         return await in_thread(lambda: self._blocking.get_topic_partitions(topic))
 
     def shutdown(self) -> None:
-        """Close the client if it is open. The call is not awaited, so it blocks the loop."""
+        """Close the client if it is open. The call is not awaited, so it blocks the loop.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     client = Client("memory://")
+            ...     consumer = await client.subscribe("orders", "billing")
+            ...     client.shutdown()
+            ...     return consumer.is_connected()
+            >>> asyncio.run(main())
+            False
+        """
         self._blocking.shutdown()
 
     async def close(self) -> None:
@@ -243,6 +275,16 @@ class Client(AsyncFacade):
 
         Raises:
             AlreadyClosed: it was closed before.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     client = Client("memory://")
+            ...     producer = await client.create_producer("orders")
+            ...     await client.close()
+            ...     return producer.is_connected()
+            >>> asyncio.run(main())
+            False
         """
         await in_thread(self._blocking.close)
 

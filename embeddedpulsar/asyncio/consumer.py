@@ -72,6 +72,19 @@ class Consumer(MessageStream[T]):
 
     Any number of coroutines may receive; those of one loop are served in the order of their calls. ``async
     with`` closes the consumer at the end; ``async for`` receives until it is closed.
+
+    Example:
+        >>> import asyncio
+        >>> from embeddedpulsar.asyncio import Client
+        >>> async def main():
+        ...     async with Client("memory://") as client:
+        ...         consumer = await client.subscribe("orders", "billing", consumer_name="till-1")
+        ...         print(consumer.topic(), consumer.subscription_name(), consumer.consumer_name())
+        ...         await consumer.close()
+        ...         print(consumer.is_connected())
+        >>> asyncio.run(main())
+        persistent://public/default/orders billing till-1
+        False
     """
 
     _blocking: BlockingConsumer[T]
@@ -146,6 +159,20 @@ class Consumer(MessageStream[T]):
         Raises:
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
             AlreadyClosed: the consumer is closed.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         consumer = await client.subscribe("orders", "billing")
+            ...         producer = await client.create_producer("orders")
+            ...         ids = [await producer.send(b"order %d" % i) for i in range(3)]
+            ...         await consumer.acknowledge_cumulative(ids[1])
+            ...         await consumer.close()
+            ...         return (await (await client.subscribe("orders", "billing")).receive()).data()
+            >>> asyncio.run(main())
+            b'order 2'
         """
         await self._acknowledged(self._blocking.acknowledge_cumulative, message)
 
@@ -161,7 +188,21 @@ class Consumer(MessageStream[T]):
             raise
 
     async def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
-        """Have a message delivered again after ``negative_ack_redelivery_delay_ms``."""
+        """Have a message delivered again after ``negative_ack_redelivery_delay_ms``.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         consumer = await client.subscribe(
+            ...             "orders", "billing", negative_ack_redelivery_delay_ms=1)
+            ...         await (await client.create_producer("orders")).send(b"order 1")
+            ...         await consumer.negative_acknowledge(await consumer.receive())
+            ...         return (await consumer.receive()).data()
+            >>> asyncio.run(main())
+            b'order 1'
+        """
         self._blocking.negative_acknowledge(message)
 
     async def unsubscribe(self) -> None:
@@ -170,6 +211,17 @@ class Consumer(MessageStream[T]):
         Raises:
             BrokerMetadataError: other consumers are attached.
             AlreadyClosed: the consumer is closed.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         consumer = await client.subscribe("orders", "billing")
+            ...         await consumer.unsubscribe()
+            ...         return consumer.is_connected()
+            >>> asyncio.run(main())
+            False
         """
         await in_thread(self._blocking.unsubscribe)
 
@@ -197,6 +249,18 @@ class Consumer(MessageStream[T]):
 
         Raises:
             OperationNotSupported: the consumer has several topics.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         consumer = await client.subscribe("orders", "billing")
+            ...         message_id = await (await client.create_producer("orders")).send(b"order 1")
+            ...         last = await consumer.get_last_message_id()
+            ...         return last.entry_id() == message_id.entry_id()
+            >>> asyncio.run(main())
+            True
         """
         return await in_thread(self._blocking.get_last_message_id)
 
@@ -204,6 +268,19 @@ class Consumer(MessageStream[T]):
         """Have all messages delivered again that were received and are not acknowledged.
 
         If that must wait for a lock, a thread does it soon after the call.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         consumer = await client.subscribe("orders", "billing")
+            ...         await (await client.create_producer("orders")).send(b"order 1")
+            ...         first = await consumer.receive()
+            ...         consumer.redeliver_unacknowledged_messages()
+            ...         return (await consumer.receive()).message_id() == first.message_id()
+            >>> asyncio.run(main())
+            True
         """
         try_or_start(self._blocking.redeliver_unacknowledged_messages)
 
@@ -212,6 +289,24 @@ class Reader(MessageStream[T]):
     """Reads a topic from a given position. Made by `Client.create_reader` of `embeddedpulsar.asyncio`.
 
     ``async with`` closes the reader at the end; ``async for`` reads until it is closed.
+
+    Example:
+        >>> import asyncio
+        >>> from embeddedpulsar import MessageId
+        >>> from embeddedpulsar.asyncio import Client
+        >>> async def main():
+        ...     async with Client("memory://") as client:
+        ...         await (await client.create_producer("log")).send(b"line 1")
+        ...         reader = await client.create_reader("log", MessageId.latest)
+        ...         print(reader.topic(), await reader.has_message_available())
+        ...         await reader.seek(MessageId.earliest)
+        ...         print(await reader.has_message_available())
+        ...         await reader.close()
+        ...         print(reader.is_connected())
+        >>> asyncio.run(main())
+        persistent://public/default/log False
+        True
+        False
     """
 
     _blocking: BlockingReader[T]

@@ -139,6 +139,22 @@ class Producer(AsyncFacade, Generic[T]):
     Coroutines of one loop at a time may use it. Messages are stored in the order in which their `send` began.
     Durability is as for `embeddedpulsar.Producer`: a message whose send returned is stored at the level of
     the producer. A cancelled send may still be stored.
+
+    Example:
+        >>> import asyncio
+        >>> from embeddedpulsar.asyncio import Client
+        >>> async def main():
+        ...     async with Client("memory://") as client:
+        ...         producer = await client.create_producer("orders", "till-1")
+        ...         sending = [asyncio.create_task(producer.send(b"order %d" % i)) for i in range(3)]
+        ...         await asyncio.gather(*sending)
+        ...         await producer.flush()
+        ...         print(producer.topic(), producer.producer_name(), producer.last_sequence_id())
+        ...         await producer.close()
+        ...         print(producer.is_connected())
+        >>> asyncio.run(main())
+        persistent://public/default/orders till-1 2
+        False
     """
 
     _blocking: BlockingProducer[T]
@@ -314,6 +330,18 @@ class Producer(AsyncFacade, Generic[T]):
 
         Raises:
             ImportError, TypeError, ValueError, PulsarException: as for `embeddedpulsar.Producer.send_arrow`.
+
+        Example:
+            >>> import asyncio
+            >>> import pyarrow as pa
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         producer = await client.create_producer("orders")
+            ...         table = pa.table({"text": ["tea", "cake"]})
+            ...         return len(await producer.send_arrow(table, value="text"))
+            >>> asyncio.run(main())
+            2
         """
         await self._sent_before()
         send_arrow = self._blocking.send_arrow

@@ -28,6 +28,17 @@ class TableView(AsyncFacade, Generic[T]):
         ...             return view.get("tea"), len(view)
         >>> asyncio.run(main())
         (b'2.80', 1)
+        >>> async def changes():
+        ...     async with Client("memory://") as client:
+        ...         view, seen = await client.create_table_view("prices"), asyncio.Queue()
+        ...         view.for_each_and_listen(lambda key, value: seen.put_nowait((key, value)))
+        ...         await (await client.create_producer("prices")).send(b"2.80", partition_key="tea")
+        ...         print(await seen.get())
+        ...         view.for_each(print)
+        ...         await view.close()
+        >>> asyncio.run(changes())
+        ('tea', b'2.80')
+        tea b'2.80'
     """
 
     def get(self, key: str) -> T | None:

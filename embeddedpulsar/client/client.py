@@ -496,7 +496,16 @@ class Client:
             OPEN_CLIENTS.drop(core, tuple(self._made.values()), core.config.url.text)
 
     def shutdown(self) -> None:
-        """Close the client if it is open. May be called repeatedly, and `close` may follow once."""
+        """Close the client if it is open. May be called repeatedly, and `close` may follow once.
+
+        Example:
+            >>> client = Client("memory://")
+            >>> consumer = client.subscribe("orders", "billing")
+            >>> client.shutdown()
+            >>> client.shutdown()
+            >>> consumer.is_connected()
+            False
+        """
         if self._core.is_left_open:
             self.close()
             self._was_shut_down = True

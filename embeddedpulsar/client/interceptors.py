@@ -33,6 +33,21 @@ class ProducerInterceptor:
         ...     message_id = producer.send(b"one tea")
         ...     consumer.receive().properties()
         {'from': 'persistent://public/default/orders'}
+        >>> class Watch(pulsar.ProducerInterceptor):
+        ...     def eligible(self, message):
+        ...         return message.partition_key() == "urgent"
+        ...     def on_send_acknowledgement(self, producer, message, message_id, error):
+        ...         print(message.data(), error)
+        ...     def on_partitions_change(self, topic, partitions):
+        ...         print(topic, "has", partitions, "partitions")
+        ...     def close(self):
+        ...         print("closed")
+        >>> with pulsar.Client("memory://") as client:
+        ...     producer = client.create_producer("orders", interceptors=[Watch()])
+        ...     ids = [producer.send(b"one tea"), producer.send(b"help", partition_key="urgent")]
+        ...     producer.close()
+        b'help' None
+        closed
     """
 
     def eligible(self, message: ProducerMessage[Any]) -> bool:
@@ -92,6 +107,24 @@ class ConsumerInterceptor:
         ...     consumer.acknowledge(consumer.receive())
         >>> count.received, count.acknowledged
         (1, 1)
+        >>> class Watch(pulsar.ConsumerInterceptor):
+        ...     def on_acknowledge_cumulative(self, consumer, message_id, error):
+        ...         print("acknowledged to entry", message_id.entry_id())
+        ...     def on_negative_acks_send(self, consumer, message_ids):
+        ...         print(len(message_ids), "again")
+        ...     def on_ack_timeout_send(self, consumer, message_ids):
+        ...         print(len(message_ids), "too late")
+        ...     def on_partitions_change(self, topic, partitions):
+        ...         print(topic, "has", partitions, "partitions")
+        ...     def close(self):
+        ...         print("closed")
+        >>> with pulsar.Client("memory://") as client:
+        ...     consumer = client.subscribe("orders", "s", interceptors=[Watch()])
+        ...     message_id = client.create_producer("orders").send(b"one tea")
+        ...     consumer.acknowledge_cumulative(consumer.receive())
+        ...     consumer.close()
+        acknowledged to entry 0
+        closed
     """
 
     def before_consume(self, consumer: Consumer[Any], message: Message[Any]) -> Message[Any]:
@@ -128,7 +161,25 @@ class ConsumerInterceptor:
 
 
 class ReaderInterceptor:
-    """Sees every message of a reader before the application does; see `ConsumerInterceptor`."""
+    """Sees every message of a reader before the application does; see `ConsumerInterceptor`.
+
+    Example:
+        >>> import embeddedpulsar as pulsar
+        >>> class Shout(pulsar.ReaderInterceptor):
+        ...     def before_read(self, reader, message):
+        ...         return message.replace(data=message.data().upper())
+        ...     def on_partitions_change(self, topic, partitions):
+        ...         print(topic, "has", partitions, "partitions")
+        ...     def close(self):
+        ...         print("closed")
+        >>> with pulsar.Client("memory://") as client:
+        ...     message_id = client.create_producer("log").send(b"line")
+        ...     reader = client.create_reader("log", pulsar.MessageId.earliest, interceptors=[Shout()])
+        ...     reader.read_next().data()
+        ...     reader.close()
+        b'LINE'
+        closed
+    """
 
     def before_read(self, reader: Reader[Any], message: Message[Any]) -> Message[Any]:
         """Return the message for the application: this one, or a changed copy (`Message.replace`)."""

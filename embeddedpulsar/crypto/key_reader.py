@@ -79,6 +79,12 @@ class CryptoKeyReader:
 
         Raises:
             CryptoError: the file cannot be read.
+
+        Example:
+            >>> with open("public.pem", "wb") as file:
+            ...     written = file.write(b"-----BEGIN PUBLIC KEY-----...")
+            >>> CryptoKeyReader("public.pem", "").get_public_key("orders", {}).key
+            b'-----BEGIN PUBLIC KEY-----...'
         """
         return EncryptionKeyInfo(_read(self.public_key_path, "public", key_name))
 

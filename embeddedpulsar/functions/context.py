@@ -33,6 +33,47 @@ class Context:
         ...     runner.stop()
         ...     counts.receive().data(), counts.receive().data()
         (b'tea: 1', b'tea: 2')
+
+        What a function can ask for:
+
+        >>> from embeddedpulsar.functions import ProcessingGuarantees
+        >>> class Show(Function):
+        ...     def process(self, input, context):
+        ...         print(context.get_message_key(), context.get_partition_key(), context.get_ordering_key())
+        ...         print(context.get_message_properties(), context.get_message_eventtime())
+        ...         print(context.get_current_message_topic_name(), context.get_message_id().entry_id())
+        ...         print(context.get_function_tenant(), context.get_function_namespace())
+        ...         print(context.get_function_name(), context.get_instance_id())
+        ...         print(context.get_function_version())
+        ...         print(len(context.get_function_id()) > 0, context.get_logger().name)
+        ...         print(context.get_user_config_value("rate"), context.get_user_config_map())
+        ...         print(context.get_secret("pin"), context.get_input_topics(), context.get_output_topic())
+        ...         print(context.get_output_serde_class_name())
+        ...         context.record_metric("length", len(input))
+        ...         context.put_state("last", input)
+        ...         print(context.get_state("last"))
+        ...         context.del_counter("last")
+        ...         context.publish("copies", input, properties={"from": "Show"})
+        ...         context.ack(context.get_message_id(), context.get_current_message_topic_name())
+        >>> config = FunctionConfig(inputs=["words"], output="shown", user_config={"rate": 3},
+        ...     secrets={"pin": "1234"}, processing_guarantees=ProcessingGuarantees.MANUAL)
+        >>> with Client("memory://") as client, LocalRunner(config, Show, client=client) as runner:
+        ...     copies, producer = client.subscribe("copies", "shop"), client.create_producer("words")
+        ...     message_id = producer.send(b"tea", {"table": "7"}, "bar", "till", event_timestamp=5)
+        ...     processed = runner.run_until_idle()
+        ...     copies.receive().data()
+        bar bar till
+        {'table': '7'} 5
+        persistent://public/default/words 0
+        public default
+        Show 0
+        0
+        True ...
+        3 {'rate': 3}
+        1234 ['persistent://public/default/words'] persistent://public/default/shown
+        ...
+        tea
+        b'tea'
     """
 
     # -- the message -----------------------------------------------------------------------------------

@@ -34,6 +34,27 @@ class Functions(SaysWhatThereIs):
     All methods that take the name of a function raise `TopicNotFound` if there is none, which also is a
     ``LookupError``. All methods raise `AlreadyClosed` if the Admin is closed, and a `StorageError` if files
     cannot be used.
+
+    Example:
+        >>> from embeddedpulsar import Admin
+        >>> with Admin("./data") as admin:
+        ...     functions, name = admin.functions(), ("public", "default", "both")
+        ...     functions.create_function(FunctionConfig("json.dumps", "both", inputs=["readings"]))
+        ...     config = FunctionConfig("json.dumps", "both", inputs=["readings"], output="texts")
+        ...     functions.update_function(config)
+        ...     functions.get_function(*name).output
+        ...     functions.stop_function(*name)
+        ...     functions.get_function_status(*name).is_started
+        ...     functions.start_function(*name)
+        ...     functions.restart_function(*name)
+        ...     functions.put_function_state(*name, "tables", 7)
+        ...     functions.get_function_state(*name, "tables")
+        ...     functions.get_function_stats(*name).received_total
+        ...     functions.delete_function(*name)
+        'persistent://public/default/texts'
+        False
+        7
+        0
     """
 
     def __init__(self, store: Callable[[], Store]) -> None:

@@ -49,6 +49,8 @@ class WindowConfig(NamedTuple):
     Example:
         >>> WindowConfig(window_length_count=10, sliding_interval_count=5).check().interval_count
         5
+        >>> WindowConfig(window_length_duration_ms=60_000).check().interval_ms
+        60000
     """
 
     window_length_count: int | None = None
@@ -130,6 +132,8 @@ class FunctionConfig(NamedTuple):
         >>> config = FunctionConfig("shop.Count", inputs=["orders"], output="counts").check()
         >>> config.full_name, config.inputs
         ('public/default/Count', ('persistent://public/default/orders',))
+        >>> config.subscription, config.is_effectively_once
+        ('public/default/Count', False)
     """
 
     class_name: str = ""

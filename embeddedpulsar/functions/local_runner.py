@@ -114,7 +114,18 @@ class LocalRunner:
             raise
 
     def run(self) -> None:
-        """Run the function until `stop` is called, or Ctrl-C."""
+        """Run the function until `stop` is called, or Ctrl-C.
+
+        Example:
+            >>> from embeddedpulsar import InitialPosition
+            >>> with Client("memory://") as client:
+            ...     message_id = client.create_producer("in").send(b"tea")
+            ...     config = FunctionConfig(name="show", inputs=["in"],
+            ...         subscription_position=InitialPosition.Earliest)
+            ...     runner = LocalRunner(config, lambda text: (print(text), runner.stop())[0], client=client)
+            ...     runner.run()
+            tea
+        """
         self._is_running = True
         config = self._definition.config
         try:

@@ -9,7 +9,18 @@ from embeddedpulsar.functions.user_code import found_in
 
 
 class SecretsProvider(Protocol):
-    """The interface of a provider, which an application may write."""
+    """The interface of a provider, which an application may write.
+
+    Example:
+        >>> class FileSecrets:
+        ...     def provide_secret(self, secret_name, path_to_secret):
+        ...         with open(path_to_secret) as file:
+        ...             return file.read()
+        >>> with open("pin.txt", "w") as file:
+        ...     written = file.write("1234")
+        >>> FileSecrets().provide_secret("pin", "pin.txt")
+        '1234'
+    """
 
     def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:
         """Return a secret; None if there is none.

@@ -44,6 +44,10 @@ class Supervisor:
         ...     supervisor.look()
         ...     admin.functions().get_functions("public", "default"), supervisor.workers()
         ([], {})
+        >>> supervisor = Supervisor("./data")
+        >>> supervisor.stop()
+        >>> supervisor.run()
+        >>> supervisor.close()
     """
 
     def __init__(

@@ -21,6 +21,8 @@ class GenericRecord:
         >>> record = GenericRecord({"item": "soup", "count": 2}, None)
         >>> record.get_fields(), record.get_field("item"), record["count"]
         (['item', 'count'], 'soup', 2)
+        >>> record.get_native_object(), record.get_schema_type()
+        ({'item': 'soup', 'count': 2}, <SchemaType.BYTES: -1>)
     """
 
     __slots__ = ("_info", "_native")
@@ -86,6 +88,13 @@ class AutoConsumeSchema(Schema[GenericRecord]):
         ...     _ = client.create_producer("orders", schema=JsonSchema(Order)).send(Order(table=7))
         ...     consumer.receive().value()
         <GenericRecord JSON {'table': 7}>
+        >>> AutoConsumeSchema().decode_written(b'{"table": 7}', JsonSchema(Order).schema_info())["table"]
+        7
+        >>> AutoConsumeSchema().decode(b"seven")
+        <GenericRecord BYTES b'seven'>
+        >>> AutoConsumeSchema().encode({"table": 7})
+        Traceback (most recent call last):
+        TypeError: AutoConsumeSchema is for consumers; give the producer AutoProduceBytesSchema()
     """
 
     def __init__(self) -> None:
@@ -145,7 +154,13 @@ class AutoProduceBytesSchema(BytesSchema):
         self._check: Callable[[bytes], object] = len
 
     def for_topic(self, info: SchemaInfo) -> AutoProduceBytesSchema:
-        """Return the schema for a topic that has schema ``info``. Called when a producer is created."""
+        """Return the schema for a topic that has schema ``info``. Called when a producer is created.
+
+        Example:
+            >>> from embeddedpulsar.schema import StringSchema
+            >>> AutoProduceBytesSchema().for_topic(StringSchema().schema_info()).encode(b"tea")
+            b'tea'
+        """
         bound = AutoProduceBytesSchema()
         bound._schema_info = info
         bound._check = payload_decoder(info)

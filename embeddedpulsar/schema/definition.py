@@ -74,6 +74,17 @@ class Record(metaclass=RecordMeta):
         TypeError: Invalid type '<class 'str'>' for field 'count'. Expected: int
         >>> Order.schema()["fields"]
         [{'name': 'item', 'type': 'string'}, {'name': 'count', 'type': ['null', 'int']}]
+        >>> defined = set()
+        >>> Order.schema_info(defined)["name"], defined
+        ('Order', {'Order'})
+
+        An object of the class stands for a field of another record:
+
+        >>> field = Order(required=True)
+        >>> field.type(), field.python_type() is Order, field.default(), field.required_default()
+        ('Order', True, None, False)
+        >>> field.validate_type("order", order).item
+        'soup'
     """
 
     _avro_namespace: ClassVar[str | None] = None

@@ -31,8 +31,11 @@ class Field:
         TypeError: the default is no value of the field.
 
     Example:
-        >>> Integer(default=7, required=True).default()
-        7
+        >>> field = Integer(default=7, required=True)
+        >>> field.default(), field.required_default(), field.type(), field.python_type()
+        (7, False, 'int', <class 'int'>)
+        >>> field.validate_type("count", 3), field.schema(), field.schema_info(set())
+        (3, 'int', 'int')
         >>> Integer(default="7")
         Traceback (most recent call last):
         TypeError: Invalid type '<class 'str'>' for field 'default'. Expected: int
@@ -173,6 +176,8 @@ class CustomEnum(Field):
         >>> Color = Enum("Color", "red green")
         >>> CustomEnum(Color).validate_type("color", 2)
         <Color.green: 2>
+        >>> CustomEnum(Color).python_type(), CustomEnum(Color).schema_info(set())["symbols"]
+        (<enum 'Color'>, ['red', 'green'])
     """
 
     _NAME = "enum"
@@ -264,6 +269,8 @@ class Array(_Container):
     Example:
         >>> Array(Integer()).schema()
         {'type': 'array', 'items': 'int'}
+        >>> Array(Integer()).array_type.type(), Array(Integer()).schema_info(set())["items"]
+        ('int', 'int')
     """
 
     _NAME, _CLASSES, _ITEMS = "array", list, "items"
@@ -303,6 +310,8 @@ class Map(_Container):
     Example:
         >>> Map(Long()).schema()
         {'type': 'map', 'values': 'long'}
+        >>> Map(Long()).value_type.type(), Map(Long()).schema_info(set())["values"]
+        ('long', 'long')
     """
 
     _NAME, _CLASSES, _ITEMS = "map", dict, "values"

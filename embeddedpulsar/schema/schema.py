@@ -68,6 +68,8 @@ class Schema(Generic[T]):
         ...         return int(data)
         >>> Number().decode(Number().encode(42))
         42
+        >>> Number().schema_info(), Number().decode_written(b"42", None)
+        (<SchemaInfo SchemaType.BYTES 'BYTES'>, 42)
     """
 
     def __init__(
@@ -91,7 +93,15 @@ class Schema(Generic[T]):
         raise NotImplementedError(f"{type(self).__name__} does not define decode()")
 
     def decode_message(self, msg: Any) -> T:
-        """Return the value of a message."""
+        """Return the value of a message.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.subscribe("notes", "s") as consumer:
+            ...     message_id = client.create_producer("notes", schema=StringSchema()).send("buy milk")
+            ...     StringSchema().decode_message(consumer.receive())
+            'buy milk'
+        """
         return self.decode(msg.data())
 
     def decode_written(self, data: bytes, writer: SchemaInfo | None) -> T:
@@ -140,7 +150,19 @@ class Schema(Generic[T]):
         return -1
 
     def attach_client(self, client: Any) -> None:
-        """Called by the client that uses the schema, after the producer, consumer or reader is made."""
+        """Called by the client that uses the schema, after the producer, consumer or reader is made.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> class Plain(StringSchema):
+            ...     def attach_client(self, client):
+            ...         self.client = client
+            >>> plain = Plain()
+            >>> with Client("memory://") as client:
+            ...     consumer = client.subscribe("notes", "s", schema=plain)
+            ...     plain.client is client
+            True
+        """
 
     def _validate_object_type(self, obj: object) -> None:
         if not isinstance(obj, self._record_cls):

@@ -107,7 +107,15 @@ class AvroSchema(Schema[T]):
         return buffer.getvalue()
 
     def encode_dict(self, d: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of ``d`` in which dicts stand for records, and names for members of enumerations."""
+        """Return a copy of ``d`` in which dicts stand for records, and names for members of enumerations.
+
+        Example:
+            >>> from embeddedpulsar.schema import Integer, Record
+            >>> class Table(Record):
+            ...     number = Integer(required=True)
+            >>> AvroSchema(Table).encode_dict({"table": Table(number=7)})
+            {'table': {'number': 7}}
+        """
         copied: dict[str, Any] = _builtin(d)
         return copied
 
@@ -124,7 +132,15 @@ class AvroSchema(Schema[T]):
         return self.decode_written(msg.data(), msg.writer_schema())
 
     def decode_written(self, data: bytes, writer: SchemaInfo | None) -> T:
-        """Return the record, or the dict, of a payload that was written with another definition."""
+        """Return the record, or the dict, of a payload that was written with another definition.
+
+        Example:
+            >>> old = {"type": "record", "name": "Order", "fields": [{"name": "count", "type": "int"}]}
+            >>> new = {**old, "fields": [{"name": "count", "type": "long"}]}
+            >>> payload = AvroSchema(None, old).encode({"count": 7})
+            >>> AvroSchema(None, new).decode_written(payload, AvroSchema(None, old).schema_info())
+            {'count': 7}
+        """
         if writer is None:
             return self.decode(data)
         found = self._writers.get(writer._definition)

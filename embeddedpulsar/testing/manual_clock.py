@@ -37,6 +37,19 @@ class ManualClock:
         ...     clock.advance(timedelta(days=1))
         ...     consumer.receive(timeout_millis=5000).data()
         b'water the plants'
+        >>> clock = ManualClock(wall_ms=1000, monotonic=5.0)
+        >>> clock.sleep(2)
+        >>> clock.wall_ms(), clock.wall_ns(), clock.monotonic()
+        (3000, 3000000000, 7.0)
+        >>> clock.set_wall_ms(9000)
+        >>> clock.wall_ms(), clock.monotonic()
+        (9000, 7.0)
+        >>> scheduler = clock.scheduler()
+        >>> timer = scheduler.call_later(1.0, lambda: print("due"))
+        >>> clock.advance(1)
+        due
+        >>> clock.thread(lambda: print("runs in start"), "worker").start()
+        runs in start
     """
 
     __slots__ = ("_before", "_is_used", "_monotonic_us", "_schedulers", "_wall_us")

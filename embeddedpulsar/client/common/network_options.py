@@ -109,6 +109,11 @@ class ServiceInfo:
     Example:
         >>> ServiceInfo("pulsar+ssl://host:6651").use_tls
         True
+        >>> info = ServiceInfo("pulsar://host:6650", AuthenticationToken("secret"), "ca.pem")
+        >>> info.service_url, info.authentication, info.tls_trust_certs_file_path
+        ('pulsar://host:6650', <AuthenticationToken>, 'ca.pem')
+        >>> ServiceInfo.wrap(info) is info
+        True
     """
 
     def __init__(
@@ -157,7 +162,21 @@ class ServiceInfo:
 
 
 class ServiceInfoProvider:
-    """Base class of objects that supply the address of a cluster to `connect`. `Client` refuses them."""
+    """Base class of objects that supply the address of a cluster to `connect`. `Client` refuses them.
+
+    Example:
+        >>> class Fixed(ServiceInfoProvider):
+        ...     def initial_service_info(self):
+        ...         return ServiceInfo("pulsar://host:6650")
+        ...     def initialize(self, on_service_info_update):
+        ...         self.report = on_service_info_update
+        ...     def close(self):
+        ...         self.report = None
+        >>> provider = Fixed()
+        >>> provider.initialize(print)
+        >>> provider.report(ServiceInfo("pulsar://other:6650"))
+        ServiceInfo(service_url='pulsar://other:6650', use_tls=False, tls_trust_certs_file_path=None)
+    """
 
     def initial_service_info(self) -> ServiceInfo:
         """Return the first address."""
@@ -226,7 +245,12 @@ def is_cluster(service_url: object) -> bool:
 
 
 class ConsoleLogger:
-    """Makes the client write its log to standard error, from level ``log_level`` up."""
+    """Makes the client write its log to standard error, from level ``log_level`` up.
+
+    Example:
+        >>> type(ConsoleLogger(LoggerLevel.Warn).make_handler()).__name__
+        'StreamHandler'
+    """
 
     def __init__(self, log_level: LoggerLevel = LoggerLevel.Info) -> None:
         check_type(LoggerLevel, log_level, "log_level")
@@ -240,7 +264,12 @@ class ConsoleLogger:
 
 
 class FileLogger:
-    """Makes the client append its log to a file, from level ``log_level`` up."""
+    """Makes the client append its log to a file, from level ``log_level`` up.
+
+    Example:
+        >>> type(FileLogger(LoggerLevel.Info, "pulsar.log").make_handler()).__name__
+        'FileHandler'
+    """
 
     def __init__(self, log_level: LoggerLevel, log_file: str) -> None:
         check_type(LoggerLevel, log_level, "log_level")

@@ -43,6 +43,15 @@ class Consumer(Generic[T]):
         ...     consumer.acknowledge(message)
         ...     message.data(), message.message_id() == message_id
         (b'order 1', True)
+        >>> with Client("memory://") as client:
+        ...     consumer = client.subscribe("orders", "billing", consumer_name="till-1")
+        ...     consumer.topic(), consumer.subscription_name(), consumer.consumer_name()
+        ...     consumer.is_connected(), consumer.stats().messages_received
+        ...     consumer.close()
+        ...     consumer.is_connected()
+        ('persistent://public/default/orders', 'billing', 'till-1')
+        (True, 0)
+        False
     """
 
     _client: Any = None  # keeps the client alive
@@ -369,6 +378,17 @@ class Consumer(Generic[T]):
 
         Raises:
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     consumer = client.subscribe("orders", "billing", enable_retry=True)
+            ...     producer = client.create_producer("orders")
+            ...     ids = [producer.send(b"order %d" % i) for i in range(2)]
+            ...     messages = [consumer.receive() for _ in ids]
+            ...     consumer.reconsume_later_cumulative(messages[1], 0)
+            ...     consumer.receive().data()
+            b'order 1'
         """
         with interrupts.translated:
             self._core.reconsume_later(message, delay_ms, properties, cumulative=True)
@@ -399,7 +419,8 @@ class Consumer(Generic[T]):
         self._receiver.set_paused(True)
 
     def resume_message_listener(self) -> None:
-        """Call the listener again, starting with messages that came meanwhile.
+        """Call the listener again, starting with messages that came meanwhile; see the example of
+        `pause_message_listener`.
 
         Raises:
             InvalidConfiguration: there is no listener.

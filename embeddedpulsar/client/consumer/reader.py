@@ -36,12 +36,19 @@ class Reader(Generic[T]):
     that no message is missed. `seek` to an id moves one partition, to a time or an end all of them.
 
     Example:
-        >>> from embeddedpulsar import Client
+        >>> from embeddedpulsar import Client, MessageId
         >>> with Client("memory://") as client:
         ...     producer = client.create_producer("log")
         ...     ids = [producer.send(b"line %d" % i) for i in range(3)]
         ...     [message.data() for message in client.create_reader("log", ids[0])]
         [b'line 1', b'line 2']
+        >>> with Client("memory://") as client:
+        ...     reader = client.create_reader("log", MessageId.earliest)
+        ...     reader.topic(), reader.is_connected()
+        ...     reader.close()
+        ...     reader.is_connected()
+        ('persistent://public/default/log', True)
+        False
     """
 
     _client: Any = None  # keeps the client alive
@@ -184,6 +191,14 @@ class Reader(Generic[T]):
                 DISCARD they are skipped.
             ForeignFileError: the store is in memory, so there are no segments to read.
             AlreadyClosed: the reader is closed.
+
+        Example:
+            >>> from embeddedpulsar import Client, MessageId
+            >>> with Client("./data") as client:
+            ...     message_ids = client.create_producer("sales").send_many([b"tea", b"cake"])
+            ...     reader = client.create_reader("sales", MessageId.earliest)
+            ...     reader.to_arrow(["value"])["value"].to_pylist()
+            [b'tea', b'cake']
         """
         self._receiver.check()
         return self._core.to_arrow(columns)

@@ -25,6 +25,8 @@ class MultiplierRedeliveryBackoff:
         >>> backoff = MultiplierRedeliveryBackoff(1000, 60_000, 2)
         >>> [backoff.next(count) // 1000 for count in range(9)]
         [1, 2, 4, 8, 16, 32, 60, 60, 60]
+        >>> backoff.min_delay_ms, backoff.max_delay_ms, backoff.multiplier
+        (1000, 60000, 2)
     """
 
     __slots__ = ("_largest_power", "_max_delay_ms", "_min_delay_ms", "_multiplier")

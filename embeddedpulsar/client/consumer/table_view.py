@@ -212,6 +212,15 @@ class TableView(Generic[T]):
 
         Raises:
             AlreadyClosed: it was closed before.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     message_id = client.create_producer("prices").send(b"2.80", partition_key="tea")
+            ...     view = client.create_table_view("prices")
+            ...     view.close()
+            ...     view.get("tea")
+            b'2.80'
         """
         self._reader.close()
 

@@ -58,6 +58,17 @@ class Producer(Generic[T]):
     partitions is unchanged.
 
     At the end of a ``with`` block the producer is flushed and closed; after an exception it is only closed.
+
+    Example:
+        >>> from embeddedpulsar import Client
+        >>> with Client("memory://") as client:
+        ...     producer = client.create_producer("orders", producer_name="till-1")
+        ...     message_id = producer.send(b"one tea")
+        ...     producer.topic(), producer.producer_name(), producer.stats().messages_sent
+        ...     producer.close()
+        ...     producer.is_connected()
+        ('persistent://public/default/orders', 'till-1', 1)
+        False
     """
 
     def __init__(self, publisher: Publisher | PartitionedPublisher) -> None:

@@ -99,6 +99,15 @@ class StoreReport(NamedTuple):
         of_topics: the same for each topic.
         living: how many processes had the store open.
         path: the directory of the store.
+
+    Example:
+        >>> from embeddedpulsar import Client
+        >>> from embeddedpulsar.testing import check_store
+        >>> with Client("./data") as client:
+        ...     message_id = client.create_producer("orders").send(b"tea")
+        >>> report = check_store("./data")
+        >>> report.is_clean, report.damage, report.notes, report.json()["is_whole"]
+        (True, [], [], True)
     """
 
     problems: list[Problem]
