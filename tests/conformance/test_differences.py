@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import embeddedpulsar
 import embeddedpulsar.asyncio
 from embeddedpulsar import (
     Admin,
+    AlreadyClosed,
     Client,
     CompressionType,
     ConsumerDeadLetterPolicy,
@@ -19,6 +21,7 @@ from embeddedpulsar import (
     IncompatibleSchema,
     InvalidTopicName,
     MessageId,
+    ProducerAccessMode,
     Result,
     TopicNotFound,
 )
@@ -210,3 +213,78 @@ def test_a_message_of_a_closed_consumer(topic: Topic):
         consumer.acknowledge(before[1])
     with topic.consumer(batch_index_ack_enabled=True) as consumer:
         assert numbers(receive_all(consumer)) == [0, 2]
+
+
+def test_ids_of_a_batch_count_towards_it(topic: Topic):
+    """Without batch_index_ack_enabled: stored ids acknowledge a batch when all of its messages are named."""
+    topic.publish_batch(3)
+    with topic.consumer() as consumer:
+        ids = [MessageId.deserialize(one.message_id().serialize()) for one in receive_all(consumer)]
+        for message_id in ids[:2]:
+            consumer.acknowledge(message_id)
+    with topic.consumer() as consumer:
+        assert numbers(receive_all(consumer)) == [0, 1, 2]
+        for message_id in ids:
+            consumer.acknowledge(message_id)
+    with topic.consumer() as consumer:
+        assert receive_all(consumer) == []
+
+
+@pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared])
+def test_a_seek_into_a_batch_is_that_of_one_consumer(topic: Topic, kind: ConsumerType):
+    """The next one gets the whole batch."""
+    topic.publish_batch(6)
+    with topic.consumer(consumer_type=kind) as consumer:
+        consumer.seek(receive_all(consumer)[3].message_id())
+        assert numbers(receive_all(consumer)) == [4, 5]
+    with topic.consumer(consumer_type=kind) as consumer:
+        assert numbers(receive_all(consumer)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_share_of_pending_messages_is_at_least_one(client: Client, admin: Admin):
+    """A limit over all partitions that is lower than their number is no lack of a limit."""
+    admin.topics().create_partitioned_topic("orders", 4)
+    consumer = client.subscribe("orders", "sub")
+    producer = client.create_producer(
+        "orders",
+        batching_enabled=True,
+        batching_max_publish_delay_ms=60_000,
+        max_pending_messages_across_partitions=1,
+    )
+    producer.send_async(b"hello-0", None)
+    assert numbers([consumer.receive(5000)]) == [0]
+
+
+def test_an_exclusive_producer_that_was_fenced_out_may_be_closed(topic: Topic):
+    """Without an error."""
+    first = topic.producer(access_mode=ProducerAccessMode.Exclusive)
+    topic.producer(access_mode=ProducerAccessMode.ExclusiveWithFencing)
+    assert not first.is_connected()
+    first.close()
+
+
+def test_the_second_close(topic: Topic):
+    """It raises AlreadyClosed, unless the consumer ended by itself."""
+    for made in (topic.consumer(), topic.producer()):
+        made.close()
+        with pytest.raises(AlreadyClosed):
+            made.close()
+    gone, left = topic.consumer(), topic.client.subscribe("topic", "other")
+    gone.unsubscribe()
+    gone.close()
+    topic.client.close()
+    left.close()
+
+
+def test_a_reader_listener_gets_the_reader(topic: Topic):
+    """It may read from it and close it."""
+    seen: queue.Queue[tuple[Any, bytes]] = queue.Queue()
+
+    def listen(reader: Any, message: Any) -> None:
+        reader.close()
+        seen.put((reader, message.data()))
+
+    topic.publish(2)
+    reader = topic.client.create_reader("topic", MessageId.earliest, reader_listener=listen)
+    assert seen.get(timeout=10) == (reader, b"hello-0")
+    assert not reader.is_connected()
