@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.arrow.schema import (
     ALL_COLUMNS,
     PUBLISH_TIME,
+    SCHEMA_VERSION,
     TOPIC,
     arrow_schema,
     check_columns,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.arrow.lazy_dataset import TopicDataset
     from embeddedpulsar.arrow.mapped_segment import Source
     from embeddedpulsar.arrow.plan import EntryRange
+    from embeddedpulsar.arrow.typed_columns import TypedColumns
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.exceptions import CorruptionError
 
@@ -60,6 +62,9 @@ def read_topic(
     fail_on_data_loss: bool = True,
     crypto_key_reader: CryptoKeyReader | None = None,
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+    decode: bool = False,
+    value_schema: str | None = None,
+    mode: str = "FAILFAST",
 ) -> pa.Table:
     """Read a topic into one table.
 
@@ -81,15 +86,23 @@ def read_topic(
         crypto_failure_action: what becomes of messages that cannot be decrypted. FAIL raises, as soon as
             something is asked for that is encrypted. DISCARD leaves them out and logs a warning. CONSUME is
             refused: ciphertext in a column is of no use without the context that a message has.
+        decode: instead of ``value``, have a column for each field of the newest schema of the topic, which
+            is JSON or Avro. What was written with an older one is resolved to it. A null value has null in
+            each. Needs the extra ``avro`` for Avro.
+        value_schema: with `decode`, the definition of a record in Avro's notation, instead of the newest one.
+        mode: what becomes of payloads that cannot be decoded. FAILFAST raises ValueError. PERMISSIVE has null
+            in all fields, and the payload in column ``__corrupt``. DROPMALFORMED leaves the messages out and
+            logs a warning.
 
     Returns:
-        A ``pyarrow.Table`` with the schema of `arrow_schema`.
+        A ``pyarrow.Table`` with the schema of `arrow_schema`, or with the fields and those columns.
 
     Raises:
         ImportError: pyarrow is not installed.
         TopicNotFound: no such topic in the store.
         InvalidConfiguration: an unknown column, a start or end that fits no single log, or CONSUME.
         CorruptionError: damage, with `fail_on_data_loss`.
+        ValueError: a malformed payload, in mode FAILFAST.
         CryptoError: an entry is encrypted and its payload, keys, properties or event times were asked for,
             and there is no key for it.
         NotImplementedError: an entry is part of a transaction.
@@ -102,11 +115,17 @@ def read_topic(
         [{'value': b'one tea', '__key': b'table-7'}]
     """
     discards = _is_discard(crypto_failure_action)
-    names, ranges = _planned(path, topic, columns, start, end, start_time, end_time, fail_on_data_loss)
-    from embeddedpulsar.arrow.columns import table
+    typed = _typed(path, topic, columns, value_schema, mode) if decode else None
+    wanted = columns if typed is None else typed.needed
+    names, ranges = _planned(path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss)
+    from embeddedpulsar.arrow.columns import record_batches, table
 
-    opened = _opened(ranges, crypto_key_reader, discards, fail_on_data_loss)
-    found: pa.Table = table(opened, names, _damage_handler(fail_on_data_loss))
+    opened = _opened(ranges, names, crypto_key_reader, discards, fail_on_data_loss)
+    on_damage = _damage_handler(fail_on_data_loss)
+    if typed is not None:
+        batches = record_batches(opened, names, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage)
+        return require_pyarrow().Table.from_batches(typed.batches(batches), schema=typed.schema)
+    found: pa.Table = table(opened, names, on_damage)
     return found
 
 
@@ -123,6 +142,9 @@ def scan_topic(
     batch_rows: int = BATCH_ROWS,
     crypto_key_reader: CryptoKeyReader | None = None,
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+    decode: bool = False,
+    value_schema: str | None = None,
+    mode: str = "FAILFAST",
 ) -> pa.RecordBatchReader:
     """Read a topic batch by batch; arguments and errors as in `read_topic`.
 
@@ -144,10 +166,12 @@ def scan_topic(
         3
     """
     discards = _is_discard(crypto_failure_action)
-    names, ranges = _planned(path, topic, columns, start, end, start_time, end_time, fail_on_data_loss)
+    typed = _typed(path, topic, columns, value_schema, mode) if decode else None
+    wanted = columns if typed is None else typed.needed
+    names, ranges = _planned(path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss)
     from embeddedpulsar.arrow.columns import record_batches
 
-    opened = _opened(ranges, crypto_key_reader, discards, fail_on_data_loss)
+    opened = _opened(ranges, names, crypto_key_reader, discards, fail_on_data_loss)
     first = list(islice(opened, 1))  # maps the segments that would be trimmed first
     batches = record_batches(
         chain(first, opened),
@@ -156,7 +180,10 @@ def scan_topic(
         large=LARGE_ENTRY,
         on_damage=_damage_handler(fail_on_data_loss),
     )
-    return require_pyarrow().RecordBatchReader.from_batches(arrow_schema(names), batches)
+    reader = require_pyarrow().RecordBatchReader
+    if typed is not None:
+        return reader.from_batches(typed.schema, typed.batches(batches))
+    return reader.from_batches(arrow_schema(names), batches)
 
 
 def dataset(
@@ -196,7 +223,7 @@ def dataset(
     from embeddedpulsar.arrow.lazy_dataset import TopicDataset
 
     def read(ranges: list[EntryRange], wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        opened = _opened(ranges, crypto_key_reader, discards, fail_on_data_loss)
+        opened = _opened(ranges, wanted, crypto_key_reader, discards, fail_on_data_loss)
         on_damage = _damage_handler(fail_on_data_loss)
         return record_batches(opened, wanted, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage)
 
@@ -261,14 +288,38 @@ def _is_discard(action: ConsumerCryptoFailureAction) -> bool:
     return ConsumerCryptoFailureAction(action) == ConsumerCryptoFailureAction.DISCARD
 
 
+def _typed(
+    path: str | os.PathLike[str],
+    topic: str,
+    columns: Sequence[str] | None,
+    definition: str | None,
+    mode: str,
+) -> TypedColumns:
+    require_pyarrow()
+    from embeddedpulsar.arrow.plan import topic_partitions
+    from embeddedpulsar.arrow.topic_schemas import common_definition
+    from embeddedpulsar.arrow.typed_columns import TypedColumns, check_mode, decoding_of
+
+    root, checked = os.fspath(path), check_mode(mode)
+    if definition is None:
+        logs = [log.full for log in topic_partitions(root, topic)]
+        definition = common_definition(root, logs or [topic])
+    return TypedColumns(*decoding_of(root, definition, columns, checked))
+
+
 def _opened(
-    ranges: list[EntryRange], keys: CryptoKeyReader | None, discards: bool, strict: bool
+    ranges: list[EntryRange],
+    names: tuple[str, ...],
+    keys: CryptoKeyReader | None,
+    discards: bool,
+    strict: bool,
 ) -> Iterator[tuple[EntryRange, Source]]:
     from embeddedpulsar.arrow.damage import raise_gone, warn_of_gone
     from embeddedpulsar.arrow.mapped_segment import open_ahead
 
     on_gone = raise_gone if strict else warn_of_gone
-    return open_ahead(ranges, keys, on_gone, discards=discards, is_fresh=True)
+    from_tables = SCHEMA_VERSION not in names
+    return open_ahead(ranges, keys, on_gone, discards=discards, is_fresh=True, from_tables=from_tables)
 
 
 def _planned(

@@ -36,6 +36,7 @@ from embeddedpulsar.format.packed_map import unpack_text_map
 _TIME: Final = pa.timestamp("us", "UTC")
 _NAME_LENGTH: Final = struct.Struct("<H")
 _NAME_LENGTH_OFFSET: Final = 24
+_SCHEMA_VERSION_OFFSET: Final = 16
 _ENTRY_ID, _PUBLISH_TIME, _COUNT, _FLAGS = 8, 9, 10, 7
 
 # Columns that are null (or empty) throughout unless an entry has this flag.
@@ -71,6 +72,7 @@ class ColumnBuilder:
             names.SEQUENCE_ID: self._sequence_ids,
             names.ENTRY_ID: _entry_ids,
             names.BATCH_INDEX: self._batch_indexes,
+            names.SCHEMA_VERSION: _schema_versions,
         }
         self._by_piece: dict[str, Callable[[Batch | Whole | Singles], Any]] = {
             names.VALUE: lambda piece: piece.var("value"),
@@ -208,6 +210,12 @@ class _Repeated:
 def _publish_times(group: FrameGroup) -> Any:
     times = [header[_PUBLISH_TIME] * 1000 for header in group.headers]
     return _repeated_by_entry(group, times, pa.int64()).view(_TIME)
+
+
+def _schema_versions(group: FrameGroup) -> Any:
+    ints = group.segment.ints
+    versions = [ints[at + HEADER_SIZE + _SCHEMA_VERSION_OFFSET >> 2] for at in group.positions]
+    return _repeated_by_entry(group, versions, pa.int32())
 
 
 def _entry_ids(group: FrameGroup) -> Any:

@@ -193,6 +193,7 @@ def open_ahead(
     *,
     discards: bool = False,
     is_fresh: bool = False,
+    from_tables: bool = True,
 ) -> Iterator[tuple[EntryRange, Source]]:
     """Map the segments of ranges, some of them ahead: what is mapped can be read, whatever is trimmed.
 
@@ -203,6 +204,8 @@ def open_ahead(
         discards: leave out entries that cannot be decrypted.
         is_fresh: the plan was made for this call. What is trimmed before anything of its log was read is
             then as good as trimmed before the plan: it is not reported.
+        from_tables: whether offloaded ledgers are read from their tables of messages, as far as there are any.
+            A table has no `__schemaVersion`; the log of its ledger, which is fetched otherwise, has.
     """
     ahead: deque[tuple[EntryRange, Source | None]] = deque()
     access: dict[str, Access] = {}
@@ -213,7 +216,8 @@ def open_ahead(
         planned, segment = ahead.popleft()
         begun.add(planned.topic)
         try:
-            yield planned, segment or cold_table(planned) or MappedSegment(planned, access[planned.topic])
+            cold = cold_table(planned) if from_tables and segment is None else None
+            yield planned, segment or cold or MappedSegment(planned, access[planned.topic])
         except FileNotFoundError:  # trimmed before its turn
             on_gone(planned)
 

@@ -96,7 +96,7 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
     refuse_directory_of_another(root)
     name = TopicName.parse(topic)
     is_there = os.path.isdir(topic_directory(root, name))
-    partitions = _partitions(root, name)
+    partitions = partition_total(root, name)
     if partitions:
         every = map(name.of_partition, range(partitions))
         return [one for one in every if os.path.isdir(topic_directory(root, one))]
@@ -105,7 +105,7 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
     if _catalogued(root, name) is not None:
         return []  # it exists, and was never opened
     if name.partition >= 0:
-        if name.partition < _partitions(root, TopicName.parse(name.base)):
+        if name.partition < partition_total(root, TopicName.parse(name.base)):
             return []  # it exists, and was never used
     else:
         found: list[TopicName] = []  # of a store whose list of topics is lost
@@ -140,8 +140,8 @@ def _catalogued(root: str, name: TopicName) -> TopicEntry | None:
     return None
 
 
-def _partitions(root: str, name: TopicName) -> int:
-    """How many partitions a topic has, as its own directory says."""
+def partition_total(root: str, name: TopicName) -> int:
+    """How many partitions a topic has, as its own directory says; 0 for none."""
     with contextlib.suppress(CorruptionError, ForeignFileError, NotADirectoryError):
         entry = read_meta(topic_directory(root, name))
         return 0 if entry is None else entry.partitions
@@ -202,6 +202,29 @@ def plan_segments(
             if planned is not None:
                 ranges.append(replace(planned, log_start=log_start))
     return ranges
+
+
+def part_of(planned: EntryRange, first: int, end: int) -> EntryRange | None:
+    """The entries of a range from `first` up to, not including, `end`; None if there are none.
+
+    Raises:
+        FileNotFoundError: the segment is gone.
+    """
+    first, end = max(first, planned.first_entry), min(end, planned.end_entry)
+    if first >= end:
+        return None
+    if (first, end) == (planned.first_entry, planned.end_entry):
+        return planned
+    lookup = EntryLookup(planned.path, planned.ledger_id, planned.end_offset, planned.end_entry)
+    return replace(
+        planned,
+        first_entry=first,
+        end_entry=end,
+        first_offset=lookup.offset_of(first),
+        end_offset=lookup.offset_of(end),
+        skip=planned.skip if first == planned.first_entry else 0,
+        keep=planned.keep if end == planned.end_entry else 0,
+    )
 
 
 def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:

@@ -14,13 +14,14 @@
 | `__sequenceId` | int64 | sequence id |
 | `__producerName` | string | name of the producer |
 
-Only if they are named: where the message stands, which also orders the messages of a log.
+Only if they are named: where the message stands, which also orders the messages of a log; and its schema.
 
 | column | Arrow type | meaning |
 |---|---|---|
 | `__ledgerId` | int64 | ledger |
 | `__entryId` | int64 | entry in the ledger |
 | `__batchIndex` | int32 | message in the entry; -1 for an entry that is no batch |
+| `__schemaVersion` | int32 | version of the schema that the message was written with; -1 for none |
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ PRODUCER_NAME: Final = "__producerName"
 LEDGER_ID: Final = "__ledgerId"
 ENTRY_ID: Final = "__entryId"
 BATCH_INDEX: Final = "__batchIndex"
+SCHEMA_VERSION: Final = "__schemaVersion"
 
 ALL_COLUMNS: Final = (
     VALUE,
@@ -61,7 +63,7 @@ ALL_COLUMNS: Final = (
 )
 
 PLACE_COLUMNS: Final = (LEDGER_ID, ENTRY_ID, BATCH_INDEX)
-_KNOWN: Final = (*ALL_COLUMNS, *PLACE_COLUMNS)
+KNOWN: Final = (*ALL_COLUMNS, *PLACE_COLUMNS, SCHEMA_VERSION)
 
 
 def require_pyarrow() -> Any:
@@ -95,8 +97,8 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
         raise InvalidConfiguration(f"columns must be a list of names, not the string {columns!r}")
     names = tuple(columns)
     for name in names:
-        if name not in _KNOWN:
-            raise InvalidConfiguration(f"there is no column {name!r}; there are {', '.join(_KNOWN)}")
+        if name not in KNOWN:
+            raise InvalidConfiguration(f"there is no column {name!r}; there are {', '.join(KNOWN)}")
     if not names or len(set(names)) != len(names):
         raise InvalidConfiguration(f"columns {list(names)}: name at least one, and none twice")
     return names
@@ -131,5 +133,6 @@ def _schema(columns: tuple[str, ...]) -> Any:
         LEDGER_ID: pa.int64(),
         ENTRY_ID: pa.int64(),
         BATCH_INDEX: pa.int32(),
+        SCHEMA_VERSION: pa.int32(),
     }
     return pa.schema([(name, types[name]) for name in columns])

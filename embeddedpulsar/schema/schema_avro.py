@@ -157,12 +157,7 @@ class AvroSchema(Schema[T]):
         own = self._schema_info.schema()
         if writer.schema() == own or writer.schema_type() != SchemaType.AVRO:
             return self._parsed, self._parsed
-        written, reader = json.loads(writer.schema()), json.loads(own)
-        if isinstance(written, dict) and isinstance(reader, dict) and "name" in written:
-            # As in pulsar-client: the name of the class does not count.
-            written = written | {key: reader.get(key) for key in ("name", "namespace")}
-        if self._is_record:
-            _give_defaults(reader)
+        written, reader = definitions_for(writer.schema(), own, gives_defaults=self._is_record)
         return parsed(written), parsed(reader)
 
     def _decoded(self, data: bytes, writer: Any, reader: Any) -> T:
@@ -180,6 +175,29 @@ def parsed(definition: Any) -> Any:
         return fastavro.parse_schema(copy.deepcopy(definition))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise ValueError(f"not a valid Avro definition: {error!r}") from error
+
+
+def definitions_for(writer: str, reader: str, *, gives_defaults: bool = True) -> tuple[Any, Any]:
+    """The definitions of a writer and a reader, as one is resolved to the other.
+
+    Args:
+        writer, reader: definitions, as text.
+        gives_defaults: a field that may be None, and that the writer does not have, is None.
+    """
+    written, wanted = json.loads(writer), json.loads(reader)
+    if isinstance(written, dict) and isinstance(wanted, dict) and "name" in written:
+        # As in pulsar-client: the name of the class does not count.
+        written = written | {key: wanted.get(key) for key in ("name", "namespace")}
+    if gives_defaults:
+        _give_defaults(wanted)
+    return written, wanted
+
+
+def with_defaults(definition: str) -> str:
+    """The definition with None as the default of each field that may be None."""
+    found = json.loads(definition)
+    _give_defaults(found)
+    return json.dumps(found)
 
 
 def _give_defaults(definition: Any) -> None:

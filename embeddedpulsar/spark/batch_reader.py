@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from embeddedpulsar.arrow.schema import SCHEMA_VERSION
 from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning, prune
 from embeddedpulsar.spark.log_plan import Task, plan_tasks
@@ -15,6 +16,8 @@ from embeddedpulsar.spark.read_pins import pin_plan, pinned
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from embeddedpulsar.arrow.typed_columns import Decoding
 
 
 ROWS: Final = 16_384
@@ -30,18 +33,32 @@ class LogPartition(InputPartition):
 
 
 def read_task(
-    partition: InputPartition, options: ReadOptions, columns: tuple[str, ...]
+    partition: InputPartition,
+    options: ReadOptions,
+    columns: tuple[str, ...],
+    decoding: Decoding | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The record batches of one task, in a worker."""
     from embeddedpulsar.arrow.columns import record_batches
     from embeddedpulsar.arrow.mapped_segment import open_ahead
 
+    typed = None
+    if decoding is not None:
+        from embeddedpulsar.arrow.typed_columns import TypedColumns
+
+        typed = TypedColumns(decoding, columns)
+    names = columns if typed is None else typed.needed
     policy = DataLossPolicy(options.fail_on_data_loss)
     opened = open_ahead(
-        partition.value or (), key_reader(options.private_keys), policy.gone, discards=options.discards
+        partition.value or (),
+        key_reader(options.private_keys),
+        policy.gone,
+        discards=options.discards,
+        from_tables=SCHEMA_VERSION not in names,
     )
     with pinned(partition.value):
-        yield from record_batches(opened, columns, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged)
+        batches = record_batches(opened, names, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged)
+        yield from batches if typed is None else typed.batches(batches)
 
 
 class BatchReader(DataSourceReader):
@@ -51,9 +68,12 @@ class BatchReader(DataSourceReader):
     strings only. The plan freezes what was committed; a DataFrame that is used again reads the same again.
     """
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, options: ReadOptions, columns: tuple[str, ...], decoding: Decoding | None = None
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._decoding = decoding
         self._pruning = Pruning()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -66,7 +86,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one task."""
-        return read_task(partition, self._options, self._columns)
+        return read_task(partition, self._options, self._columns, self._decoding)
 
 
 class PushdownBatchReader(BatchReader):

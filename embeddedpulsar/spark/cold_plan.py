@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.arrow.plan import listed_segments, topic_directory, topic_partitions
-from embeddedpulsar.arrow.schema import check_columns
+from embeddedpulsar.arrow.schema import SCHEMA_VERSION, check_columns
 from embeddedpulsar.cold.fetching import MESSAGES
 from embeddedpulsar.cold.location import hadoop_uri
-from embeddedpulsar.spark.data_source import struct_type
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.spark.column_types import struct_type
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, cold_ledgers
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ def table(
 ) -> DataFrame:
     """See `embeddedpulsar.spark.table`."""
     root, names = os.fspath(path), check_columns(columns)
+    if SCHEMA_VERSION in names or {"decode", "valueschema"} & {name.lower() for name in options}:
+        raise InvalidConfiguration(
+            "a table of offloaded messages has payloads and no schema versions; decode them with "
+            'spark.read.format("embeddedpulsar")'
+        )
     cold: list[str] = []
     starts: dict[str, str] = {}
     logs = topic_partitions(root, topic)

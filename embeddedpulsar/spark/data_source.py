@@ -1,39 +1,31 @@
-"""The format ``embeddedpulsar`` of Spark's Python Data Source API, and Spark's types of its columns."""
+"""The format ``embeddedpulsar`` of Spark's Python Data Source API."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.schema import require_pyarrow
 from embeddedpulsar.exceptions import InvalidConfiguration
 
 try:
     from pyspark.sql.datasource import DataSource
-    from pyspark.sql.types import (
-        BinaryType,
-        DataType,
-        IntegerType,
-        LongType,
-        MapType,
-        StringType,
-        StructField,
-        StructType,
-        TimestampType,
-    )
+    from pyspark.sql.types import StructType
 except ImportError as error:
     raise ImportError(
         'reading topics in Spark needs PySpark 4.2 or later: pip install "embeddedpulsar[spark]"'
     ) from error
 
 from embeddedpulsar.spark.batch_reader import BatchReader, PushdownBatchReader
-from embeddedpulsar.spark.options import parse_columns, parse_options
+from embeddedpulsar.spark.column_types import requested_columns, struct_type
+from embeddedpulsar.spark.options import known_options, parse_columns, parse_options, switch
 from embeddedpulsar.spark.sink_options import SinkOptions, parse_sink_options, written_columns
 from embeddedpulsar.spark.stream_options import parse_stream_options
 from embeddedpulsar.spark.stream_reader import StreamReader
 
 if TYPE_CHECKING:
+    from embeddedpulsar.arrow.typed_columns import Decoding
     from embeddedpulsar.spark.sink_writer import BatchWriter, StreamWriter
+    from embeddedpulsar.spark.typed_source import TypedSource
 
 
 class DefaultSource(DataSource):
@@ -48,19 +40,45 @@ class DefaultSource(DataSource):
         """The name for ``spark.read.format``."""
         return "embeddedpulsar"
 
-    def schema(self) -> StructType:
-        """All columns, or those of option ``columns``."""
-        return struct_type(parse_columns(self.options))
+    _typed: TypedSource | None = None  # made by `schema`, so that what it found holds for the reader, too
+
+    def schema(self) -> StructType | str:
+        """All columns, or those of option ``columns``; fields of payloads with option ``decode``."""
+        if not self._is_typed():
+            return struct_type(parse_columns(self.options))
+        return self._typed_source().schema()
 
     def reader(self, schema: StructType) -> BatchReader:
         """A reader of the columns of `schema`, which may be one the user gave."""
         require_pyarrow()
-        return BatchReader(parse_options(self.options), requested_columns(schema))
+        return BatchReader(parse_options(self.options), *self._requested(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """A reader of the columns of `schema`, for `spark.readStream`."""
         require_pyarrow()
-        return StreamReader(parse_stream_options(self.options), requested_columns(schema))
+        return StreamReader(parse_stream_options(self.options), *self._requested(schema))
+
+    def _requested(self, schema: StructType) -> tuple[tuple[str, ...], Decoding | None]:
+        if not self._is_typed():
+            return requested_columns(schema), None
+        return tuple(schema.names), self._typed_source().decoding(schema)
+
+    def _typed_source(self) -> TypedSource:
+        require_pyarrow()
+        from embeddedpulsar.spark.typed_source import TypedSource
+
+        if self._typed is None:
+            self._typed = TypedSource(self.options)
+        return self._typed
+
+    def _is_typed(self) -> bool:
+        """Whether the options ask for columns made of payloads."""
+        options = known_options(self.options)
+        decodes = switch("decode", options.get("decode", "true" if "valueschema" in options else "false"))
+        for name in {"valueschema", "mode"} & options.keys():
+            if not decodes:
+                raise InvalidConfiguration(f"option {name} is about decoded payloads; set decode to true")
+        return decodes
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer of rows of `schema`, for `df.write`.
@@ -96,48 +114,4 @@ class PushdownDataSource(DefaultSource):
     def reader(self, schema: StructType) -> BatchReader:
         """As `DefaultSource.reader`, with filters deciding what is read."""
         require_pyarrow()
-        return PushdownBatchReader(parse_options(self.options), requested_columns(schema))
-
-
-_TYPES: dict[str, DataType] = {
-    names.VALUE: BinaryType(),
-    names.KEY: BinaryType(),
-    names.TOPIC: StringType(),
-    names.MESSAGE_ID: BinaryType(),
-    names.PUBLISH_TIME: TimestampType(),
-    names.EVENT_TIME: TimestampType(),
-    names.PROPERTIES: MapType(StringType(), StringType()),
-    names.PARTITION: IntegerType(),
-    names.ORDERING_KEY: BinaryType(),
-    names.SEQUENCE_ID: LongType(),
-    names.PRODUCER_NAME: StringType(),
-    names.LEDGER_ID: LongType(),
-    names.ENTRY_ID: LongType(),
-    names.BATCH_INDEX: IntegerType(),
-}
-
-
-def struct_type(columns: tuple[str, ...] | None) -> StructType:
-    """The schema of these columns, or of all; every field is nullable, as Spark wants it of batches."""
-    return StructType([StructField(name, _TYPES[name], True) for name in names.check_columns(columns)])
-
-
-def requested_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns a schema asks for, in its order.
-
-    Raises:
-        InvalidConfiguration: a column that does not exist, or has another type.
-    """
-    columns = names.check_columns(schema.names)
-    for field in schema.fields:
-        kind = _TYPES[field.name]
-        if not field.nullable:
-            raise InvalidConfiguration(f"column {field.name} is nullable, as all are; leave NOT NULL out")
-        if field.dataType != kind:
-            given, wanted = field.dataType.simpleString(), kind.simpleString()
-            if given == wanted:  # a map whose values are not nullable, say
-                given, wanted = field.dataType.json(), kind.json()
-            raise InvalidConfiguration(
-                f"column {field.name} is {wanted}, not {given}; read it as it is and cast it in the query"
-            )
-    return columns
+        return PushdownBatchReader(parse_options(self.options), *self._requested(schema))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -20,12 +21,28 @@ from pyspark.sql.datasource import (
 
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.plan import EntryRange, part_of
 from embeddedpulsar.topic_name import TopicName
+
+
+class Span(NamedTuple):
+    """Numbers from `first` up to, not including, `end`."""
+
+    first: int = 0
+    end: int = sys.maxsize
+
+    def narrowed(self, first: int, end: int) -> Span:
+        """What this has in common with another one."""
+        return Span(max(self.first, first), min(self.end, end))
+
+
+EVERY: Final = Span()
 
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What rows can satisfy all filters: in publish time [start_ms, end_ms), in these topics and partitions.
+    """What rows can satisfy all filters: in publish time [start_ms, end_ms), in these topics and partitions,
+    ledgers and entries of ledgers.
 
     None means that nothing is known. Pure numbers and strings: it travels with the reader.
     """
@@ -35,6 +52,19 @@ class Pruning:
     topics: frozenset[str] | None = None
     topic_prefixes: tuple[str, ...] = ()
     partitions: frozenset[int] | None = None
+    ledgers: Span = EVERY
+    entries: Span = EVERY
+
+    def narrowed(self, planned: EntryRange) -> EntryRange | None:
+        """What of a range can satisfy the filters on ledgers and entries; None for nothing.
+
+        Raises:
+            FileNotFoundError: its segment is gone.
+        """
+        if not self.ledgers.first <= planned.ledger_id < self.ledgers.end:
+            return None
+        first, end = self.entries.narrowed(planned.first_entry, planned.end_entry)
+        return part_of(planned, first, end)
 
     def admits(self, name: TopicName) -> bool:
         """Whether rows of this topic or partition can satisfy the filters."""
@@ -43,6 +73,9 @@ class Pruning:
             and all(name.full.startswith(prefix) for prefix in self.topic_prefixes)
             and (self.partitions is None or name.partition in self.partitions)
         )
+
+
+NO_PRUNING: Final = Pruning()
 
 
 def prune(filters: Iterable[Filter]) -> Pruning:
@@ -93,10 +126,36 @@ def _narrow_partition(found: Pruning, pushed: Filter) -> Pruning:
     return replace(found, partitions=_only(found.partitions, pushed))
 
 
+def _narrow_ledger(found: Pruning, pushed: Filter) -> Pruning:
+    return replace(found, ledgers=found.ledgers.narrowed(*_span(pushed)))
+
+
+def _narrow_entry(found: Pruning, pushed: Filter) -> Pruning:
+    return replace(found, entries=found.entries.narrowed(*_span(pushed)))
+
+
+def _span(pushed: Filter) -> Span:
+    """The numbers between which all lie that satisfy a filter."""
+    value = getattr(pushed, "value", None)
+    if isinstance(pushed, In) and value and all(type(one) is int for one in value):
+        return Span(min(value), max(value) + 1)
+    if type(value) is not int:
+        return EVERY
+    if isinstance(pushed, EqualTo):
+        return Span(value, value + 1)
+    if isinstance(pushed, GreaterThan | GreaterThanOrEqual):
+        return Span(value + isinstance(pushed, GreaterThan))
+    if isinstance(pushed, LessThan | LessThanOrEqual):
+        return Span(0, value + isinstance(pushed, LessThanOrEqual))
+    return EVERY
+
+
 _NARROWERS: dict[str, Callable[[Pruning, Filter], Pruning]] = {
     names.PUBLISH_TIME: _narrow_time,
     names.TOPIC: _narrow_topic,
     names.PARTITION: _narrow_partition,
+    names.LEDGER_ID: _narrow_ledger,
+    names.ENTRY_ID: _narrow_entry,
 }
 
 

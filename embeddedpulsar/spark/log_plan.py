@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.spark.data_loss import DataLossPolicy
-from embeddedpulsar.spark.filters import Pruning
+from embeddedpulsar.spark.filters import NO_PRUNING, Pruning
 from embeddedpulsar.spark.options import Limits, Place, ReadOptions
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
@@ -74,16 +75,41 @@ def plan_tasks(options: ReadOptions, pruning: Pruning) -> list[Task]:
     """
     logs = selected_logs(options)
     check_topics(options, logs)
+    is_pruned = pruning != NO_PRUNING
     policy = DataLossPolicy(options.fail_on_data_loss)
-    planned = []
+    planned, total = [], 0
     for name in filter(pruning.admits, logs):
         start, end = place_of(options.start, name), place_of(options.end, name)
         _check_order(start, end, name)
         segments = listed_segments(options.path, name, policy.segment_lost)
         check_place("startingOffsets", start, name, segments, policy)
         check_place("endingOffsets", end, name, segments, policy)
-        planned.append(plan_segments(segments, name, _bounds(start, end, pruning)))
+        whole = plan_segments(segments, name, _bounds(start, end, NO_PRUNING)) if is_pruned else []
+        total += _entries(whole)
+        ranges = plan_segments(segments, name, _bounds(start, end, pruning))
+        planned.append(_narrowed(ranges, pruning) if is_pruned else ranges)
+    if is_pruned:
+        kept = sum(map(_entries, planned))
+        logging.getLogger("embeddedpulsar.spark").info(
+            "filters leave %d of %d entries to be read; %d are pruned", kept, total, total - kept
+        )
     return tasks_of(planned, options)
+
+
+def _entries(ranges: list[EntryRange]) -> int:
+    return sum(planned.end_entry - planned.first_entry for planned in ranges)
+
+
+def _narrowed(ranges: list[EntryRange], pruning: Pruning) -> list[EntryRange]:
+    found: list[EntryRange] = []
+    for planned in ranges:
+        try:
+            part = pruning.narrowed(planned)
+        except FileNotFoundError:  # the task that reads it reports that
+            part = planned
+        if part is not None:
+            found.append(part)
+    return found
 
 
 def tasks_of(planned: list[list[EntryRange]], options: ReadOptions) -> list[Task]:

@@ -45,6 +45,9 @@ _KNOWN: Final = frozenset(
         "failondataloss",
         "cryptoprivatekeypath",
         "cryptofailureaction",
+        "decode",
+        "valueschema",
+        "mode",
     }
 )
 # Options of the connector for clusters that have no meaning for files.
@@ -121,8 +124,18 @@ def parse_columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
     Raises:
         InvalidConfiguration: an unknown option or column.
     """
-    text = known_options(given).get("columns")
-    return None if text is None else check_columns([name.strip() for name in text.split(",")])
+    found = named_columns(known_options(given))
+    return None if found is None else check_columns(found)
+
+
+def named_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The names in option `columns`; None without it.
+
+    Args:
+        options: as `known_options` returns them.
+    """
+    text = options.get("columns")
+    return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def read_options(options: Mapping[str, str], refused: MessageId | None) -> ReadOptions:
@@ -147,7 +160,7 @@ def read_options(options: Mapping[str, str], refused: MessageId | None) -> ReadO
         _pattern(options.get("topicspattern")),
         _limits(options, "starting", refused),
         _limits(options, "ending", MessageId.earliest),
-        parse_columns({"columns": options["columns"]}) if "columns" in options else None,
+        named_columns(options) if {"decode", "valueschema"} & options.keys() else parse_columns(options),
         number("minPartitions", options.get("minpartitions", "0")),
         size("maxPartitionBytes", options.get("maxpartitionbytes", str(DEFAULT_PARTITION_BYTES))),
         switch("failOnDataLoss", options.get("failondataloss", "true")),
@@ -171,7 +184,8 @@ def known_options(given: Mapping[str, str]) -> dict[str, str]:
             raise InvalidConfiguration(
                 f"unknown option {name}; there are path, topic, topics, topicsPattern, startingOffsets, "
                 "endingOffsets, startingTime, endingTime, columns, minPartitions, maxPartitionBytes, "
-                "failOnDataLoss, cryptoPrivateKeyPath and cryptoFailureAction, and for streams "
+                "failOnDataLoss, cryptoPrivateKeyPath, cryptoFailureAction, decode, valueSchema and mode, and for "
+                "streams "
                 f"{', '.join(STREAMING.values())}"
             )
         elif lower in found:

@@ -23,6 +23,7 @@ from embeddedpulsar.spark.stream_planner import StreamPlanner
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from embeddedpulsar.arrow.typed_columns import Decoding
     from embeddedpulsar.spark.stream_subscription import StreamSubscription
 
 
@@ -33,16 +34,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     batch, which it sends to the workers; the store is therefore opened only when the first needs it.
     """
 
-    def __init__(self, options: StreamOptions, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, options: StreamOptions, columns: tuple[str, ...], decoding: Decoding | None = None
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._decoding = decoding
         self._planner = StreamPlanner(options)
         self._pins = ReadPins(options.read.path)
         self._subscription: StreamSubscription | None = None
 
-    def __reduce__(self) -> tuple[type[StreamReader], tuple[StreamOptions, tuple[str, ...]]]:
+    def __reduce__(self) -> tuple[type[StreamReader], tuple[Any, ...]]:
         """For the workers: they read, and are not attached."""
-        return StreamReader, (self._options, self._columns)
+        return StreamReader, (self._options, self._columns, self._decoding)
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
@@ -84,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one task."""
-        return read_task(partition, self._options.read, self._columns)
+        return read_task(partition, self._options.read, self._columns, self._decoding)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge what Spark has done with, or keep it no more."""

@@ -86,16 +86,7 @@ class SchemaRegistry:
 
     def _read(self, entry: TopicEntry) -> tuple[SchemaDocument, dict[str, Any]]:
         """The schemas, and all fields that their document has."""
-        path = self._path(entry)
-        try:
-            data = disk.DISK.read_file(path)
-        except FileNotFoundError:
-            return SchemaDocument(), {}
-        try:
-            fields = decode_document(data, KIND_SCHEMAS)
-            return SchemaDocument.read(fields), fields
-        except StorageError as e:
-            raise e.at(path) from None
+        return read_schemas(self._path(entry))
 
     # -- changing ----------------------------------------------------------------------------------
 
@@ -240,3 +231,20 @@ class SchemaRegistry:
 def _refused(name: str, info: SchemaInfo, text: str) -> IncompatibleSchema:
     full = TopicName.parse(name).full
     return IncompatibleSchema(f"the {info.schema_type().name} schema cannot be used on {full}: {text}")
+
+
+def read_schemas(path: str) -> tuple[SchemaDocument, dict[str, Any]]:
+    """The schemas of a document, and all fields that it has; no schemas if there is no such file.
+
+    Raises:
+        StorageError: the document is damaged.
+    """
+    try:
+        data = disk.DISK.read_file(path)
+    except FileNotFoundError:
+        return SchemaDocument(), {}
+    try:
+        fields = decode_document(data, KIND_SCHEMAS)
+        return SchemaDocument.read(fields), fields
+    except StorageError as e:
+        raise e.at(path) from None

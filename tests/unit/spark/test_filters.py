@@ -25,7 +25,10 @@ from pyspark.sql.datasource import (
 )
 
 from embeddedpulsar.spark.filters import Pruning, prune
+from embeddedpulsar.spark.log_plan import Task, plan_tasks
+from embeddedpulsar.spark.options import parse_options
 from embeddedpulsar.topic_name import TopicName
+from tests.support.log_files import write_topic
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COMPARE = {
@@ -86,3 +89,56 @@ def test_other_filters_prune_nothing():
         )
         == Pruning()
     )
+
+
+@given(
+    filters=st.lists(
+        st.tuples(
+            st.sampled_from(["__ledgerId", "__entryId"]), st.sampled_from(list(COMPARE)), st.integers(-1, 12)
+        ),
+        max_size=4,
+    ),
+    members=st.lists(st.integers(0, 12), max_size=3),
+)
+def test_places_that_match_are_never_pruned(tmp_path_factory, filters, members):
+    """Against brute force over three ledgers: what satisfies all filters on places is in the plan."""
+    root = tmp_path_factory.getbasetemp() / "places"
+    if not root.exists():
+        write_topic(root, "t", [2] * 20, per_ledger=8)
+    pushed = [kind((column,), value) for column, kind, value in filters]
+    if members:
+        pushed.append(In(("__entryId",), tuple(members)))
+    options = parse_options({"path": str(root), "topic": "t"})
+
+    def places(tasks: list[Task]) -> set[tuple[int, int]]:
+        ranges = [piece for task in tasks for piece in task]
+        assert all(piece.size > 0 for piece in ranges)
+        return {
+            (piece.ledger_id, entry)
+            for piece in ranges
+            for entry in range(piece.first_entry, piece.end_entry)
+        }
+
+    every = places(plan_tasks(options, Pruning()))
+    assert len(every) == 20
+    wanted = {
+        place
+        for place in every
+        if all(COMPARE[kind](place[column == "__entryId"], value) for column, kind, value in filters)
+        and (not members or place[1] in members)
+    }
+    kept = places(plan_tasks(options, prune(pushed)))
+    assert wanted <= kept <= every
+    if not members:
+        assert kept == wanted
+
+
+def test_what_is_pruned_is_counted(tmp_path, caplog):
+    """One line of the log says how much filters spare; reads without filters say nothing."""
+    write_topic(tmp_path, "t", [1] * 20, per_ledger=8)
+    options = parse_options({"path": str(tmp_path), "topic": "t"})
+    with caplog.at_level("INFO", logger="embeddedpulsar.spark"):
+        plan_tasks(options, Pruning())
+        assert not caplog.text
+        plan_tasks(options, prune([GreaterThan(("__ledgerId",), 7), LessThan(("__entryId",), 3)]))
+    assert "filters leave 6 of 20 entries to be read; 14 are pruned" in caplog.text

@@ -1,0 +1,283 @@
+"""Batches of messages with the fields of their payloads as columns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.topic_schemas import DECODED, TopicSchemas
+from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, ValueDecoder, settle
+from embeddedpulsar.arrow.value_types import ValueType, default_of, plain_type, record_of, value_type
+from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.exceptions import InvalidConfiguration
+
+CORRUPT: Final = "__corrupt"
+FAILFAST, PERMISSIVE, DROPMALFORMED = MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+_OTHER_COLUMNS: Final = names.ALL_COLUMNS[1:]
+_PLACE: Final = (names.TOPIC, names.LEDGER_ID, names.ENTRY_ID, names.BATCH_INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How payloads become columns. It travels to the workers.
+
+    Attributes:
+        root: directory of the store.
+        definition: in Avro's notation, to which what was written is resolved; None for the fields as they
+            were written.
+        fields: the columns that are made of payloads.
+        mode: what becomes of malformed payloads.
+    """
+
+    root: str
+    definition: str | None
+    fields: Any
+    mode: str = FAILFAST
+
+
+def check_mode(text: str) -> str:
+    """The mode of that name.
+
+    Raises:
+        InvalidConfiguration: there is none.
+    """
+    if text.upper() not in MODES:
+        raise InvalidConfiguration(f"mode is {', '.join(MODES)}, not {text!r}")
+    return text.upper()
+
+
+def decoding_of(
+    root: str, definition: str, columns: Sequence[str] | None, mode: str
+) -> tuple[Decoding, tuple[str, ...]]:
+    """How payloads of a definition become columns, and the columns of the result.
+
+    Args:
+        root: directory of the store.
+        definition: of a record, in Avro's notation.
+        columns: those that are wanted; None for all.
+        mode: one of `MODES`.
+
+    Raises:
+        InvalidConfiguration: it is no definition of a record, a field cannot be a column, or a column that
+            does not exist.
+    """
+    record = record_of(definition)
+    for field in record.fields:
+        if field.name == CORRUPT or (field.name in names.KNOWN and field.name != names.VALUE):
+            raise InvalidConfiguration(f"the field {field.name!r} has the name of a column of messages")
+    found = typed_names([field.name for field in record.fields], columns, mode)
+    wanted = [field for field in record.fields if field.name in found] or record.fields
+    fields = pa.schema([(field.name, value_type(field).final) for field in wanted])
+    return Decoding(root, definition, fields, mode), found
+
+
+def typed_names(fields: Sequence[str], columns: Sequence[str] | None, mode: str) -> tuple[str, ...]:
+    """The columns asked for; for None the fields, ``__corrupt`` if the mode has it, and those of messages.
+
+    Raises:
+        InvalidConfiguration: an unknown name, one that is named twice, or none at all.
+    """
+    own = (*fields, CORRUPT) if mode == PERMISSIVE else tuple(fields)
+    if columns is None:
+        return (*own, *_OTHER_COLUMNS)
+    for name in columns:
+        if name == CORRUPT and mode != PERMISSIVE:
+            raise InvalidConfiguration(f"there is a column {CORRUPT} in mode PERMISSIVE alone")
+        if name not in own and name not in names.KNOWN:
+            raise InvalidConfiguration(
+                f"there is no column {name!r}; there are {', '.join((*own, *names.KNOWN))}"
+            )
+    if not columns or len(set(columns)) != len(columns):
+        raise InvalidConfiguration(f"columns {list(columns)}: name at least one, and none twice")
+    return tuple(columns)
+
+
+class _Column(NamedTuple):
+    """Where a column of the result comes from: a field by its number, or a column of messages by its name."""
+
+    number: int
+    name: str
+
+
+class TypedColumns:
+    """Role: turns batches with payloads into batches with their fields. Invariants: rows keep their order, and
+    a row has the fields of its own payload. Callers: one thread.
+
+    Args:
+        decoding: how.
+        columns: of the result, in order, as `typed_names` gives them.
+
+    Attributes:
+        schema: of the result.
+        needed: the columns of messages that the batches must have.
+    """
+
+    def __init__(self, decoding: Decoding, columns: Sequence[str]) -> None:
+        self._decoding: Final = decoding
+        self._schemas: Final = TopicSchemas(decoding.root)
+        self._decoders: Final[dict[tuple[str, int], ValueDecoder | str]] = {}
+        self._by_format: Final[dict[tuple[SchemaType, str], ValueDecoder | str]] = {}
+        fields = decoding.fields
+        wanted = [field for field in fields if field.name in columns] or list(fields)
+        self._types: Final = _types(decoding.definition, wanted)
+        self._finals: Final = [kind.final for kind in self._types.values()]
+        self._numbers = pa.array([], pa.int32())
+        numbers = {name: number for number, name in enumerate(self._types)}
+        self._sources: Final = [_Column(numbers.get(name, -1), name) for name in columns]
+        own = {field.name: field.type for field in fields} | {CORRUPT: pa.binary()}
+        kinds = [own[name] if name in own else names.arrow_schema([name]).field(0).type for name in columns]
+        self.schema: Final = pa.schema(list(zip(columns, kinds, strict=True)))
+        taken = [name for name in columns if name not in own]
+        self.needed: Final = tuple(dict.fromkeys((*taken, names.VALUE, names.SCHEMA_VERSION, *_PLACE)))
+
+    def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Batches of the result.
+
+        Raises:
+            ValueError: a malformed payload, in mode FAILFAST.
+        """
+        dropped, topic = 0, ""
+        for batch in batches:
+            typed = self._typed(batch)
+            if typed.num_rows < batch.num_rows:
+                dropped += batch.num_rows - typed.num_rows
+                topic = batch.column(names.TOPIC)[0].as_py()
+            if typed.num_rows:
+                yield typed
+        if dropped:
+            logging.getLogger("embeddedpulsar.arrow").warning(
+                "left out %d malformed messages, of %s among others", dropped, topic
+            )
+
+    def _typed(self, batch: Any) -> Any:
+        columns, malformed = self._decoded(batch)
+        corrupt = None
+        if malformed:
+            if self._decoding.mode == FAILFAST:
+                raise _refusal(batch, *min(malformed))
+            corrupt = pc.is_in(
+                self._counting(batch.num_rows), pa.array([row for row, _ in malformed], pa.int32())
+            )
+        found = []
+        for number, name in self._sources:
+            if number >= 0:
+                found.append(columns[number])
+            elif name == CORRUPT:
+                empty = pa.nulls(batch.num_rows, pa.binary())
+                values = batch.column(names.VALUE)
+                found.append(empty if corrupt is None else pc.if_else(corrupt, values, empty))
+            else:
+                found.append(batch.column(name))
+        typed = pa.RecordBatch.from_arrays(found, schema=self.schema)
+        if corrupt is not None and self._decoding.mode == DROPMALFORMED:
+            typed = typed.filter(pc.invert(corrupt))
+        return typed
+
+    def _decoded(self, batch: Any) -> tuple[list[Any], list[tuple[int, str]]]:
+        """The fields of all rows, null where there is no payload or a malformed one; and the malformed rows."""
+        values, versions = batch.column(names.VALUE), batch.column(names.SCHEMA_VERSION)
+        topic = batch.column(names.TOPIC)[0].as_py()
+        parts: list[list[Any]] = []
+        order: list[Any] = []
+        malformed: list[tuple[int, str]] = []
+        for decoder, rows in self._groups(topic, values, versions):
+            payloads = values if len(rows) == len(values) else values.take(rows)
+            if isinstance(decoder, str):
+                malformed += [(row, decoder) for row in rows.to_pylist()]
+                continue
+            columns, bad = settle(decoder, payloads, self._finals)
+            if len(rows) == len(values) and not bad:
+                return columns, []
+            if bad:
+                at = pa.array([number for number, _ in bad], pa.int32())
+                malformed += [(rows[number].as_py(), why) for number, why in bad]
+                rows = rows.filter(pc.invert(pc.is_in(self._counting(len(rows)), at)))
+            parts.append(columns)
+            order.append(rows)
+        return self._placed(len(values), parts, order), malformed
+
+    def _groups(self, topic: str, values: Any, versions: Any) -> list[tuple[ValueDecoder | str, Any]]:
+        """The rows with payloads by what decodes them."""
+        rows, is_whole = self._counting(len(values)), not values.null_count
+        by_decoder: dict[int, tuple[ValueDecoder | str, list[int]]] = {}
+        distinct = versions.unique().to_pylist()
+        for version in distinct:
+            decoder = self._decoder(topic, version)
+            by_decoder.setdefault(id(decoder), (decoder, []))[1].append(version)
+        found = []
+        for decoder, own in by_decoder.values():
+            mask = None if is_whole else pc.is_valid(values)
+            if len(own) < len(distinct):
+                written = pc.is_in(versions, pa.array(own, versions.type))
+                mask = written if mask is None else pc.and_(mask, written)
+            found.append((decoder, rows if mask is None else rows.filter(mask)))
+        return found
+
+    def _placed(self, count: int, parts: list[list[Any]], order: list[Any]) -> list[Any]:
+        """The decoded values in the rows where they belong."""
+        if not parts:
+            return [pa.nulls(count, kind) for kind in self._finals]
+        rows = pa.concat_arrays(order)
+        mask = pc.is_in(self._counting(count), rows)
+        where = pc.replace_with_mask(
+            pa.nulls(count, pa.int64()), mask, pc.sort_indices(rows).cast(pa.int64())
+        )
+        return [
+            pa.concat_arrays([part[number] for part in parts]).take(where)
+            for number in range(len(self._finals))
+        ]
+
+    def _counting(self, count: int) -> Any:
+        if len(self._numbers) < count:
+            self._numbers = pa.array(range(count), pa.int32())
+        return self._numbers.slice(0, count)
+
+    def _decoder(self, topic: str, version: int) -> ValueDecoder | str:
+        """What decodes the payloads of a version; a text that says why nothing does."""
+        found = self._decoders.get((topic, version))
+        if found is None:
+            info = self._schemas.written(topic, version)
+            kind = SchemaType.JSON if info is None else info.schema_type()
+            if info is None and version >= 0:
+                found = f"the topic does not have the schema version {version} any more"
+            elif kind not in DECODED:
+                found = f"it was written with a schema of type {kind.name}, which has no fields"
+            else:
+                text = info.schema() if info is not None and kind == SchemaType.AVRO else ""
+                found = self._by_format.get((kind, text))
+                if found is None:
+                    found = self._by_format[kind, text] = self._made(kind, text)
+            self._decoders[topic, version] = found
+        return found
+
+    def _made(self, kind: SchemaType, written: str) -> ValueDecoder | str:
+        definition = self._decoding.definition
+        if kind == SchemaType.AVRO:
+            return AvroDecoder(written, definition, self._types)
+        defaults = {}
+        if definition is not None:
+            found = {field.name: default_of(field) for field in record_of(definition).fields}
+            defaults = {name: found[name] for name in self._types if found.get(name) is not None}
+        return JsonDecoder(self._types, defaults)
+
+
+def _types(definition: str | None, wanted: list[Any]) -> dict[str, ValueType]:
+    """The types of fields: of a definition, which says what numbers in JSON mean, or given as they are."""
+    if definition is None:
+        return {field.name: plain_type(field.type) for field in wanted}
+    defined = {field.name: field for field in record_of(definition).fields}
+    return {field.name: value_type(defined[field.name])._replace(final=field.type) for field in wanted}
+
+
+def _refusal(batch: Any, row: int, reason: str) -> ValueError:
+    topic, ledger, entry, index = (batch.column(name)[row].as_py() for name in _PLACE)
+    return ValueError(
+        f"{topic}: the payload of message {ledger}:{entry}:{index} is malformed: {reason}; to read the others, "
+        f"use the mode PERMISSIVE, which puts such payloads into column {CORRUPT}, or DROPMALFORMED"
+    )

@@ -1,0 +1,143 @@
+"""The Arrow types of the fields of records, by their definition in Avro's notation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.schema.avro_definition import ABSENT, DefinitionField, DefinitionNode, parsed
+
+_UTC: Final = "UTC"
+_PRIMITIVES: Final = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_NUMBERS: Final = ("int", "long", "float", "double")
+
+
+class ValueType(NamedTuple):
+    """The type of a field.
+
+    Attributes:
+        final: of the column.
+        raw: what is taken from JSON: numbers for dates and times.
+        between: what `raw` is cast to before it is cast to `final`: numbers of milliseconds become times.
+    """
+
+    final: Any
+    raw: Any
+    between: Any
+
+
+_LOGICAL: Final = {
+    "date": ValueType(pa.date32(), pa.int32(), pa.date32()),
+    "timestamp-millis": ValueType(pa.timestamp("us", _UTC), pa.int64(), pa.timestamp("ms", _UTC)),
+    "timestamp-micros": ValueType(pa.timestamp("us", _UTC), pa.int64(), pa.timestamp("us", _UTC)),
+    "local-timestamp-millis": ValueType(pa.timestamp("us"), pa.int64(), pa.timestamp("ms")),
+    "local-timestamp-micros": ValueType(pa.timestamp("us"), pa.int64(), pa.timestamp("us")),
+}
+
+
+def record_of(definition: str) -> DefinitionNode:
+    """The record that a definition describes.
+
+    Raises:
+        InvalidConfiguration: it is no definition, or one of another type.
+    """
+    try:
+        node = parsed(definition, strict=False)
+    except ValueError as error:
+        raise InvalidConfiguration(f"not a definition in Avro's notation: {error}") from None
+    if node.kind != "record":
+        raise InvalidConfiguration(f"only records have fields to make columns of, and this schema is {node}")
+    return node
+
+
+def value_type(field: DefinitionField) -> ValueType:
+    """The type of a field.
+
+    Raises:
+        InvalidConfiguration: no column can have it: a union of several types, a record that contains itself.
+    """
+    try:
+        return _type_of(field.node, ())
+    except ValueError as error:
+        raise InvalidConfiguration(
+            f"the field {field.name!r} cannot be a column: {error}; name other columns, or give a schema "
+            "of your own"
+        ) from None
+
+
+def plain_type(final: Any) -> ValueType:
+    """A type that was given without a definition: dates and times are texts in JSON, as ISO 8601 has them."""
+    return ValueType(final, _with_texts(final), final)
+
+
+def default_of(field: DefinitionField) -> Any:
+    """What a JSON record without the field has there; None for null."""
+    default = field.default
+    is_plain = isinstance(default, str | int | float)
+    return default if is_plain and field.default is not ABSENT and field.node.kind in _PRIMITIVES else None
+
+
+def _type_of(node: DefinitionNode, outer: tuple[int, ...]) -> ValueType:
+    kind, logical = node.kind, node.others.get("logicalType")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        decimal = pa.decimal128(int(node.others["precision"]), int(node.others.get("scale", 0)))
+        return ValueType(decimal, decimal, decimal)
+    if kind in ("int", "long") and logical in _LOGICAL:
+        return _LOGICAL[logical]
+    if kind in _PRIMITIVES:
+        return ValueType(*(3 * [_PRIMITIVES[kind]]))
+    if kind in ("enum", "fixed"):
+        return ValueType(*(3 * [pa.string() if kind == "enum" else pa.binary()]))
+    if id(node) in outer:
+        raise ValueError(f"{node} contains itself")
+    outer = (*outer, id(node))
+    if kind == "array":
+        return ValueType(*map(pa.list_, _type_of(node.branches[0], outer)))
+    if kind == "map":
+        return ValueType(*(pa.map_(pa.string(), item) for item in _type_of(node.branches[0], outer)))
+    if kind == "record":
+        parts = [(field.name, _type_of(field.node, outer)) for field in node.fields]
+        return ValueType(*(pa.struct([(name, part[i]) for name, part in parts]) for i in range(3)))
+    if kind == "union":
+        branches = [branch for branch in node.branches if branch.kind != "null"]
+        if len(branches) == 1:
+            return _type_of(branches[0], outer)
+        kinds = [branch.kind for branch in branches]
+        if kinds and all(one in _NUMBERS for one in kinds):
+            widest = "double" if {"float", "double"} & set(kinds) else "long"
+            return ValueType(*(3 * [_PRIMITIVES[widest]]))
+        raise ValueError(f"it is one of {', '.join(map(str, branches)) or 'no types'}")
+    raise ValueError(f"{json.dumps(str(node))} is not a type of Avro")
+
+
+def _with_texts(kind: Any) -> Any:
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_with_texts(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_with_texts(kind.key_type), _with_texts(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(part.name, _with_texts(part.type)) for part in kind])
+    return kind
+
+
+def has_map(kind: Any) -> bool:
+    """Whether a type is a map or contains one."""
+    if pa.types.is_map(kind):
+        return True
+    if pa.types.is_list(kind):
+        return has_map(kind.value_type)
+    return pa.types.is_struct(kind) and any(has_map(part.type) for part in kind)

@@ -1,0 +1,122 @@
+"""The columns that a read makes of payloads: by the schemas of topics, or by one that the user gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.topic_schemas import common_definition
+from embeddedpulsar.arrow.typed_columns import (
+    CORRUPT,
+    FAILFAST,
+    Decoding,
+    check_mode,
+    decoding_of,
+    typed_names,
+)
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.spark.column_types import requested_columns, struct_type
+from embeddedpulsar.spark.log_plan import selected_logs
+from embeddedpulsar.spark.options import known_options, named_columns, read_options, switch
+
+
+class TypedSource:
+    """What the options of a read say about typed columns.
+
+    Args:
+        given: the options, of a read that decodes payloads.
+
+    Raises:
+        InvalidConfiguration: an option that is wrong or unknown.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._options = known_options(given)
+        self._read = read_options(self._options, None)
+        self._mode = check_mode(self._options.get("mode", FAILFAST))
+        self._columns = named_columns(self._options)
+        text = self._options.get("valueschema", "").strip()
+        self._ddl = "" if text.startswith(("{", "[", '"')) else text
+        self._definition = None if self._ddl else text or None
+
+    def schema(self) -> StructType | str:
+        """The columns of the DataFrame; a text with a schema that Spark itself has to parse.
+
+        Raises:
+            InvalidConfiguration: an unknown column, or no schema to decode by.
+        """
+        if self._ddl:
+            others = [name for name in typed_names((), self._columns, self._mode) if name != names.VALUE]
+            fields = _struct_of(others).fields
+            return ", ".join(
+                [self._ddl, *(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)]
+            )
+        decoding, columns = decoding_of(self._read.path, self._defined(), self._columns, self._mode)
+        own = {field.name: field for field in from_arrow_schema(decoding.fields).fields}
+        return StructType([own[name] if name in own else _struct_of([name]).fields[0] for name in columns])
+
+    def decoding(self, schema: StructType) -> Decoding:
+        """How the columns of a schema, which the user may have given, are made.
+
+        Raises:
+            InvalidConfiguration: a column that does not exist, or has another type.
+        """
+        if self._ddl:
+            own = [field for field in schema.fields if field.name not in (*names.KNOWN, CORRUPT)]
+            own += [field for field in schema.fields if _is_own_value(field)]
+            definition = None
+        else:
+            definition = self._defined()
+            whole, _ = decoding_of(self._read.path, definition, None, self._mode)
+            known = {field.name: field.dataType for field in from_arrow_schema(whole.fields).fields}
+            own = [field for field in schema.fields if field.name in known]
+            for field in own:
+                if field.dataType != known[field.name]:
+                    raise InvalidConfiguration(
+                        f"column {field.name} is {known[field.name].simpleString()} by the schema of the topic, "
+                        f"not {field.dataType.simpleString()}; read it as it is and cast it in the query"
+                    )
+            own = own or from_arrow_schema(whole.fields).fields
+        taken = {field.name for field in own}
+        self._check(schema, taken)
+        if not own:
+            raise InvalidConfiguration("no column is made of payloads; leave decode and valueSchema out")
+        fields = to_arrow_schema(StructType(own), timezone="UTC")
+        return Decoding(self._read.path, definition, fields, self._mode)
+
+    def _check(self, schema: StructType, taken: set[str]) -> None:
+        typed_names(tuple(taken), schema.names, self._mode)
+        for field in schema.fields:
+            if not field.nullable:
+                raise InvalidConfiguration(f"column {field.name} is nullable, as all are; leave NOT NULL out")
+            if field.name == CORRUPT and field.dataType != BinaryType():
+                raise InvalidConfiguration(f"column {CORRUPT} is binary, not {field.dataType.simpleString()}")
+        rest = [field for field in schema.fields if field.name not in taken and field.name != CORRUPT]
+        if rest:
+            requested_columns(StructType(rest))
+
+    def _defined(self) -> str:
+        if self._definition is None:
+            read = self._read
+            waits = read.pattern is not None or switch(
+                "waitingForNonExistedTopic", self._options.get("waitingfornonexistedtopic", "false")
+            )
+            logs = [log.full for log in selected_logs(read, waits=waits)]
+            self._definition = common_definition(read.path, list(dict.fromkeys((*logs, *read.topics))))
+        return self._definition
+
+
+def _struct_of(columns: list[str]) -> StructType:
+    return StructType(
+        [
+            StructField(name, BinaryType(), True) if name == CORRUPT else struct_type((name,)).fields[0]
+            for name in columns
+        ]
+    )
+
+
+def _is_own_value(field: StructField) -> bool:
+    return field.name == names.VALUE and field.dataType != BinaryType()

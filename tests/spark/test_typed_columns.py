@@ -1,0 +1,88 @@
+"""Typed columns through a real Spark session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embeddedpulsar import Client
+from embeddedpulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
+from tests.conftest import ROOT
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+class Sale(Record):
+    """The first version."""
+
+    item = String(required=True)
+    count = Integer(required=True)
+
+
+class PaidSale(Record):
+    """The second version."""
+
+    item = String(required=True)
+    count = Integer(required=True)
+    card = String(required_default=True)
+
+
+def send_sales(root: Path, make: Any) -> None:
+    """A sale of each version."""
+    with Client(root) as client:
+        client.create_producer("sales", schema=make(Sale)).send(Sale(item="tea", count=2))
+        paid = PaidSale(item="soup", count=1, card="visa")
+        client.create_producer("sales", schema=make(PaidSale)).send(paid, partition_key="k")
+
+
+def test_the_blocks_of_the_page(spark: Any, tmp_path: Path):
+    """What the documentation shows of typed columns runs."""
+    send_sales(tmp_path / "data", JsonSchema)
+    page = (ROOT / "docs" / "spark.md").read_text("utf-8")
+    block = page.partition("test_typed_columns.py runs this block -->\n```python\n")[2].partition("```")[0]
+    block = block.replace('"./', f'"{tmp_path}/')  # the JVM has another working directory
+    exec(compile(block, "docs/spark.md", "exec"), {"spark": spark})
+
+
+def test_avro_in_batches_and_streams(spark: Any, tmp_path: Path):
+    """Versions are merged, malformed rows go to their column, and a stream has the same rows."""
+    send_sales(tmp_path / "store", AvroSchema)
+    with Client(tmp_path / "store") as client:
+        client.create_producer("sales").send(b"\x01")
+    options = {"path": str(tmp_path / "store"), "topic": "sales", "decode": "true", "mode": "PERMISSIVE"}
+    frame = spark.read.format("embeddedpulsar").options(**options).load()
+    assert frame.columns[:5] == ["item", "count", "card", "__corrupt", "__key"]
+    wanted = [("soup", 1, "visa", None), ("tea", 2, None, None), (None, None, None, b"\x01")]
+    assert rows(frame) == wanted
+    stream = spark.readStream.format("embeddedpulsar").options(**options, startingOffsets="earliest").load()
+    query = (
+        stream.writeStream.format("memory")
+        .queryName("typed")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
+    assert rows(spark.table("typed")) == wanted
+    with pytest.raises(
+        Exception, match=r"persistent://public/default/sales: the payload of message \d+:2:-1"
+    ):
+        spark.read.format("embeddedpulsar").options(**options | {"mode": "FAILFAST"}).load().collect()
+
+
+def rows(frame: Any) -> list[tuple[Any, ...]]:
+    """The rows, with bytes for binary values, in order of their items."""
+    found = [
+        (row["item"], row["count"], row["card"], row["__corrupt"] and bytes(row["__corrupt"]))
+        for row in frame.collect()
+    ]
+    return sorted(found, key=lambda row: row[0] or "~")
