@@ -204,7 +204,7 @@ def open_ahead(
         discards: leave out entries that cannot be decrypted.
         is_fresh: the plan was made for this call. What is trimmed before anything of its log was read is
             then as good as trimmed before the plan: it is not reported.
-        from_tables: whether offloaded ledgers are read from their tables of messages, as far as there are any.
+        from_tables: whether offloaded ledgers are read from their tables of messages, if they have one.
             A table has no `__schemaVersion`; the log of its ledger, which is fetched otherwise, has.
     """
     ahead: deque[tuple[EntryRange, Source | None]] = deque()

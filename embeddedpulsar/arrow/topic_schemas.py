@@ -73,7 +73,7 @@ def common_definition(root: str, topics: list[str]) -> str:
             continue
         if info.schema_type() not in DECODED:
             raise InvalidConfiguration(
-                f"{topic} has a schema of type {info.schema_type().name}; payloads of JSON and AVRO become columns"
+                f"{topic} has a schema of type {info.schema_type().name}; columns are made of JSON and AVRO"
             )
         found.setdefault(info.schema(), topic)
     if not found:

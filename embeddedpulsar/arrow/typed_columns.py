@@ -106,7 +106,7 @@ class _Column(NamedTuple):
 
 
 class TypedColumns:
-    """Role: turns batches with payloads into batches with their fields. Invariants: rows keep their order, and
+    """Role: makes batches with fields of batches with payloads. Invariants: rows keep their order, and
     a row has the fields of its own payload. Callers: one thread.
 
     Args:
@@ -180,7 +180,7 @@ class TypedColumns:
         return typed
 
     def _decoded(self, batch: Any) -> tuple[list[Any], list[tuple[int, str]]]:
-        """The fields of all rows, null where there is no payload or a malformed one; and the malformed rows."""
+        """The fields of all rows, null where there is no payload or a malformed one; and the latter."""
         values, versions = batch.column(names.VALUE), batch.column(names.SCHEMA_VERSION)
         topic = batch.column(names.TOPIC)[0].as_py()
         parts: list[list[Any]] = []
@@ -278,6 +278,6 @@ def _types(definition: str | None, wanted: list[Any]) -> dict[str, ValueType]:
 def _refusal(batch: Any, row: int, reason: str) -> ValueError:
     topic, ledger, entry, index = (batch.column(name)[row].as_py() for name in _PLACE)
     return ValueError(
-        f"{topic}: the payload of message {ledger}:{entry}:{index} is malformed: {reason}; to read the others, "
+        f"{topic}: the payload of message {ledger}:{entry}:{index} is malformed: {reason}; to read others, "
         f"use the mode PERMISSIVE, which puts such payloads into column {CORRUPT}, or DROPMALFORMED"
     )

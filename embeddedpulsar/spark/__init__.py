@@ -32,8 +32,8 @@ PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession) -> None:
     """Make the format ``embeddedpulsar`` known to a session, with filter pushdown.
 
-    Filters on ``__publishTime``, ``__topic``, ``__partition``, ``__ledgerId`` and ``__entryId`` then decide which
-    entries are read at all.
+    Filters on ``__publishTime``, ``__topic``, ``__partition``, ``__ledgerId`` and ``__entryId`` then decide
+    which entries are read at all.
     Spark refuses sources that push filters down while its setting for that is off, so it is switched on.
 
     Args:

@@ -184,8 +184,8 @@ def known_options(given: Mapping[str, str]) -> dict[str, str]:
             raise InvalidConfiguration(
                 f"unknown option {name}; there are path, topic, topics, topicsPattern, startingOffsets, "
                 "endingOffsets, startingTime, endingTime, columns, minPartitions, maxPartitionBytes, "
-                "failOnDataLoss, cryptoPrivateKeyPath, cryptoFailureAction, decode, valueSchema and mode, and for "
-                "streams "
+                "failOnDataLoss, cryptoPrivateKeyPath, cryptoFailureAction, decode, valueSchema and mode, "
+                "and for streams "
                 f"{', '.join(STREAMING.values())}"
             )
         elif lower in found:

@@ -76,8 +76,8 @@ class TypedSource:
             for field in own:
                 if field.dataType != known[field.name]:
                     raise InvalidConfiguration(
-                        f"column {field.name} is {known[field.name].simpleString()} by the schema of the topic, "
-                        f"not {field.dataType.simpleString()}; read it as it is and cast it in the query"
+                        f"column {field.name} is {known[field.name].simpleString()} by the schema of the "
+                        f"topic, not {field.dataType.simpleString()}; read it so and cast it in the query"
                     )
             own = own or from_arrow_schema(whole.fields).fields
         taken = {field.name for field in own}

@@ -25,6 +25,8 @@ from embeddedpulsar.schema import (
     String,
     StringSchema,
 )
+from tests.conformance.offloading import Site
+from tests.support.key_files import key_files
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
@@ -240,3 +242,30 @@ def test_many_versions_in_one_batch(tmp_path):
                 wanted.append(None)
     found = read_topic(tmp_path, "orders", ["table"], decode=True, mode="PERMISSIVE")
     assert found.column("table").to_pylist() == wanted
+
+
+def test_offloaded_encrypted_and_chunked(tmp_path):
+    """Payloads are decoded wherever they lie, and however they are stored."""
+    site = Site(tmp_path, managedLedgerMaxEntriesPerLedger=4)
+    keys = key_files(tmp_path, "ec")
+    try:
+        client = site.client
+        with client.create_producer("orders", schema=AvroSchema(Order)) as producer:
+            for number in range(10):
+                producer.send(Order(table=number))
+        assert site.offload("orders") == ""
+        assert sorted(site.cold.rglob("*.parquet"))
+        with client.create_producer(
+            "orders", schema=AvroSchema(PricedOrder), encryption_key="ec", crypto_key_reader=keys
+        ) as producer:
+            producer.send(PricedOrder(table=10))
+        with client.create_producer(
+            "orders", schema=AvroSchema(PricedOrder), chunking_enabled=True
+        ) as producer:
+            lines = [Line(item="x" * 100) for _ in range(60_000)]
+            producer.send(PricedOrder(table=11, lines=lines))
+        found = read_topic(site.root, "orders", ["table", "lines"], decode=True, crypto_key_reader=keys)
+        assert found.column("table").to_pylist() == list(range(12))
+        assert len(found.column("lines")[11]) == 60_000
+    finally:
+        site.close()
