@@ -101,7 +101,7 @@ def surviving(ranges: list[EntryRange], filter: Any) -> list[EntryRange]:
     pieces = [piece for planned in ranges for piece in split(planned, _PIECE_BYTES)]
     if not pieces:
         return []
-    schema = names.arrow_schema((*names.ALL_COLUMNS, *names.PLACE_COLUMNS))
+    schema = names.arrow_schema(names.KNOWN)
     form, files = ds.IpcFileFormat(), pa.fs.LocalFileSystem()
     fragments = [
         form.make_fragment(str(number), files, partition_expression=_bounds(piece, behind))

@@ -30,7 +30,9 @@ from tests.support.key_files import key_files
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
-from embeddedpulsar.arrow import read_topic, scan_topic  # noqa: E402
+import pyarrow.dataset as ds  # noqa: E402
+
+from embeddedpulsar.arrow import dataset, read_topic, scan_topic  # noqa: E402
 
 
 class Line(Record):
@@ -269,3 +271,10 @@ def test_offloaded_encrypted_and_chunked(tmp_path):
         assert len(found.column("lines")[11]) == 60_000
     finally:
         site.close()
+
+
+def test_schema_versions_filter_a_dataset(tmp_path):
+    """The version of the schema is a column like any other."""
+    send_orders(tmp_path, JsonSchema)
+    found = dataset(tmp_path, "orders", ["__key", "__schemaVersion"])
+    assert found.to_table(["__key"], filter=ds.field("__schemaVersion") == 0).to_pylist() == [{"__key": b"a"}]
