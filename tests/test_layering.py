@@ -74,7 +74,7 @@ ALLOWED: dict[tuple[str, str], str] = {
 }
 
 # The folders of a layer: what of its own layer each may import at run time, besides itself. Modules that lie
-# in the # layer's own folder put the folders together, and may import all of them.
+# in the layer's own folder put the folders together, and may import all of them.
 FOLDERS: dict[str, tuple[str, ...]] = {
     "platform.processes": (
         "platform.descriptors",
@@ -93,9 +93,10 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "topic.store_session",
         "topic.topic",
     ),
+    "topic.policies": ("topic.catalog",),
     "topic.producers": (),
     "topic.sinks": ("topic.catalog",),
-    "topic.schemas": ("topic.creation_policy", "topic.policy_documents", "topic.topic_policy"),
+    "topic.schemas": ("topic.policies",),
     "storage.journal": ("storage.filenames",),
     "storage.recovery": (
         "storage.cold_ledger",

@@ -10,11 +10,11 @@ from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.settings import BrokerSettings, write_setting
-from embeddedpulsar.topic.dynamic_configuration import OWNER, SETTINGS
+from embeddedpulsar.topic.policies.dynamic_configuration import OWNER, SETTINGS
 
 if TYPE_CHECKING:
+    from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
     from embeddedpulsar.topic.store import Store
-    from embeddedpulsar.topic.topic_policy import TopicPolicy
 
 
 class Brokers(SaysWhatThereIs):

@@ -11,12 +11,12 @@ from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policy_values import InactiveTopicPolicies
 from embeddedpulsar.topic.backlog_quotas import QUOTAS
 from embeddedpulsar.topic.inactive_topics import INACTIVE_TOPICS
-from embeddedpulsar.topic.topic_limits import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
-from embeddedpulsar.topic.topic_policy import RETENTION
+from embeddedpulsar.topic.policies.topic_limits import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
+from embeddedpulsar.topic.policies.topic_policy import RETENTION
 
 if TYPE_CHECKING:
+    from embeddedpulsar.topic.policies.topic_policy import TopicPolicy, Value
     from embeddedpulsar.topic.store import Store
-    from embeddedpulsar.topic.topic_policy import TopicPolicy, Value
 
 
 class ExpiryCalls(ABC):

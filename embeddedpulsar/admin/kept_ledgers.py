@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from embeddedpulsar.admin.json_form import json_form
-from embeddedpulsar.topic.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION
+from embeddedpulsar.topic.policies.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log_survey import LedgerFigures

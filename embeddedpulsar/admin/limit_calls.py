@@ -10,7 +10,7 @@ from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
     from embeddedpulsar.admin.policy_calls import PolicyCalls
-    from embeddedpulsar.topic.topic_limits import Limit
+    from embeddedpulsar.topic.policies.topic_limits import Limit
 
 Calls = tuple[
     Callable[["PolicyCalls", str, int], None],

@@ -12,9 +12,9 @@ from embeddedpulsar.admin.rate_calls import RateCalls
 from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.topic import creation_policy, topic_limits
-from embeddedpulsar.topic.policy_changes import is_namespace
-from embeddedpulsar.topic.resource_groups import IN_GROUP
+from embeddedpulsar.topic.policies import creation_policy, topic_limits
+from embeddedpulsar.topic.policies.policy_changes import is_namespace
+from embeddedpulsar.topic.policies.resource_groups import IN_GROUP
 from embeddedpulsar.topic.schemas import schema_policies
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT, without_system_topics
 

@@ -12,15 +12,15 @@ from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
-from embeddedpulsar.topic import creation_policy, topic_limits, topic_policy
 from embeddedpulsar.topic.backlog_quotas import QUOTAS
-from embeddedpulsar.topic.schemas import schema_policies
-from embeddedpulsar.topic.topic_policy import (
+from embeddedpulsar.topic.policies import creation_policy, topic_limits, topic_policy
+from embeddedpulsar.topic.policies.topic_policy import (
     COMPACTION_THRESHOLD,
     DEDUPLICATION,
     KEEP_UNTIL_SUBSCRIBED,
     RETENTION,
 )
+from embeddedpulsar.topic.schemas import schema_policies
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store

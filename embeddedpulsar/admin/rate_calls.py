@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from embeddedpulsar.admin.value_calls import value_calls
-from embeddedpulsar.topic import rate_policy
+from embeddedpulsar.topic.policies import rate_policy
 
 
 class RateCalls:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.topic.dynamic_configuration import OWNER
-from embeddedpulsar.topic.resource_groups import GROUPS, GroupChange, HeldGroup, no_group
+from embeddedpulsar.topic.policies.dynamic_configuration import OWNER
+from embeddedpulsar.topic.policies.resource_groups import GROUPS, GroupChange, HeldGroup, no_group
 
 if TYPE_CHECKING:
     from embeddedpulsar.policy_values import ResourceGroup

@@ -17,8 +17,8 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message, messages_left
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import deadline, interrupts
+from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic.schemas.message_origins import origin_of
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.topic import creation_policy, topic_limits
-from embeddedpulsar.topic.resource_groups import IN_GROUP
+from embeddedpulsar.topic.policies import creation_policy, topic_limits
+from embeddedpulsar.topic.policies.resource_groups import IN_GROUP
 from embeddedpulsar.topic_name import TopicName, without_system_topics
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
     from embeddedpulsar.admin.policy_calls import PolicyCalls
-    from embeddedpulsar.topic.topic_policy import TopicPolicy
+    from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 
 Value = TypeVar("Value")
 Calls = tuple[

@@ -26,7 +26,7 @@ from embeddedpulsar.policy_values import (
     PublishRate,
     SubscribeRate,
 )
-from embeddedpulsar.topic.creation_policy import SUBSCRIPTION_TYPE_NAMES
+from embeddedpulsar.topic.policies.creation_policy import SUBSCRIPTION_TYPE_NAMES
 
 _UNLIMITED = -1
 _TICK = Amount("time", {"": 1, "s": 1000, "m": 60_000})

@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import ProducerBusy
 from embeddedpulsar.format.key_hash import partition_hash
 from embeddedpulsar.functions.state_table import Output, Pending
 from embeddedpulsar.platform.background import Backoff
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from embeddedpulsar.topic.late_offload import (
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-    from embeddedpulsar.topic.topic_policy import OffloadRules
+    from embeddedpulsar.topic.policies.topic_policy import OffloadRules
 
 _LOOKERS_S: Final = 1.0
 _FETCHED_MS: Final = 600_000

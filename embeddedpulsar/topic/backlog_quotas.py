@@ -28,7 +28,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import ATTENTION, HELD
 from embeddedpulsar.topic.housekeeping import UpkeptParts
-from embeddedpulsar.topic.topic_policy import Fields, TopicPolicy
+from embeddedpulsar.topic.policies.topic_policy import Fields, TopicPolicy
 
 _LOOK_S: Final = 0.05
 """How often a producer that is held back looks whether it still is."""

@@ -24,7 +24,7 @@ from embeddedpulsar.topic.damage_channel import DamageChannel
 if TYPE_CHECKING:
     from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
     from embeddedpulsar.settings import BrokerSettings
-    from embeddedpulsar.topic.held_policies import HeldPolicies
+    from embeddedpulsar.topic.policies.held_policies import HeldPolicies
     from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
     from embeddedpulsar.topic.topic_view import TopicView
 

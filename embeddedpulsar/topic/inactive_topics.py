@@ -21,7 +21,7 @@ from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.topic_deletion import delete
 from embeddedpulsar.topic.housekeeping import PATIENCE_S, SLICE, SLICE_S
-from embeddedpulsar.topic.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION, TopicPolicy
+from embeddedpulsar.topic.policies.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION, TopicPolicy
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, is_system_topic
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.settings import BrokerSettings
     from embeddedpulsar.subscription.subscription_view import SubscriptionFacts
-    from embeddedpulsar.topic.policy_documents import PolicyDocuments
+    from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic
 

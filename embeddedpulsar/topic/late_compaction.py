@@ -12,10 +12,10 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.filenames import compaction_lock_path, compaction_path
-from embeddedpulsar.topic.topic_policy import COMPACTION_THRESHOLD
+from embeddedpulsar.topic.policies.topic_policy import COMPACTION_THRESHOLD
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.held_policies import HeldPolicies
+    from embeddedpulsar.topic.policies.held_policies import HeldPolicies
     from embeddedpulsar.topic.topic_compaction import TopicCompaction
     from embeddedpulsar.topic.topic_view import TopicView
 

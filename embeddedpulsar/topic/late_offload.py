@@ -16,12 +16,12 @@ from embeddedpulsar.storage.cold_ledger import OFFLOADED, ColdLedger, cold_ledge
 from embeddedpulsar.storage.filenames import offload_lock_path, offload_path
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES
 from embeddedpulsar.topic.catalog.root_layout import in_root
-from embeddedpulsar.topic.topic_policy import OFFLOAD_RULES, OffloadRules, rules_of
+from embeddedpulsar.topic.policies.topic_policy import OFFLOAD_RULES, OffloadRules, rules_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log
-    from embeddedpulsar.topic.held_policies import HeldPolicies
+    from embeddedpulsar.topic.policies.held_policies import HeldPolicies
 
 NOT_RUN: Final = "NOT_RUN"
 RUNNING: Final = "RUNNING"

@@ -25,15 +25,15 @@ from embeddedpulsar.topic.catalog.topic_deletion import check_unless, delete, ta
 from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.catalog.topic_places import remove_tree
 from embeddedpulsar.topic.damage_channel import DamageChannel
-from embeddedpulsar.topic.held_policies import PolicyWatch
 from embeddedpulsar.topic.inactive_topics import InactiveTopics
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse
-from embeddedpulsar.topic.policy_changes import apply_policy, change_policy, existing, note_letters
-from embeddedpulsar.topic.resource_groups import GroupWords
+from embeddedpulsar.topic.policies.held_policies import PolicyWatch
+from embeddedpulsar.topic.policies.policy_changes import apply_policy, change_policy, existing, note_letters
+from embeddedpulsar.topic.policies.resource_groups import GroupWords
+from embeddedpulsar.topic.policies.topic_policy import TopicPolicy, Value
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic
-from embeddedpulsar.topic.topic_policy import TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

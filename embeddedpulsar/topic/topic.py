@@ -19,17 +19,17 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.backlog_quotas import BacklogQuotas
-from embeddedpulsar.topic.held_policies import HeldPolicies
 from embeddedpulsar.topic.housekeeping import TopicTrimming, UpkeptParts
 from embeddedpulsar.topic.late_compaction import LateCompaction
 from embeddedpulsar.topic.late_offload import LateOffload
 from embeddedpulsar.topic.logs import log_options, open_log
 from embeddedpulsar.topic.open_topics import within_limit
+from embeddedpulsar.topic.policies.held_policies import HeldPolicies
+from embeddedpulsar.topic.policies.topic_limits import MAX_PRODUCERS
+from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import TopicJournal
-from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView
 from embeddedpulsar.topic.upkeep import Check, upkeep_of
@@ -318,7 +318,7 @@ class Topic:
 
     def _open_subscription(self, directory: str, name: str, *, durable: bool) -> Subscription:
         # Imported on first use: most processes that publish have no subscription.
-        live = late_import("embeddedpulsar.topic.live_settings").live_settings
+        live = late_import("embeddedpulsar.topic.policies.live_settings").live_settings
         module = late_import("embeddedpulsar.subscription.subscription")
 
         self._check_open()

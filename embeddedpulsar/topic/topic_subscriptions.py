@@ -21,8 +21,8 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.topic.creation_policy import AUTO_SUBSCRIPTION_CREATION
-from embeddedpulsar.topic.topic_limits import (
+from embeddedpulsar.topic.policies.creation_policy import AUTO_SUBSCRIPTION_CREATION
+from embeddedpulsar.topic.policies.topic_limits import (
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_SUBSCRIPTIONS,

@@ -11,8 +11,8 @@ from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import AutoTopicCreationOverride, PublishRate
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.dynamic_configuration import NAMES, applied_to
-from embeddedpulsar.topic.rate_policy import PUBLISH_RATE
+from embeddedpulsar.topic.policies.dynamic_configuration import NAMES, applied_to
+from embeddedpulsar.topic.policies.rate_policy import PUBLISH_RATE
 from tests.children import in_child
 from tests.conformance.pool import write_settings
 

@@ -19,7 +19,7 @@ from embeddedpulsar import (
     ProducerBusy,
 )
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
-from embeddedpulsar.topic import topic_limits
+from embeddedpulsar.topic.policies import topic_limits
 from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
 from tests.conformance.pool import write_settings
 

@@ -23,7 +23,7 @@ from embeddedpulsar import (
     Result,
 )
 from embeddedpulsar.client.producer.log_writer import LogWriter
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
 from tests.children import in_child
 from tests.conformance.chunks import begin_ledger, log_of, payload, use_small_entries
 from tests.conformance.conftest import Topic, receive_all

@@ -22,8 +22,8 @@ from embeddedpulsar.format.control import RESOURCE_GROUPS
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.policy_values import DispatchRate, PublishRate, ResourceGroup
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic import policy_changes, policy_documents
-from embeddedpulsar.topic.resource_groups import GROUPS, HELD_GROUP
+from embeddedpulsar.topic.policies import policy_changes, policy_documents
+from embeddedpulsar.topic.policies.resource_groups import GROUPS, HELD_GROUP
 from tests.children import die_at, in_child
 from tests.conformance.manual_time import ManualTime
 

@@ -10,8 +10,8 @@ import pytest
 from embeddedpulsar import Client
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.topic.policies.topic_policy import ChangingTopic, TopicPolicy
 from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.topic_policy import ChangingTopic, TopicPolicy
 
 told: list[tuple[str, int]] = []
 

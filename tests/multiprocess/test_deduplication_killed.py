@@ -11,8 +11,8 @@ import pytest
 
 from embeddedpulsar import Client, MessageId, Producer
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 
 ON = "brokerDeduplicationEnabled=true\n"
 LEDGERS = (

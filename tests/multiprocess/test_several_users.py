@@ -18,8 +18,8 @@ from embeddedpulsar import Client, ConsumerType, InitialPosition, Timeout
 from embeddedpulsar.exceptions import AccessDeniedError, ConsumerBusy, ForeignFileError, ProducerBusy
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from tests.children import ForkedChild, in_child
 
 pytestmark = pytest.mark.skipif(

@@ -15,8 +15,8 @@ from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
 from embeddedpulsar.managed_ledger.entry_lookup import read_entry
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.topic.creation_policy import check_type
-from embeddedpulsar.topic.rate_policy import check_subscribe_rate
+from embeddedpulsar.topic.policies.creation_policy import check_type
+from embeddedpulsar.topic.policies.rate_policy import check_subscribe_rate
 from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:

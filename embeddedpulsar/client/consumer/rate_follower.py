@@ -7,13 +7,13 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.topic.rate_policy import dispatch_limiter
+from embeddedpulsar.topic.policies.rate_policy import dispatch_limiter
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
     from embeddedpulsar.platform.clock import Clock
-    from embeddedpulsar.topic.rate_limiter import Lock
+    from embeddedpulsar.topic.policies.rate_limiter import Lock
     from embeddedpulsar.topic.topic import Topic
 
 CallLater = Callable[[float, Callable[[], object]], object]

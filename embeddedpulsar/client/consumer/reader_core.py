@@ -17,7 +17,7 @@ from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import fork
-from embeddedpulsar.topic.creation_policy import check_type
+from embeddedpulsar.topic.policies.creation_policy import check_type
 from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
     from embeddedpulsar.format.entry import EntryView
-    from embeddedpulsar.topic.rate_limiter import RateLimiter
+    from embeddedpulsar.topic.policies.rate_limiter import RateLimiter
 
 # The size of a processor cache: with a queue eight times as large, reading payloads of 1 MiB took three times
 # as long (benchmarks/workloads/publish_1MiB.py).

@@ -13,9 +13,9 @@ from embeddedpulsar.exceptions import PulsarException, StorageError
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.schema.schema import BYTES
-from embeddedpulsar.topic.creation_policy import check_encryption
-from embeddedpulsar.topic.rate_policy import publish_limiter
-from embeddedpulsar.topic.topic_limits import MAX_MESSAGE_SIZE
+from embeddedpulsar.topic.policies.creation_policy import check_encryption
+from embeddedpulsar.topic.policies.rate_policy import publish_limiter
+from embeddedpulsar.topic.policies.topic_limits import MAX_MESSAGE_SIZE
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.topic.open_topics import TopicUse
+    from embeddedpulsar.topic.policies.rate_limiter import RateLimiter
     from embeddedpulsar.topic.producers.producers import ProducerRegistration
-    from embeddedpulsar.topic.rate_limiter import RateLimiter
     from embeddedpulsar.topic.topic import Topic
 
 _ENTRIES_A_LOOK = 64

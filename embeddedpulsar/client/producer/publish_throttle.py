@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
-    from embeddedpulsar.topic.rate_limiter import RateLimiter
+    from embeddedpulsar.topic.policies.rate_limiter import RateLimiter
 
 _LOOK_S: Final = 0.05
 """How often a caller that waits looks whether the rate was changed."""

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from embeddedpulsar.enums import SchemaCompatibilityStrategy
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
-from embeddedpulsar.topic.creation_policy import checked_flag
-from embeddedpulsar.topic.topic_policy import TopicPolicy
+from embeddedpulsar.topic.policies.creation_policy import checked_flag
+from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 
 
 def strategy_of(value: Any) -> SchemaCompatibilityStrategy:

@@ -10,8 +10,8 @@ import pytest
 from embeddedpulsar.exceptions import InvalidTopicName, TopicNotFound
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform.clock import boot_id
+from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 
 NAMESPACE = "public/default"
 

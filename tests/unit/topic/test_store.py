@@ -32,9 +32,9 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.platform import clock, disk, filesystem, ownership
 from embeddedpulsar.platform.processes.lease import lease_path
+from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from tests.support.disks.faulty_disk import FaultyDisk
 
 PREFIX = ProducerPrefix("p", 0)

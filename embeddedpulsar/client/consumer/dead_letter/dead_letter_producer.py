@@ -23,7 +23,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints, fork, threads
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
-from embeddedpulsar.topic.creation_policy import AUTO_SUBSCRIPTION_CREATION
+from embeddedpulsar.topic.policies.creation_policy import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.exceptions import TopicNotFound
-from embeddedpulsar.topic.topic_policy import LETTERS, TopicPolicy, Value
+from embeddedpulsar.topic.policies.topic_policy import LETTERS, TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

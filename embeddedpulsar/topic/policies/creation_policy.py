@@ -21,10 +21,10 @@ from embeddedpulsar.policy_values import (
     to_fields,
 )
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.topic_policy import TopicPolicy
+from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.held_policies import HeldPolicies
+    from embeddedpulsar.topic.policies.held_policies import HeldPolicies
 
 SUBSCRIPTION_TYPE_NAMES: Final = {
     "Exclusive": ConsumerType.Exclusive,

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, cast
 from embeddedpulsar.exceptions import AlreadyClosed, SubscriptionNotFound
 from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.creation_policy import DELAYED_DELIVERY
-from embeddedpulsar.topic.topic_limits import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
+from embeddedpulsar.topic.policies.creation_policy import DELAYED_DELIVERY
+from embeddedpulsar.topic.policies.topic_limits import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from embeddedpulsar.platform.scheduler import SchedulerLike
     from embeddedpulsar.subscription.subscription import Subscription
-    from embeddedpulsar.topic.held_policies import HeldPolicies
+    from embeddedpulsar.topic.policies.held_policies import HeldPolicies
 
 
 class LiveSettings:

@@ -1,4 +1,4 @@
-"""Unit tests of embeddedpulsar.topic.rate_limiter: tokens, to the nanosecond."""
+"""Unit tests of embeddedpulsar.topic.policies.rate_limiter: tokens, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from array import array
 
 import pytest
 
-from embeddedpulsar.topic.rate_limiter import BOUNDLESS, WORDS, Rate, RateLimiter, SharedRate, Unshared
+from embeddedpulsar.topic.policies.rate_limiter import (
+    BOUNDLESS,
+    WORDS,
+    Rate,
+    RateLimiter,
+    SharedRate,
+    Unshared,
+)
 
 SECOND = 1_000_000_000
 BEGIN = 1_700_000_000 * SECOND

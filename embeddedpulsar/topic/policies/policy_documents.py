@@ -14,9 +14,9 @@ from embeddedpulsar.platform import descriptors, disk, filesystem
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.dynamic_configuration import OWNER, applied_to, stored_in
-from embeddedpulsar.topic.resource_groups import held_group
-from embeddedpulsar.topic.topic_policy import LETTERS, TopicPolicy, Value
+from embeddedpulsar.topic.policies.dynamic_configuration import OWNER, applied_to, stored_in
+from embeddedpulsar.topic.policies.resource_groups import held_group
+from embeddedpulsar.topic.policies.topic_policy import LETTERS, TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
 
 _CHANGING: Final = 1

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.settings import BrokerSettings, read_setting, write_setting
-from embeddedpulsar.topic.topic_policy import TopicPolicy
+from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 
 OWNER: Final = "pulsar/system"
 """The namespace whose document has them."""

@@ -7,12 +7,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError
-from embeddedpulsar.topic.topic_policy import TopicPolicy
+from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.catalog.catalog import Catalog
-    from embeddedpulsar.topic.policy_documents import PolicyDocuments
+    from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 
 MOST: Final = 1 << 31
 """No limit is higher."""

@@ -12,8 +12,8 @@ from embeddedpulsar.format.document import KIND_POLICIES, KIND_TOPIC_META, decod
 from embeddedpulsar.platform import disk
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION, RETENTION, TopicPolicy
+from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
+from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION, RETENTION, TopicPolicy
 from embeddedpulsar.topic_name import directory_name
 
 NAMESPACE = "public/default"

@@ -11,9 +11,9 @@ from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.format.control import SUBSCRIBERS, SubscriptionWord, TopicWord
 from embeddedpulsar.policy_values import DispatchRate, PublishRate, SubscribeRate, from_fields, to_fields
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.rate_limiter import WORDS, Lock, Rate, RateLimiter, SharedRate, Unshared
-from embeddedpulsar.topic.resource_groups import DISPATCHING, HELD_GROUP, PUBLISHING
-from embeddedpulsar.topic.topic_policy import TopicPolicy
+from embeddedpulsar.topic.policies.rate_limiter import WORDS, Lock, Rate, RateLimiter, SharedRate, Unshared
+from embeddedpulsar.topic.policies.resource_groups import DISPATCHING, HELD_GROUP, PUBLISHING
+from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log

@@ -18,9 +18,9 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.format.control import ResourceGroupWord as _Word
 from embeddedpulsar.policy_values import ResourceGroup, from_fields, to_fields
-from embeddedpulsar.topic.dynamic_configuration import OWNER
-from embeddedpulsar.topic.rate_limiter import Lock, Rate, RateLimiter, SharedRate
-from embeddedpulsar.topic.topic_policy import TopicPolicy
+from embeddedpulsar.topic.policies.dynamic_configuration import OWNER
+from embeddedpulsar.topic.policies.rate_limiter import Lock, Rate, RateLimiter, SharedRate
+from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 
 
 class _Policies(Protocol):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import StoreWord
-from embeddedpulsar.topic.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.topic_policy import Fields, TopicPolicy, Value
+from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
+from embeddedpulsar.topic.policies.topic_policy import Fields, TopicPolicy, Value
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.processes.mailbox import Mailbox

@@ -12,9 +12,9 @@ from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.topic.held_policies import HeldPolicies
-from embeddedpulsar.topic.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.topic_limits import MAX_CONSUMERS, MAX_PRODUCERS
+from embeddedpulsar.topic.policies.held_policies import HeldPolicies
+from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
+from embeddedpulsar.topic.policies.topic_limits import MAX_CONSUMERS, MAX_PRODUCERS
 
 NAME = "persistent://public/default/t"
 
