@@ -218,6 +218,8 @@ class LoggerLevel(PulsarEnum):
 class SchemaType(PulsarEnum):
     """The kind of a schema, as stored with a topic. Negative values exist in clients only.
 
+    ``pulsar-client`` lacks ``BOOLEAN``, and dates and times; Pulsar's Java client has them.
+
     Example:
         >>> SchemaType.BYTES.value, SchemaType.STRING.value
         (-1, 1)
@@ -228,13 +230,21 @@ class SchemaType(PulsarEnum):
     JSON = 2
     PROTOBUF = 3
     AVRO = 4
+    BOOLEAN = 5
     INT8 = 6
     INT16 = 7
     INT32 = 8
     INT64 = 9
     FLOAT = 10
     DOUBLE = 11
+    DATE = 12
+    TIME = 13
+    TIMESTAMP = 14
     KEY_VALUE = 15
+    INSTANT = 16
+    LOCAL_DATE = 17
+    LOCAL_TIME = 18
+    LOCAL_DATE_TIME = 19
     PROTOBUF_NATIVE = 20
     BYTES = -1
     AUTO_CONSUME = -3

@@ -116,11 +116,19 @@ def test_every_exported_name_exists():
         assert name in dir(embeddedpulsar)
 
 
+# Members that Pulsar's Java client has, and pulsar-client lacks.
+OF_JAVA = {
+    "SchemaType": {"BOOLEAN", "DATE", "TIME", "TIMESTAMP", "INSTANT"}
+    | {"LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME"},
+}
+
+
 @pytest.mark.parametrize("name", enumerations())
 def test_enumerations_have_the_same_members(name: str):
     """Members and values of an enumeration are those of pulsar-client."""
     theirs = {member: int(value) for member, value in getattr(pulsar, name).__members__.items()}
-    ours = {member.name: int(member) for member in getattr(embeddedpulsar, name)}
+    added = OF_JAVA.get(name, set())
+    ours = {one.name: int(one) for one in getattr(embeddedpulsar, name) if one.name not in added}
     assert ours == theirs
     first = next(iter(theirs))
     assert str(getattr(embeddedpulsar, name)[first]) == str(getattr(getattr(pulsar, name), first))

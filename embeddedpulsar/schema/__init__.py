@@ -25,6 +25,22 @@ if TYPE_CHECKING:
         String,
     )
     from embeddedpulsar.schema.json_schema import JsonSchema
+    from embeddedpulsar.schema.primitives import (
+        BooleanSchema,
+        DateSchema,
+        DoubleSchema,
+        FloatSchema,
+        InstantSchema,
+        Int8Schema,
+        Int16Schema,
+        Int32Schema,
+        Int64Schema,
+        LocalDateSchema,
+        LocalDateTimeSchema,
+        LocalTimeSchema,
+        TimeSchema,
+        TimestampSchema,
+    )
     from embeddedpulsar.schema.schema_avro import AvroSchema
     from embeddedpulsar.schema.schema_protobuf import ProtobufNativeSchema
 
@@ -54,6 +70,14 @@ _LAZY = {
         ),
         "definition",
     ),
+    **dict.fromkeys(
+        (
+            *("BooleanSchema", "DateSchema", "DoubleSchema", "FloatSchema", "InstantSchema"),
+            *("Int8Schema", "Int16Schema", "Int32Schema", "Int64Schema", "LocalDateSchema"),
+            *("LocalDateTimeSchema", "LocalTimeSchema", "TimeSchema", "TimestampSchema"),
+        ),
+        "primitives",
+    ),
 }
 _MODULES = ("definition", "schema_avro", "schema_protobuf")
 
@@ -82,15 +106,27 @@ __all__ = [
     "AutoProduceBytesSchema",
     "AvroSchema",
     "Boolean",
+    "BooleanSchema",
     "Bytes",
     "BytesSchema",
     "CustomEnum",
+    "DateSchema",
     "Double",
+    "DoubleSchema",
     "Field",
     "Float",
+    "FloatSchema",
     "GenericRecord",
+    "InstantSchema",
+    "Int16Schema",
+    "Int32Schema",
+    "Int64Schema",
+    "Int8Schema",
     "Integer",
     "JsonSchema",
+    "LocalDateSchema",
+    "LocalDateTimeSchema",
+    "LocalTimeSchema",
     "Long",
     "Map",
     "Null",
@@ -100,4 +136,6 @@ __all__ = [
     "SchemaInfo",
     "String",
     "StringSchema",
+    "TimeSchema",
+    "TimestampSchema",
 ]

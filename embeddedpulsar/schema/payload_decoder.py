@@ -5,30 +5,20 @@ from __future__ import annotations
 import base64
 import io
 import json
-import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema.schema import SchemaInfo
-
-_NUMBERS: Final = {
-    SchemaType.INT8: ">b",
-    SchemaType.INT16: ">h",
-    SchemaType.INT32: ">i",
-    SchemaType.INT64: ">q",
-    SchemaType.FLOAT: ">f",
-    SchemaType.DOUBLE: ">d",
-}
 
 
 def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
     """Return the decoder of the payloads of a schema.
 
     Returns:
-        A function that returns a ``dict`` for Avro, the value of a JSON text, a ``str``, a number, a Protobuf
-        message, or ``bytes`` for a type that has no decoder. It raises an error of the format for a payload
-        that does not fit.
+        A function that returns a ``dict`` for Avro, the value of a JSON text, a ``str``, a number, a time, a
+        Protobuf message, or ``bytes`` for a type that has no decoder. It raises an error of the format for a
+        payload that does not fit.
 
     Raises:
         ImportError: the library of the format is not installed.
@@ -49,10 +39,9 @@ def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
         return _avro_decoder(info.schema())
     if kind == SchemaType.PROTOBUF_NATIVE:
         return _protobuf_decoder(info.schema())
-    if kind in _NUMBERS:
-        form = struct.Struct(_NUMBERS[kind])
-        return lambda data: form.unpack(data)[0]
-    return bytes
+    from embeddedpulsar.schema.primitives import primitive_decoder
+
+    return primitive_decoder(kind) or bytes
 
 
 def _avro_decoder(definition: str) -> Callable[[bytes], Any]:
