@@ -15,6 +15,7 @@ _DAY_OF_EPOCH: Final = date(1970, 1, 1).toordinal()
 _MS: Final = timedelta(milliseconds=1)
 _US: Final = timedelta(microseconds=1)
 _DAY_MS: Final = 86_400_000
+_BY_TYPE: Final[dict[SchemaType, type[_PrimitiveSchema[Any]]]] = {}
 
 
 class _PrimitiveSchema(Schema[T]):
@@ -23,6 +24,10 @@ class _PrimitiveSchema(Schema[T]):
     _kind: SchemaType
     _value_class: type[Any]
     _layout: struct.Struct
+
+    def __init_subclass__(cls) -> None:
+        if "_kind" in vars(cls):
+            _BY_TYPE[cls._kind] = cls
 
     def __init__(self) -> None:
         super().__init__(self._value_class, self._kind, None, self._kind.name)
@@ -382,14 +387,6 @@ def _day(number: int) -> date:
     if not 1 <= number + _DAY_OF_EPOCH <= date.max.toordinal():
         raise OverflowError(number)
     return date.fromordinal(number + _DAY_OF_EPOCH)
-
-
-_ALL: Final[tuple[type[_PrimitiveSchema[Any]], ...]] = (
-    *(Int8Schema, Int16Schema, Int32Schema, Int64Schema, FloatSchema, DoubleSchema, BooleanSchema),
-    *(DateSchema, TimeSchema, TimestampSchema, InstantSchema),
-    *(LocalDateSchema, LocalTimeSchema, LocalDateTimeSchema),
-)
-_BY_TYPE: Final = {one._kind: one for one in _ALL}
 
 
 def primitive_decoder(kind: SchemaType) -> Callable[[bytes], Any] | None:
