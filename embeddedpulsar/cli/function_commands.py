@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table
@@ -95,6 +96,10 @@ def _configured(command: Command) -> Command:
 
 def _config(options: dict[str, Any]) -> FunctionConfig:
     file, fqfn = options.pop("function_config_file"), options.pop("fqfn")
+    source = click.get_current_context().get_parameter_source
+    for name in ("tenant", "namespace"):  # a default is not what the caller gave: the file comes before it
+        if source(name) is ParameterSource.DEFAULT:
+            del options[name]
     config = FunctionConfig() if file is None else config_of_file(file)
     position, guarantee = options.pop("subs_position"), options.pop("processing_guarantees")
     window = {name: options.pop(name) for name in _WINDOW}

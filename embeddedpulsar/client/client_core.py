@@ -359,6 +359,7 @@ class ClientCore:
         self.scheduler.close()
         self.store.release(self._reference)
         self.log.info("Closed the client of %s", self.config.url.text)
+        self.log.close()
         if unwritten:
             raise together(unwritten)
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from embeddedpulsar import enums
 from embeddedpulsar.client.common import network_options
-from embeddedpulsar.cluster.cluster_errors import unknown_option
+from embeddedpulsar.cluster.cluster_errors import translated, unknown_option
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
-from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.exceptions import InvalidConfiguration, TopicNotFound
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.policies import (
@@ -218,9 +218,10 @@ def _adapter() -> Any:
             place = raw.topic_name(), raw.int_schema_version()
             if place not in self._writers:
                 try:
-                    theirs = self._client.get_schema_info(*place)
-                except library().PulsarException:
-                    return None  # not kept any more, or the cluster does not answer now
+                    with translated:
+                        theirs = self._client.get_schema_info(*place)
+                except TopicNotFound:  # not kept any more; a cluster that does not answer raises
+                    return None
                 kind = enums.SchemaType(int(theirs.schema_type()))
                 self._writers[place] = SchemaInfo(kind, theirs.name(), theirs.schema())
             return self._writers[place]

@@ -226,8 +226,8 @@ class Context:
 
     @abstractmethod
     def get_counter(self, key: str) -> int:
-        """Return a counter: what all instances had counted when this message was taken, and what this one
-        counted since; 0 for a new one.
+        """Return a counter: what all instances had committed when the messages were taken that are processed
+        together with this one, and what this instance counted since; 0 for a new one.
 
         Raises:
             TypeError: the key has a value of `put_state`.

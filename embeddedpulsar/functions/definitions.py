@@ -54,24 +54,39 @@ class Definitions:
         Raises:
             NotAllowedError: there is one of that name.
         """
-        if config.full_name in self.all():
-            raise NotAllowedError(f"there is a function {config.full_name} already; update or delete it")
         made = Definition(config, uuid.uuid4().hex)
         self._store().topics.namespaces.create(NAMESPACE)
-        self.put(made)
+
+        def refuse_second(_: object, form: Any) -> Any:
+            if config.full_name in self.all():
+                raise NotAllowedError(f"there is a function {config.full_name} already; update or delete it")
+            return form
+
+        self._set(config.full_name, made, refuse_second)
         return made
 
-    def put(self, definition: Definition) -> None:
-        """Replace a function."""
-        self._set(definition.config.full_name, definition)
+    def change(self, full_name: str, change: Callable[[Definition], Definition]) -> None:
+        """Replace a function by what ``change`` makes of it, which is called under the lock of the catalog.
+
+        Raises:
+            TopicNotFound: there is none of that name.
+        """
+        self._set(
+            full_name, self.get(full_name), lambda _, form: definition_form(change(self.get(full_name)))
+        )
 
     def remove(self, full_name: str) -> None:
         """Remove a function. Does nothing if there is none."""
         self._set(full_name, None)
 
-    def _set(self, full_name: str, definition: Definition | None) -> None:
+    def _set(
+        self,
+        full_name: str,
+        definition: Definition | None,
+        amend: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
         policy = TopicPolicy[Definition](
-            f"{_PREFIX}{full_name}", _without_default, definition_form, definition_of
+            f"{_PREFIX}{full_name}", _without_default, definition_form, definition_of, amend=amend
         )
         self._store().set_policy(NAMESPACE, policy, definition)
 

@@ -40,7 +40,7 @@ class Run:
         taken: the messages, in the order in which they were processed.
         changes: of the state, by all of them.
         drafts: what is to be published.
-        size: payload bytes of these.
+        size: bytes of the changes and drafts, about.
     """
 
     def __init__(self) -> None:
@@ -55,9 +55,14 @@ class Run:
         self.taken.append(taken)
         self.changes.merge(changes)
         self.drafts += drafts
-        self.size += sum(len(one.payload) for one in drafts)
+        self.size += self.size_of(changes, drafts)
         topic, place = taken.message.topic_name(), place_of_message(taken.message)
         self._places.setdefault(topic, []).append(place)
+
+    @staticmethod
+    def size_of(changes: Changes, drafts: list[Draft]) -> int:
+        """Bytes that the outcome of a message takes in a commit, about."""
+        return changes.size() + sum(draft.size() for draft in drafts)
 
     def is_new_to(self, positions: dict[str, Place]) -> bool:
         """Whether none of the messages is counted as processed yet."""

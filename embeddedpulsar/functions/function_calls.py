@@ -15,6 +15,7 @@ from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, Top
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.function_status import FunctionStats, FunctionStatus, stats_of, status_of
+from embeddedpulsar.functions.inputs import is_of_pattern
 from embeddedpulsar.functions.state_log import SUPERVISOR, StateLog, read_state, state_topic
 from embeddedpulsar.functions.state_table import Changes, StateTable
 from embeddedpulsar.functions.user_code import described, found_in, process_of
@@ -99,11 +100,14 @@ class Functions(SaysWhatThereIs):
                 state: delete the function first.
         """
         config = _complete(config, function)
-        before = self._definitions.get(config.full_name)
-        for name in ("processing_guarantees", "retain_ordering", "retain_key_ordering", "subscription"):
-            if getattr(before.config, name) != getattr(config, name):
-                raise NotAllowedError(f"{name} of {config.full_name} cannot be altered; delete it first")
-        self._definitions.put(before._replace(config=config, version=before.version + 1))
+
+        def change(before: Definition) -> Definition:
+            for name in ("processing_guarantees", "retain_ordering", "retain_key_ordering", "subscription"):
+                if getattr(before.config, name) != getattr(config, name):
+                    raise NotAllowedError(f"{name} of {config.full_name} cannot be altered; delete it first")
+            return before._replace(config=config, version=before.version + 1)
+
+        self._definitions.change(config.full_name, change)
 
     def get_functions(self, tenant: str, namespace: str) -> list[str]:
         """Return the names of the functions of a namespace, sorted."""
@@ -132,7 +136,7 @@ class Functions(SaysWhatThereIs):
         name = definition.config.full_name
         supervised, running = self._living(name)
         if definition.is_running and supervised:
-            self._definitions.put(definition._replace(is_running=False))
+            self._definitions.change(name, lambda one: one._replace(is_running=False))
         if running:
             raise NotAllowedError(
                 f"{name} is being run; call stop_function, wait until get_function_status says that none of "
@@ -149,9 +153,7 @@ class Functions(SaysWhatThereIs):
         topics = Topics(self._store)
         names = [*config.inputs, *config.custom_serde_inputs]
         if config.topics_pattern:
-            import re
-
-            names += [name for name in self._store().topics.names() if re.match(config.topics_pattern, name)]
+            names += [name for name in self._store().topics.names() if is_of_pattern(config, name)]
         for name in dict.fromkeys(names):
             with contextlib.suppress(TopicNotFound, SubscriptionNotFound):
                 topics.delete_subscription(name, config.subscription)
@@ -168,11 +170,15 @@ class Functions(SaysWhatThereIs):
 
     def restart_function(self, tenant: str, namespace: str, function: str) -> None:
         """Have all workers of a function started again."""
-        definition = self._get(tenant, namespace, function)
-        self._definitions.put(definition._replace(is_running=True, restarts=definition.restarts + 1))
+        self._definitions.change(
+            f"{tenant}/{namespace}/{function}",
+            lambda one: one._replace(is_running=True, restarts=one.restarts + 1),
+        )
 
     def _change(self, tenant: str, namespace: str, function: str, *, is_running: bool) -> None:
-        self._definitions.put(self._get(tenant, namespace, function)._replace(is_running=is_running))
+        self._definitions.change(
+            f"{tenant}/{namespace}/{function}", lambda one: one._replace(is_running=is_running)
+        )
 
     # -- looking ---------------------------------------------------------------------------------------
 

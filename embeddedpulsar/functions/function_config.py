@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import re
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 from embeddedpulsar.admin.json_form import json_form
@@ -186,6 +187,7 @@ class FunctionConfig(NamedTuple):
             InvalidConfiguration: options contradict each other, or something is missing.
             InvalidTopicName: a text is not a topic name.
         """
+        self._check_types()
         found = self._replace(
             name=self.name or self.class_name.rpartition(".")[2],
             inputs=tuple(dict.fromkeys(TopicName.parse(name).full for name in self.inputs)),
@@ -201,6 +203,13 @@ class FunctionConfig(NamedTuple):
         if found.window_config is not None:
             found.window_config.check()
         return found
+
+    def _check_types(self) -> None:
+        for name, value in zip(self._fields, self, strict=True):
+            kinds = _TYPES.get(name) or (type(self._field_defaults[name]),)
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                expected = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+                raise InvalidConfiguration(f"{name} is of the type {expected}, not {value!r}")
 
     def _check_names(self) -> None:
         for what in ("tenant", "namespace", "name"):
@@ -219,11 +228,7 @@ class FunctionConfig(NamedTuple):
             re.compile(self.topics_pattern)
         except re.error as e:
             raise InvalidConfiguration(f"topics_pattern {self.topics_pattern!r}: {e}") from e
-        if (
-            isinstance(self.parallelism, bool)
-            or not isinstance(self.parallelism, int)
-            or self.parallelism < 1
-        ):
+        if self.parallelism < 1:
             raise InvalidConfiguration(f"parallelism is a number from 1 on, not {self.parallelism!r}")
         try:
             json.dumps([self.user_config, self.secrets])
@@ -232,10 +237,6 @@ class FunctionConfig(NamedTuple):
 
     def _check_guarantees(self) -> None:
         guarantee = self.processing_guarantees
-        if not isinstance(guarantee, ProcessingGuarantees):
-            raise InvalidConfiguration(
-                f"processing_guarantees is one of ProcessingGuarantees, not {guarantee!r}"
-            )
         if self.retain_ordering and self.retain_key_ordering:
             raise InvalidConfiguration("retain_ordering or retain_key_ordering, not both")
         if self.timeout_ms is not None and self.timeout_ms < _LEAST_TIMEOUT_MS:
@@ -288,7 +289,7 @@ class FunctionConfig(NamedTuple):
             >>> FunctionConfig.from_json({"className": "shop.Count", "outputSerdeClassName": "shop.Json"})
             FunctionConfig(class_name='shop.Count', ... output_serde_class_name='shop.Json', ...)
         """
-        values = _by_names(cls._fields, fields)
+        values = _by_names(cls._fields, {name: value for name, value in fields.items() if value is not None})
         try:
             if "processing_guarantees" in values:
                 values["processing_guarantees"] = ProcessingGuarantees(values["processing_guarantees"])
@@ -303,6 +304,14 @@ class FunctionConfig(NamedTuple):
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise InvalidConfiguration(f"the configuration of a function: {e}") from e
         return cls(**values)
+
+
+_TYPES: Final[dict[str, tuple[type[Any], ...]]] = {
+    "inputs": (tuple, list),
+    "timeout_ms": (int, NoneType),
+    "window_config": (WindowConfig, NoneType),
+}
+"""Types of the fields that are not of the type of their default."""
 
 
 def _full(topic: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.functions.function_config import FunctionConfig
@@ -109,7 +110,7 @@ class Inputs:
         """
         base = TopicName.parse(topic).base
         named = base in self._config.inputs or base in self._serdes
-        if not named and not (self._config.topics_pattern and re.match(self._config.topics_pattern, base)):
+        if not named and not is_of_pattern(self._config, base):
             raise ValueError(f"Invalid topicname {topic}")
         self._consumers[0 if named else -1].acknowledge(message_id)
 
@@ -123,6 +124,17 @@ class Inputs:
         for consumer in self._consumers:
             if consumer.is_connected():
                 consumer.close()
+
+
+def is_of_pattern(config: FunctionConfig, topic: str) -> bool:
+    """Whether a topic is an input by the pattern of the configuration.
+
+    Example:
+        >>> config = FunctionConfig(topics_pattern="orders-.*")
+        >>> is_of_pattern(config, "persistent://public/default/orders-eu")
+        True
+    """
+    return bool(config.topics_pattern) and TopicPattern(re.compile(config.topics_pattern)).matches(topic)
 
 
 def subscription_type(config: FunctionConfig) -> ConsumerType:

@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.enums import CompressionType
+from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.functions.effectively_once import Committer, Run
 from embeddedpulsar.functions.function_config import ProcessingGuarantees
 from embeddedpulsar.functions.inputs import Inputs, Taken
@@ -22,6 +23,7 @@ from embeddedpulsar.functions.state_log import StateLog
 from embeddedpulsar.functions.state_table import Changes, Record, report_record
 from embeddedpulsar.functions.user_code import found_in, process_of, serde_of
 from embeddedpulsar.functions.windows import Window, Windows
+from embeddedpulsar.platform import failpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +34,8 @@ if TYPE_CHECKING:
 _MOST_IN_A_RUN: Final = 100
 _LONGEST_RUN_S: Final = 0.01
 _LARGEST_RUN: Final = 256 << 10
-"""A run ends at so many messages, so long after it began, or at so many bytes of outputs."""
+"""A run ends at so many messages, so long after it began, or at so many bytes of outputs and changes."""
 _REPORT_S: Final = 1.0
-_NO_CHANGES: Final = Changes()
 
 
 class Instance:
@@ -76,6 +77,7 @@ class Instance:
         self._output_serde: Final = serde_of(config.output_serde_class_name, config.py)
         self._report: Final = InstanceReport(str(os.getpid()), restarts)
         self._report_at = self._clock.monotonic()
+        self._reported: dict[str, Any] | None = None
         self._windows: Windows[Taken] | None = None
         if config.window_config is not None:
             self._windows = Windows(config.window_config, self._now_ms())
@@ -83,6 +85,7 @@ class Instance:
         try:
             self._state: Final = StateLog(client, config.full_name, name)
             self._open.callback(self._state.close)
+            self._largest_run: Final = min(_LARGEST_RUN, self._state.most // 8)
             self._outputs: Final = OutputProducers(client, f"{config.full_name}-{name}")
             self._open.callback(self._outputs.close)
             self._committer: Final = Committer(self._state, self._outputs)
@@ -92,14 +95,14 @@ class Instance:
             self._context: Final = InstanceContext(
                 definition,
                 number,
-                self._state.table,
+                self._state,
                 self._report,
                 provider_of(config.secrets_provider_class_name, config.py),
                 self._inputs.acknowledge,
                 None if config.is_effectively_once else self._outputs.send,
             )
             self._context.log = self._logger(client)
-            self._state.commit([self._own_report()])
+            self._commit_report(self._changed_report())
         except BaseException:
             self._open.close()
             raise
@@ -108,6 +111,8 @@ class Instance:
         config = self._config
         logger = logger_of(config.full_name)
         if config.log_topic:
+            # Of its own: the instances of one process would publish the records of each other, too.
+            logger = logger.getChild(f"instance {self._number}")
             handler = LogTopicHandler(client, config.log_topic, config.full_name, self._number)
             logger.addHandler(handler)
             self._open.callback(handler.close)
@@ -128,48 +133,123 @@ class Instance:
             Exception: with EFFECTIVELY_ONCE, what the function raised. The message comes again.
             PulsarException: the store cannot be used.
         """
-        if self._config.is_effectively_once:
-            count = self._run(timeout_ms)
-        elif self._windows is not None:
-            count = self._fill_windows(self._windows, timeout_ms)
-        else:
-            taken = self._inputs.take(timeout_ms)
-            count = int(taken is not None)
-            if taken is not None:
-                self._report.received += 1
-                self._process_one(taken)
-        if self._is_report_due():
-            self._state.commit([self._own_report()])
+        windows = self._windows
+        count = self._run(timeout_ms) if windows is None else self._fill_windows(windows, timeout_ms)
+        self._commit_report(self._due_report())
         return count
 
-    def _process_one(self, taken: Taken) -> None:
-        guarantee = self._config.processing_guarantees
-        if guarantee is ProcessingGuarantees.ATMOST_ONCE:
-            taken.acknowledge()
-        if not self._called([taken], lambda: self._inputs.value_of(taken.message)):
-            if guarantee is not ProcessingGuarantees.ATMOST_ONCE:
-                taken.give_back()
-        elif guarantee is ProcessingGuarantees.ATLEAST_ONCE:
-            taken.acknowledge()
+    def _run(self, timeout_ms: float) -> int:
+        """Process several messages, and commit together what they changed.
 
-    def _called(self, about: list[Taken], value_of: Callable[[], Any]) -> bool:
-        """Call the function, publish what it returned, and commit its state.
+        A message that changed the state is acknowledged when the change is committed. If the process dies
+        before, the message is processed again.
+        """
+        run, count, failure = Run(), 0, None
+        taken = self._inputs.take(timeout_ms)
+        if taken is None:
+            if self._config.is_effectively_once:
+                self._committer.settle()
+            return 0
+        if self._config.is_effectively_once:
+            self._state.catch_up()
+        end_s = self._clock.monotonic() + _LONGEST_RUN_S
+        while taken is not None:
+            count += 1
+            self._report.received += 1
+            run, failure = self._add(run, taken)
+            if (
+                failure is not None
+                or count >= _MOST_IN_A_RUN
+                or run.size >= self._largest_run
+                or self._clock.monotonic() >= end_s
+            ):
+                break
+            taken = self._inputs.take(0)
+        self._commit(run)
+        if failure is not None:
+            self._commit_report(self._changed_report())
+            raise failure
+        return count
+
+    def _add(self, run: Run, taken: Taken) -> tuple[Run, Exception | None]:
+        """Process a message.
 
         Returns:
-            False if the function raised, or the outputs cannot be stored: then nothing is committed.
+            The run that goes on, which is a new one if the message did not fit into this one; and what the
+            function raised, if that ends the instance.
         """
+        guarantee, message = self._config.processing_guarantees, taken.message
+        if guarantee is ProcessingGuarantees.EFFECTIVELY_ONCE and self._committer.is_done(message):
+            taken.acknowledge()
+            return run, None
+        if guarantee is ProcessingGuarantees.ATMOST_ONCE:
+            taken.acknowledge()
         try:
-            self._call(about[-1].message, value_of, _NO_CHANGES)
+            self._call(message, lambda: self._inputs.value_of(message), run.changes)
         except Exception as error:  # noqa: BLE001 - the function may raise anything
             self._note_failure(error)
+            if guarantee is ProcessingGuarantees.EFFECTIVELY_ONCE:
+                return run, error
+            if guarantee is not ProcessingGuarantees.ATMOST_ONCE:
+                taken.give_back()
+            return run, None
+        changes, drafts = self._context.changes, self._context.drafts
+        if not changes and guarantee is not ProcessingGuarantees.EFFECTIVELY_ONCE:
+            if guarantee is ProcessingGuarantees.ATLEAST_ONCE:
+                taken.acknowledge()
+            return run, None
+        if run.taken and run.size + run.size_of(changes, drafts) > self._largest_run:
+            # A commit is one entry, of limited size: messages that fit one by one may not fit together.
+            is_committed, run = self._commit(run), Run()
+            if not is_committed:  # what this message saw is not there
+                if guarantee in (ProcessingGuarantees.ATLEAST_ONCE, ProcessingGuarantees.MANUAL):
+                    taken.give_back()
+                return run, None
+        run.add(taken, changes, drafts)
+        if guarantee is ProcessingGuarantees.MANUAL or self._config.timeout_ms is not None:
+            # The function may have acknowledged it already, or it would be redelivered at a time.
+            self._commit(run)
+            run = Run()
+        return run, None
+
+    def _commit(self, run: Run) -> bool:
+        """Commit what the messages of a run changed and published, and acknowledge them.
+
+        Returns:
+            False if they are processed again instead.
+        """
+        if not run.taken:
+            return True
+        if self._config.is_effectively_once:
+            if self._committer.commit(run, self._due_report()):
+                return True
+            self._reported = None
+            self._inputs.redeliver()
             return False
-        if self._context.changes:
-            try:
-                self._state.acquire()
-                self._state.catch_up()
-                self._state.commit(self._state.table.records_of(self._context.changes))
-            finally:
-                self._state.release()
+        guarantee = self._config.processing_guarantees
+        is_committed = self._commit_changes(run.changes)
+        for taken in run.taken:
+            if is_committed and guarantee is ProcessingGuarantees.ATLEAST_ONCE:
+                taken.acknowledge()
+            elif not is_committed and guarantee is not ProcessingGuarantees.ATMOST_ONCE:
+                taken.give_back()
+        return is_committed
+
+    def _commit_changes(self, changes: Changes) -> bool:
+        """Commit changes of the state. False if they are too large, which is noted as a failure."""
+        if failpoints.ACTIVE:
+            failpoints.hit("function:processed")
+        try:
+            self._state.acquire()
+            self._state.catch_up()
+            self._state.commit(self._state.table.records_of(changes))
+        except MessageTooBig as error:
+            self._note_failure(error)
+            return False
+        finally:
+            self._state.release()
+        if failpoints.ACTIVE:
+            failpoints.hit("function:committed")
         return True
 
     def _call(self, message: Message[Any], value_of: Callable[[], Any], before: Changes) -> None:
@@ -192,51 +272,6 @@ class Instance:
     def _note_failure(self, error: Exception) -> None:
         self._context.log.error("%s raised", self._config.full_name, exc_info=error)
         self._report.note_user_exception(error, self._clock.wall_ms())
-
-    # -- EFFECTIVELY_ONCE --------------------------------------------------------------------------
-
-    def _run(self, timeout_ms: float) -> int:
-        """Process several messages, and commit them together."""
-        run, count, failure = Run(), 0, None
-        taken = self._inputs.take(timeout_ms)
-        if taken is None:
-            self._committer.settle()
-            return 0
-        self._state.catch_up()
-        end_s = self._clock.monotonic() + _LONGEST_RUN_S
-        while taken is not None:
-            count += 1
-            self._report.received += 1
-            if self._committer.is_done(taken.message):
-                taken.acknowledge()
-            else:
-                failure = self._add(run, taken)
-            if (
-                failure is not None
-                or count >= _MOST_IN_A_RUN
-                or run.size >= _LARGEST_RUN
-                or self._clock.monotonic() >= end_s
-            ):
-                break
-            taken = self._inputs.take(0)
-        if run.taken:
-            report = [self._own_report()] if self._is_report_due() else []
-            if not self._committer.commit(run, report):
-                self._inputs.redeliver()
-        if failure is not None:
-            self._state.commit([self._own_report()])
-            raise failure
-        return count
-
-    def _add(self, run: Run, taken: Taken) -> Exception | None:
-        message = taken.message
-        try:
-            self._call(message, lambda: self._inputs.value_of(message), run.changes)
-        except Exception as error:  # noqa: BLE001 - the function may raise anything
-            self._note_failure(error)
-            return error
-        run.add(taken, self._context.changes, self._context.drafts)
-        return None
 
     # -- windows -----------------------------------------------------------------------------------
 
@@ -263,32 +298,50 @@ class Instance:
     def _process_window(self, windows: Windows[Taken], window: Window[Taken]) -> None:
         guarantee, done = self._config.processing_guarantees, True
         if window.items:
-            messages = [one.message for one in window.items]
-            done = self._called(window.items, lambda: [self._inputs.value_of(one) for one in messages])
+            done = self._is_processed([one.message for one in window.items])
         if not done:
             windows.drop(window.items)
             if guarantee is not ProcessingGuarantees.ATMOST_ONCE:
                 for one in window.items:
                     one.give_back()
-            return
         if guarantee is ProcessingGuarantees.ATLEAST_ONCE:
+            again = set() if done else set(map(id, window.items))
             for one in window.expired:
-                one.acknowledge()
+                if id(one) not in again:
+                    one.acknowledge()
+
+    def _is_processed(self, messages: list[Message[Any]]) -> bool:
+        """Call the function with a window. False if it fails: then nothing is committed."""
+        try:
+            self._call(messages[-1], lambda: [self._inputs.value_of(one) for one in messages], Changes())
+        except Exception as error:  # noqa: BLE001 - the function may raise anything
+            self._note_failure(error)
+            return False
+        return not self._context.changes or self._commit_changes(self._context.changes)
 
     # -- the report, and the end -------------------------------------------------------------------
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000
 
-    def _is_report_due(self) -> bool:
-        return self._clock.monotonic() >= self._report_at
+    def _due_report(self) -> list[Record]:
+        """The report, as a record to be committed: once a second, if it says anything new."""
+        return self._changed_report() if self._clock.monotonic() >= self._report_at else []
 
-    def _own_report(self) -> Record:
+    def _changed_report(self) -> list[Record]:
         self._report_at = self._clock.monotonic() + _REPORT_S
-        return report_record(self._number, self._report.form())
+        form = self._report.form()
+        if form == self._reported:
+            return []
+        self._reported = form
+        return [report_record(self._number, form)]
+
+    def _commit_report(self, report: list[Record]) -> None:
+        if report:
+            self._state.commit(report)
 
     def close(self) -> None:
         """Detach from all topics. What was taken and not acknowledged goes to other instances. Idempotent."""
         with self._open, contextlib.suppress(Exception):
             # A report that cannot be stored is no reason to fail: what counts is stored.
-            self._state.commit([self._own_report()])
+            self._commit_report(self._changed_report())

@@ -14,7 +14,8 @@ from embeddedpulsar.functions.instance_report import InstanceReport
 from embeddedpulsar.functions.outputs import Draft
 from embeddedpulsar.functions.secrets_provider import SecretsProvider
 from embeddedpulsar.functions.serde import SerDe
-from embeddedpulsar.functions.state_table import Changes, StateTable
+from embeddedpulsar.functions.state_log import StateLog
+from embeddedpulsar.functions.state_table import Changes
 from embeddedpulsar.functions.user_code import serde_of
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
@@ -61,7 +62,7 @@ class InstanceContext(Context):
     Args:
         definition: of the function.
         instance: number of the instance.
-        table: the state that is committed.
+        state: of the function.
         report: gets the metrics.
         secrets: finds secrets.
         acknowledge: of a message, by id and topic.
@@ -77,7 +78,7 @@ class InstanceContext(Context):
         self,
         definition: Definition,
         instance: int,
-        table: StateTable,
+        state: StateLog,
         report: InstanceReport,
         secrets: SecretsProvider,
         acknowledge: Callable[[MessageId, str], object],
@@ -89,7 +90,8 @@ class InstanceContext(Context):
         self._definition: Final = definition
         self._config: Final = definition.config
         self._instance: Final = instance
-        self._table: Final = table
+        self._state: Final = state
+        self._is_followed = False
         self._report: Final = report
         self._secrets: Final = secrets
         self._acknowledge: Final = acknowledge
@@ -103,8 +105,10 @@ class InstanceContext(Context):
 
         Args:
             message: the message; with windows, the newest.
-            before: changes of earlier messages that are not committed yet.
+            before: changes of earlier messages of the same run, which are not committed yet.
         """
+        if before is not self._before:  # of another run, so other instances may have committed meanwhile
+            self._is_followed = False
         self._message, self._before = message, before
         self.changes, self.drafts = Changes(), []
 
@@ -252,7 +256,10 @@ class InstanceContext(Context):
         changes = self.changes
         if key in changes.set:
             return changes.set[key]
-        found, amount = self._table.value(key, self._before), changes.added.get(key)
+        if not self._is_followed:
+            self._state.catch_up()
+            self._is_followed = True
+        found, amount = self._state.table.value(key, self._before), changes.added.get(key)
         if amount is None:
             return found
         return (found if isinstance(found, int) else 0) + amount

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import uuid
@@ -13,7 +14,7 @@ from embeddedpulsar.functions.instance import Instance
 from embeddedpulsar.functions.instance_context import Definition
 from embeddedpulsar.functions.log_topic import logger_of
 from embeddedpulsar.functions.user_code import described
-from embeddedpulsar.functions.worker_group import WorkerGroup
+from embeddedpulsar.functions.worker_group import WorkerGroup, restart_delay_s
 from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 _WAIT_MS: Final = 200
 _LOOK_S: Final = 0.5
-_FIRST_DELAY_S: Final = 0.1
-_LONGEST_DELAY_S: Final = 30.0
 
 
 class LocalRunner:
@@ -145,8 +144,8 @@ class LocalRunner:
                 failures = 0 if self._round(wait_ms) else failures
             except Exception:
                 log.exception("%s is started again", self._definition.config.full_name)
-                self._stopped.wait(min(_FIRST_DELAY_S * 2**failures, _LONGEST_DELAY_S))
                 failures += 1
+                self._stopped.wait(restart_delay_s(failures + 1))
 
     def _run_workers(self) -> None:
         self._close_instances()
@@ -163,8 +162,9 @@ class LocalRunner:
 
     def _close_instances(self) -> None:
         instances, self._instances = self._instances, []
-        for instance in instances:
-            instance.close()
+        with contextlib.ExitStack() as closing:
+            for instance in instances:
+                closing.callback(instance.close)
 
     def stop(self) -> None:
         """Have `run` return, from any thread; without `run`, detach from all topics."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_S: Final = 30.0
 """How long a dead instance may still seem to be connected."""
+_OVERHEAD: Final = 64
+"""Bytes of a message, or a property, besides its texts; more than there are."""
 
 
 class Draft(NamedTuple):
@@ -43,6 +45,16 @@ class Draft(NamedTuple):
     options: dict[str, Any]
     compression: CompressionType
     callback: Callable[[Any, MessageId], object] | None
+
+    def size(self) -> int:
+        """Bytes of it in a commit, about."""
+        properties = self.options.get("properties") or {}
+        return (
+            _OVERHEAD
+            + len(self.payload)
+            + len(self.topic)
+            + sum(len(key) + len(value) + _OVERHEAD for key, value in properties.items())
+        )
 
 
 class OutputProducers:

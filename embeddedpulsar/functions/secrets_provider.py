@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final, Protocol
 
-from embeddedpulsar.functions.user_code import found_in
+from embeddedpulsar.functions.user_code import named_class
 
 
 class SecretsProvider(Protocol):
@@ -66,6 +66,5 @@ def provider_of(class_name: str, py: str = "") -> SecretsProvider:
         >>> type(provider_of("secretsprovider.ClearTextSecretsProvider")).__name__
         'ClearTextSecretsProvider'
     """
-    ours = _OURS.get(class_name.rpartition(".")[2])
-    made: SecretsProvider = (found_in(class_name, py) if ours is None else ours)()
+    made: SecretsProvider = named_class(class_name, py, _OURS, "secretsprovider")()
     return made

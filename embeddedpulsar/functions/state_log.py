@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -84,8 +85,8 @@ class StateLog:
     Role: `catch_up` follows what all instances have committed; `commit` adds records as one entry, which is
     there as a whole or not at all, however the process dies.
     Invariants: `commit` is called within the lock (`acquire`, `release`), after `catch_up`, so the table has
-    everything before the entry: no instance overwrites what it has not seen. The lock is a file lock: it ends
-    with its holder.
+    everything before the entry: no instance overwrites what it has not seen. An instance alone writes its
+    report, so it commits that without the lock. The lock is a file lock: it ends with its holder.
     Callers: one thread.
 
     Args:
@@ -95,6 +96,7 @@ class StateLog:
 
     Attributes:
         table: the state, as far as it was followed.
+        most: bytes of a commit.
     """
 
     def __init__(self, client: Client, full_name: str, producer_name: str) -> None:
@@ -102,17 +104,22 @@ class StateLog:
         store = client._core.store
         self.topic: Final = make_state_topic(store, full_name)
         protect(store, self.topic)
-        self._producer: Final = client.create_producer(self.topic, producer_name, send_timeout_millis=0)
-        self._most: Final = store.settings.maxMessageSize
+        self.most: Final = store.settings.maxMessageSize
         use = store.use_topic(self.topic)
         try:
             directory = use.topic.directory
         finally:
             use.release()
-        self._lock: Final = FileLock(filenames.function_lock_path(directory))
-        self.release: Final = self._lock.release
-        self._reader: Final = client.create_reader(self.topic, MessageId.earliest, is_read_compacted=True)
-        self.catch_up()
+        with contextlib.ExitStack() as opened:
+            self._lock: Final = FileLock(filenames.function_lock_path(directory))
+            opened.callback(self._lock.close)
+            self.release: Final = self._lock.release
+            self._producer: Final = client.create_producer(self.topic, producer_name, send_timeout_millis=0)
+            opened.callback(self._producer.close)
+            self._reader: Final = client.create_reader(self.topic, MessageId.earliest, is_read_compacted=True)
+            opened.callback(self._reader.close)
+            self.catch_up()
+            opened.pop_all()
 
     def acquire(self) -> None:
         """Enter the section in which one instance at a time commits. To be followed by `release` in a
@@ -140,16 +147,16 @@ class StateLog:
             PulsarException: nothing is added.
         """
         size = sum(len(one.key.encode()) + len(one.payload or b"") + _OVERHEAD for one in records)
-        if size > self._most:
+        if size > self.most:
             raise MessageTooBig(
-                f"the changes and outputs of one message are {size:,} bytes; at most {self._most:,} "
+                f"the changes and outputs of one message are {size:,} bytes; at most {self.most:,} "
                 "(maxMessageSize) can be committed at once"
             )
         sent = self._producer.send_many(
             [one.payload for one in records],
             partition_keys=[one.key for one in records],
             batching_max_messages=len(records) + 1,
-            batching_max_allowed_size_in_bytes=self._most,
+            batching_max_allowed_size_in_bytes=self.most,
         )
         assert len(sent) == len(records)
         for key, payload in records:

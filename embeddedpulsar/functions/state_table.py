@@ -13,6 +13,8 @@ _STATE: Final = "s/"
 _POSITION: Final = "p/"
 _REPORT: Final = "i/"
 _PENDING: Final = "o"
+_OVERHEAD: Final = 64
+"""Bytes of a record besides its texts; more than there are."""
 
 Value = int | str | bytes
 Place = tuple[int, int, int]
@@ -79,6 +81,12 @@ class Changes:
 
     def __bool__(self) -> bool:
         return bool(self.set or self.added)
+
+    def size(self) -> int:
+        """Bytes of the records, about."""
+        texts = [value for value in self.set.values() if isinstance(value, str | bytes)]
+        keys = (*self.set, *self.added)
+        return _OVERHEAD * len(keys) + sum(map(len, keys)) + sum(map(len, texts))
 
     def put(self, key: str, value: Value | None) -> None:
         """Set a value; None removes it."""

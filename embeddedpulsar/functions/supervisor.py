@@ -72,7 +72,10 @@ class Supervisor:
         self._definitions: Final = Definitions(lambda: self._store)
 
     def look(self) -> None:
-        """Start and end workers, so that those run that are to be run. `run` does it twice a second."""
+        """Start and end workers, so that those run that are to be run. `run` does it twice a second.
+
+        A function that cannot be looked at is logged, and does not keep the others from their workers.
+        """
         wanted = {
             name: definition
             for name, definition in self._definitions.all().items()
@@ -84,8 +87,13 @@ class Supervisor:
                 if name not in wanted:
                     self._presences.pop(name).close()
         for name, definition in wanted.items():
-            if self._is_ours(name):
-                self._look_at(name, definition)
+            try:
+                if self._is_ours(name):
+                    self._look_at(name, definition)
+                elif name in self._groups:  # another supervisor took over while this one was stopped
+                    self._groups.pop(name).end()
+            except (PulsarException, OSError):
+                _LOG.exception("%s is looked at again", name)
 
     def _is_ours(self, name: str) -> bool:
         """Whether this supervisor runs a function: no other does."""
@@ -120,7 +128,7 @@ class Supervisor:
             while not self._stopped.is_set():
                 try:
                     self.look()
-                except PulsarException:
+                except (PulsarException, OSError):
                     _LOG.exception("the functions of %s are looked at again", self._client)
                 self._stopped.wait(_LOOK_S)
         finally:

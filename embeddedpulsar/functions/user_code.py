@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -35,30 +35,33 @@ def found_in(class_name: str, py: str) -> Any:
         >>> found_in("json.JSONEncoder", "").__name__
         'JSONEncoder'
     """
-    module_name, _, rest = class_name.rpartition(".")
     if py:
         module = _module_of_file(os.path.abspath(py))
         path = class_name.split(".")
-        if path[0] == module.__name__:
+        if path[0] == _stem(py):
             path = path[1:]
         return _member(module, path, f"{class_name} in {py}")
-    try:
-        if not module_name:
-            return importlib.import_module(class_name)
-        return _member(importlib.import_module(module_name), [rest], class_name)
-    except ModuleNotFoundError as e:
-        if e.name is None or not f"{class_name}.".startswith(f"{e.name}."):
-            raise
-        raise InvalidConfiguration(
-            f"no module {e.name!r} for {class_name}; give the path of its file as py, or put it on PYTHONPATH"
-        ) from e
+    path = class_name.split(".")
+    for length in range(max(1, len(path) - 1), 0, -1):  # the rest are classes, one in another
+        module_name = ".".join(path[:length])
+        try:
+            return _member(importlib.import_module(module_name), path[length:], class_name)
+        except ModuleNotFoundError as e:
+            if e.name is None or not f"{module_name}.".startswith(f"{e.name}."):
+                raise
+    raise InvalidConfiguration(
+        f"no module {path[0]!r} for {class_name}; give the path of its file as py, or put it on PYTHONPATH"
+    )
 
 
 def _module_of_file(path: str) -> ModuleType:
-    name = os.path.splitext(os.path.basename(path))[0]
-    loaded = sys.modules.get(name)
-    if loaded is not None and os.path.abspath(getattr(loaded, "__file__", None) or "") == path:
-        return loaded
+    # A module of that name from elsewhere stays what it is, such as one of the standard library.
+    for name in (_stem(path), f"{_stem(path)}:{path}"):
+        loaded = sys.modules.get(name)
+        if loaded is None:
+            break
+        if os.path.abspath(getattr(loaded, "__file__", None) or "") == path:
+            return loaded
     if not os.path.isfile(path):
         raise InvalidConfiguration(f"there is no file {path}")
     folder = os.path.dirname(path)
@@ -75,6 +78,10 @@ def _module_of_file(path: str) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 def _member(found: Any, path: list[str], label: str) -> Any:
@@ -118,9 +125,30 @@ def serde_of(class_name: str, py: str = "") -> SerDe:
         >>> type(serde_of("serde.IdentitySerDe")).__name__
         'IdentitySerDe'
     """
-    ours = _OURS.get((class_name or "IdentitySerDe").rpartition(".")[2])
-    made: SerDe = (found_in(class_name, py) if ours is None else ours)()
+    made: SerDe = named_class(class_name or "IdentitySerDe", py, _OURS, "serde")()
     return made
+
+
+def named_class(class_name: str, py: str, ours: Mapping[str, type[Any]], module: str) -> Any:
+    """The class of a name: one of this package by its last name, and by those that it has in Pulsar.
+
+    Args:
+        class_name: the name.
+        py: path of the file of the application; empty to import its module.
+        ours: classes of this package by their last names.
+        module: the module of Pulsar that has them.
+
+    Raises:
+        InvalidConfiguration: there is none.
+
+    Example:
+        >>> named_class("pulsar.functions.serde.IdentitySerDe", "", _OURS, "serde").__name__
+        'IdentitySerDe'
+    """
+    place, _, name = class_name.rpartition(".")
+    if name in ours and (place in ("", module) or place.startswith(("pulsar.", "embeddedpulsar"))):
+        return ours[name]
+    return found_in(class_name, py)
 
 
 def described(config: FunctionConfig, function: Any) -> FunctionConfig:
@@ -145,5 +173,4 @@ def described(config: FunctionConfig, function: Any) -> FunctionConfig:
     file = getattr(sys.modules[module], "__file__", None)
     if not file:
         raise InvalidConfiguration(f"{name} is defined in no file: other processes do not find it")
-    stem = os.path.splitext(os.path.basename(file))[0]
-    return config._replace(class_name=f"{stem}.{name}", py=os.path.abspath(file))
+    return config._replace(class_name=f"{_stem(file)}.{name}", py=os.path.abspath(file))

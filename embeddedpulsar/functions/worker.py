@@ -70,4 +70,4 @@ def _report(client: Client, definition: Definition, order: dict[str, Any], error
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.stdin.read().splitlines()))

@@ -26,6 +26,16 @@ _LOG: Final = logging.getLogger("embeddedpulsar.function")
 Start = Callable[[list[str]], ChildProcess]
 
 
+def restart_delay_s(failures: int) -> float:
+    """How long to wait until an instance is started again that failed so often in a row.
+
+    >>> [restart_delay_s(failures) for failures in (1, 2, 3, 20, 100_000)]
+    [0.0, 0.1, 0.2, 30.0, 30.0]
+    """
+    doublings = min(failures - 2, 16)  # more would not fit into a float
+    return 0.0 if doublings < 0 else min(_FIRST_DELAY_S * 2**doublings, _LONGEST_DELAY_S)
+
+
 def order_of(url: str, definition: Definition, instance: int, restarts: int) -> list[str]:
     """The arguments of the program `functions.worker`.
 
@@ -46,10 +56,13 @@ def order_of(url: str, definition: Definition, instance: int, restarts: int) -> 
 
 
 def start_worker(arguments: list[str]) -> ChildProcess:
-    """Start a worker, with the module path of this process."""
+    """Start a worker, with the module path of this process.
+
+    The arguments are its input: all users of the machine see a command line, and secrets may be in them.
+    """
     path = os.pathsep.join(one for one in sys.path if one)
-    command = [sys.executable, "-m", "embeddedpulsar.functions.worker", *arguments]
-    return ChildProcess(command, {"PYTHONPATH": path})
+    command = [sys.executable, "-m", "embeddedpulsar.functions.worker"]
+    return ChildProcess(command, {"PYTHONPATH": path}, "\n".join(arguments).encode())
 
 
 class _Worker:
@@ -101,9 +114,8 @@ class WorkerGroup:
         worker.process = None
         if now_s - worker.started_s >= _STEADY_S:
             worker.failures = 0
-        delay_s = 0.0 if not worker.failures else _FIRST_DELAY_S * 2 ** (worker.failures - 1)
         worker.failures += 1
-        worker.due_s = now_s + min(delay_s, _LONGEST_DELAY_S)
+        worker.due_s = now_s + restart_delay_s(worker.failures)
 
     def pids(self) -> dict[int, int]:
         """The ids of the processes that run, by instance."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -12,11 +13,12 @@ from embeddedpulsar.platform import threads
 
 
 class ChildProcess:
-    """A program that was started by this process. Its input is empty, its output that of this process.
+    """A program that was started by this process. Its output is that of this process.
 
     Args:
         arguments: the command.
         environment: variables that it has besides those of this process.
+        input: what it reads from its standard input.
 
     Example:
         >>> import sys
@@ -25,10 +27,15 @@ class ChildProcess:
         (True, 3)
     """
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        self._process: Final[subprocess.Popen[bytes]] = subprocess.Popen(
-            list(arguments), stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
-        )
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str] | None = None, input: bytes = b""
+    ) -> None:
+        with tempfile.TemporaryFile() as file:  # unlike a pipe, it takes all of it whether it is read or not
+            file.write(input)
+            file.seek(0)
+            self._process: Final[subprocess.Popen[bytes]] = subprocess.Popen(
+                list(arguments), stdin=file, env={**os.environ, **(environment or {})}
+            )
 
     @property
     def pid(self) -> int:

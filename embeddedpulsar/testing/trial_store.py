@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, TypeVar
 
-from embeddedpulsar.client.client_core import OPEN_CLIENTS
+from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.service_url import ServiceUrl
@@ -53,13 +53,18 @@ def trial_store(path: Place | None = None, **settings: object) -> Iterator[Place
     try:
         yield store
     finally:
-        for client in OPEN_CLIENTS.of_store(ServiceUrl.parse(store).store):
-            with suppress(AlreadyClosed):
-                client.close()
-        if kept is not None:
-            kept.release()
+        with ExitStack() as closing:
+            if kept is not None:
+                closing.callback(kept.release)
+            for client in reversed(OPEN_CLIENTS.of_store(ServiceUrl.parse(store).store)):
+                closing.callback(_close, client)
     if path is not None and set(os.listdir(path)) - {"broker.conf"}:
         assert_clean(path)
+
+
+def _close(client: ClientCore) -> None:
+    with suppress(AlreadyClosed):
+        client.close()
 
 
 def _text(value: object) -> str:

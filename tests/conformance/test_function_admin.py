@@ -226,3 +226,34 @@ def test_a_configuration_survives_its_file(tmp_path: Path):
     path.write_text("[]")
     with pytest.raises(ValueError, match="no JSON object"):
         config_of_file(str(path))
+
+
+def test_changes_of_two_operators_at_once(
+    functions: Functions, store_url: Path | str, monkeypatch: pytest.MonkeyPatch
+):
+    """Each is made on top of the other; a name is created once."""
+    other = Admin(store_url)
+    place, config = ("public", "default", "dumps"), FunctionConfig("json.dumps", inputs=["in"])
+    functions.create_function(config)
+    change = Definitions._set
+
+    def between(self: Any, *args: Any) -> None:
+        monkeypatch.undo()
+        other.functions().stop_function(*place)
+        change(self, *args)
+
+    monkeypatch.setattr(Definitions, "_set", between)
+    functions.update_function(config._replace(parallelism=2))
+    status = functions.get_function_status(*place)
+    assert (status.num_instances, status.is_started) == (2, False)
+
+    def created(self: Any, *args: Any) -> None:
+        monkeypatch.undo()
+        other.functions().create_function(config._replace(name="second", output="first"))
+        change(self, *args)
+
+    monkeypatch.setattr(Definitions, "_set", created)
+    with pytest.raises(NotAllowedError, match="already"):
+        functions.create_function(config._replace(name="second", output="second"))
+    assert functions.get_function("public", "default", "second").output.endswith("first")
+    other.close()

@@ -141,6 +141,17 @@ def test_a_window_that_fails_comes_again(time: ManualTime):
     assert site.left() == []
 
 
+def test_a_window_that_fails_leaves_no_message_unacknowledged_that_is_in_no_window(time: ManualTime):
+    """Those that had expired before it come again with nothing."""
+    window = WindowConfig(window_length_duration_ms=1000, sliding_interval_count=2)
+    site = Windowed(time.client, window)
+    site.send(1)
+    time.pass_ms(2000)
+    site.failures = 1
+    assert site.send(1) == []
+    assert site.left() == [1]
+
+
 @pytest.mark.parametrize(
     "window",
     [

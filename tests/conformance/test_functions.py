@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import Admin, Client, CompressionType, Function, IdentitySerDe, InitialPosition, SerDe
-from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
 from embeddedpulsar.functions.state_log import read_state
+from embeddedpulsar.functions.user_code import found_in
 from tests.conformance.compacting import compact
 from tests.conformance.conftest import receive_all
 from tests.conformance.manual_time import ManualTime
@@ -219,6 +221,22 @@ def test_several_inputs_and_a_pattern(client: Client, run: Run):
     assert sorted(data(client, "out")) == [b"1", b"2", b"3"]
 
 
+def test_messages_of_a_pattern_are_acknowledged_by_the_function(client: Client, run: Run):
+    """Also where the pattern has no tenant and namespace."""
+
+    class Ack(Function):
+        def process(self, input: Any, context: Any) -> None:
+            context.ack(context.get_message_id(), context.get_current_message_topic_name())
+
+    options: dict[str, Any] = {"inputs": [], "topics_pattern": "more-.*"}
+    send(client, b"1", topic="more-x")
+    runner = run(Ack, processing_guarantees=ProcessingGuarantees.MANUAL, **options)
+    assert runner.run_until_idle() == 1
+    runner.stop()
+    with client.subscribe("more-x", "public/default/tested", pulsar.ConsumerType.Shared) as consumer:
+        assert receive_all(consumer) == []
+
+
 class Json(SerDe):
     """Lists of numbers as text."""
 
@@ -381,6 +399,143 @@ def test_effectively_once_stops_at_a_message_that_fails(client: Client, run: Run
     assert read_state(client, "public/default/tested").value("runs") == 4
 
 
+def test_changes_of_several_messages_are_one_commit(client: Client, run: Run):
+    """Acknowledged when it is stored; a message that failed changes nothing and is delivered again."""
+
+    class Count(Function):
+        def process(self, input: Any, context: Any) -> None:
+            context.incr_counter("all", input)
+            if input == 3:
+                raise ValueError("not this one")
+            context.put_state("last", str(context.get_counter("all")))
+
+    runner = run(Count)
+    send(client, *(b"%d" % number for number in range(1, 31)))
+    assert runner.run_until_idle() == 30
+    runner.stop()
+    table = read_state(client, "public/default/tested")
+    assert (table.value("all"), table.value("last")) == (sum(range(1, 31)) - 3, "462")
+    assert len(entries(client, "persistent://public/functions/public+default+tested+state", "s/all")) < 10
+    with client.subscribe("in", "public/default/tested", pulsar.ConsumerType.Shared) as consumer:
+        assert [one.data() for one in receive_all(consumer)] == [b"3"]
+
+
+def entries(client: Client, topic: str, key: str) -> list[int]:
+    """The entries of a topic that have a key."""
+    with client.create_reader(topic, pulsar.MessageId.earliest) as reader:
+        return [one.message_id().entry_id() for one in reader if one.partition_key() == key]
+
+
+def test_changes_that_do_not_fit_into_a_commit_are_those_of_a_message_that_failed(client: Client, run: Run):
+    """The instance goes on with the messages behind it."""
+
+    class Large(Function):
+        def process(self, input: Any, context: Any) -> None:
+            context.put_state("text", "x" * input)
+
+    runner = run(Large)
+    send(client, b"6000000", b"7")
+    assert runner.run_until_idle() == 2
+    table = read_state(client, "public/default/tested")
+    assert table.value("text") == "x" * 7
+    runner.stop()
+    assert read_state(client, "public/default/tested").reports[0]["userExceptions"] == 1
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_messages_that_fit_one_by_one_but_not_together(
+    guarantee: ProcessingGuarantees, client: Client, run: Run
+):
+    """Each is committed: a commit takes no more of them than fit."""
+
+    class Large(Function):
+        def process(self, input: Any, context: Any) -> None:
+            context.put_state(f"text {input}", "x" * 3_000_000)
+
+    runner = run(Large, processing_guarantees=guarantee)
+    send(client, b"1", b"2", b"3")
+    assert runner.run_until_idle() == 3
+    assert len(read_state(client, "public/default/tested").keys()) == 3
+
+
+def test_a_function_that_only_reads_sees_what_others_set(client: Client, run: Run):
+    """An operator, for example, while it runs."""
+    seen: list[Any] = []
+
+    class Look(Function):
+        def process(self, input: Any, context: Any) -> None:
+            seen.append(context.get_state("rate"))
+
+    config = FunctionConfig("json.dumps", "tested", inputs=["in"])
+    runner = run(Look)
+    with Admin(client._core.config.url.text) as admin:
+        admin.functions().create_function(config)
+        for rate in ("1", "2"):
+            admin.functions().put_function_state("public", "default", "tested", "rate", rate)
+            send(client, b"x")
+            runner.run_until_idle()
+    assert seen == ["1", "2"]
+
+
+def test_an_instance_without_messages_writes_nothing(time: ManualTime):
+    """Its report says nothing new."""
+    topic = "persistent://public/functions/public+default+tested+state"
+    with runner_at(time, str.upper) as runner:
+        send(time.client, b"tea")
+        runner.run_until_idle()
+        time.pass_ms(1100)
+        runner.run_until_idle()
+        before = data(time.client, topic)
+        for _ in range(3):
+            time.pass_ms(1100)
+            assert runner.run_until_idle() == 0
+        assert data(time.client, topic) == before
+
+
+def test_state_that_cannot_be_read_leaves_nothing_open(client: Client):
+    """A runner on it fails, and may be made again when the state is mended."""
+    topic = "persistent://public/functions/public+default+tested+state"
+    send(client, b"x", topic=topic, partition_key="s/broken")
+    for _ in range(2):
+        with pytest.raises(CorruptionError):
+            LocalRunner(FunctionConfig(name="tested", inputs=["in"]), str.upper, client=client)
+    with Admin(client._core.config.url.text) as admin:
+        assert admin.topics().get_stats(topic).publishers == ()
+
+
+def test_classes_of_an_application_with_names_of_this_package(tmp_path: Path, client: Client, run: Run):
+    """They are those of the application; one in another class is found; other modules stay what they are."""
+    (tmp_path / "json.py").write_text(
+        "class IdentitySerDe:\n"
+        "    def deserialize(self, data): return 'own'\n"
+        "class Outer:\n"
+        "    class Inner:\n"
+        "        def process(self, input, context): return input\n"
+    )
+    runner = run(
+        None,
+        class_name="json.Outer.Inner",
+        py=str(tmp_path / "json.py"),
+        inputs=[],
+        custom_serde_inputs={"in": "json.IdentitySerDe"},
+        output="out",
+    )
+    send(client, b"tea")
+    runner.run_until_idle()
+    assert data(client, "out") == [b"own"]
+    import json
+
+    assert json.loads("7") == 7
+    assert found_in(f"{__name__}.Outer.Inner", "") is Outer.Inner
+
+
+class Outer:
+    """A class with a function in it."""
+
+    class Inner(Function):
+        """The function."""
+
+
 # -- what a function publishes -----------------------------------------------------------------------
 
 
@@ -459,6 +614,22 @@ def test_records_of_the_logger_go_to_the_log_topic(client: Client, run: Run):
         (record,) = list(reader)
     assert record.data() == b"got tea"
     assert record.properties() == {"loglevel": "INFO", "fqn": "public/default/tested", "instance": "0"}
+
+
+def test_each_record_of_several_instances_is_published_once(client: Client, run: Run):
+    """With the number of the instance that logged it."""
+
+    class Log(Function):
+        def process(self, input: Any, context: Any) -> None:
+            context.get_logger().info("%s of %s", input, context.get_instance_id())
+
+    runner = run(Log, log_topic="logs", parallelism=2)
+    send(client, *[b"tea"] * 8)
+    runner.run_until_idle()
+    with client.create_reader("logs", pulsar.MessageId.earliest) as reader:
+        records = [(one.data().decode()[-1], one.properties()["instance"]) for one in reader]
+    assert len(records) == 8
+    assert all(said == instance for said, instance in records)
 
 
 # -- state -------------------------------------------------------------------------------------------
@@ -551,6 +722,9 @@ def test_the_state_is_compacted(client: Client, run: Run):
         ({"max_message_retries": 0}, "from 1 on"),
         ({"max_message_retries": 1, "retain_ordering": True}, "Shared"),
         ({"processing_guarantees": "ATLEAST_ONCE"}, "ProcessingGuarantees"),
+        ({"inputs": "orders"}, "inputs is of the type tuple or list"),
+        ({"timeout_ms": "20000"}, "timeout_ms is of the type int or None"),
+        ({"parallelism": True}, "parallelism is of the type int"),
     ],
 )
 def test_configurations_that_are_refused(options: dict[str, Any], text: str):

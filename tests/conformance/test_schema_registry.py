@@ -104,7 +104,9 @@ def test_a_consumer_registers_on_an_idle_topic(topic: Any, admin: Admin):
     client.create_producer("messages").send(b"{}")
     held = client.create_producer("producers"), client.subscribe("consumers", "other")
     for name in ("messages", "producers", "consumers"):
-        with pytest.raises(IncompatibleSchema, match="in use and has no schema"):
+        with pytest.raises(
+            IncompatibleSchema, match=r"in use and has no schema; .*create_schema\(topic, schema\)"
+        ):
             client.subscribe(name, "s", schema=JsonSchema(Order))
         with pytest.raises(IncompatibleSchema):
             client.create_reader(name, MessageId.earliest, schema=JsonSchema(Order))
@@ -223,6 +225,31 @@ def test_automatic_updates_may_be_off(topic: Any, admin: Admin):
 
 
 @pytest.mark.files("reads broker.conf")
+def test_a_schema_that_survives_a_power_loss_stays_one(store_path: Path):
+    """A producer without that level adds another one: the document is still written so that it survives."""
+    with pulsar.Client(store_path) as client, pulsar.Admin(store_path) as admin:
+        strict = client.create_producer("topic", schema=JsonSchema(Order), durability="flush")
+        admin.topics().set_schema_compatibility_strategy("topic", Strategy.ALWAYS_COMPATIBLE)
+        loose = client.create_producer("topic", schema=JsonSchema(NotedOrder), durability="process")
+        assert client._core.store.schemas.document("topic").is_durable
+        assert strict.is_connected() and loose.is_connected()
+
+
+def test_a_version_that_was_deleted_by_force_is_looked_up_once(client: Client, admin: Admin, topic: Any):
+    """Reading goes on without the document."""
+    with client.create_producer("topic", schema=JsonSchema(Order)) as producer:
+        producer.send(Order(table=1))
+        producer.send(Order(table=2))
+    admin.schemas().delete_schema("topic", force=True)
+    with client.create_reader("topic", MessageId.earliest) as reader:
+        first, second = reader.read_next(), reader.read_next()
+        assert first.writer_schema() is None
+        registry = type(client._core.store.schemas)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(registry, "document", None)
+            assert second.writer_schema() is None
+
+
 def test_settings(store_path: Path):
     """The defaults of the policies."""
     store_path.mkdir(mode=0o700)

@@ -33,13 +33,15 @@ class Tally(Function):
         return f"{input} {Tally.runs}"
 
 
-def process_all(root: Path, first_run: int) -> None:
+def process_all(
+    root: Path, first_run: int, guarantee: ProcessingGuarantees = ProcessingGuarantees.EFFECTIVELY_ONCE
+) -> None:
     """Run the function over everything that is there, as a process of its own does."""
     Tally.runs = first_run
     config = FunctionConfig(
         inputs=["in"],
         output="out",
-        processing_guarantees=ProcessingGuarantees.EFFECTIVELY_ONCE,
+        processing_guarantees=guarantee,
         subscription_position=InitialPosition.Earliest,
     )
     with LocalRunner(config, Tally, root) as runner:
@@ -82,4 +84,22 @@ def test_a_killed_instance_is_settled_without_another_message(tmp_path: Path):
     with Client(root) as client:
         assert texts(client, "out") == [["0", "1"]]
         assert texts(client, "aside") == [["0", "1", "0"], ["0", "1", "1"]]
+    assert_clean(root)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("step", ["function:processed", "function:committed"])
+def test_at_least_once_loses_no_change_of_the_state(step: str, nth: int, tmp_path: Path):
+    """Messages are acknowledged when what they changed is stored: some may be counted again, none is lost."""
+    root, guarantee = tmp_path / "store", ProcessingGuarantees.ATLEAST_ONCE
+    with Client(root) as client:
+        client.create_producer("in").send_many([b"%d" % number for number in range(INPUTS)])
+    assert die_at(step, lambda: process_all(root, 0, guarantee), nth)
+    process_all(root, 10_000, guarantee)
+    with Client(root) as client:
+        outputs = texts(client, "out")
+        count = read_state(client, "public/default/Tally").value("all")
+    assert {int(one[0]) for one in outputs} == set(range(INPUTS))
+    assert isinstance(count, int)
+    assert count == INPUTS if (step, nth) == ("function:processed", 1) else count >= INPUTS
     assert_clean(root)

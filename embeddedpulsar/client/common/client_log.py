@@ -58,6 +58,12 @@ class ClientLog:
         else:
             package_log.info(text, *values)
 
+    def close(self) -> None:
+        """Close the file of a `FileLogger`. A later message opens it again."""
+        if self._logger is not None and isinstance(self._argument, ConsoleLogger | FileLogger):
+            for handler in self._logger.handlers:
+                handler.close()
+
     def _get(self) -> Any:
         if self._logger is None:
             self._logger = _make(self._argument)

@@ -144,8 +144,8 @@ class SchemaRegistry:
             text = why_unfit(document.infos(), info, strategy)
         elif strategy != SchemaCompatibilityStrategy.ALWAYS_COMPATIBLE:
             text = text or (
-                "the topic is in use and has no schema; start a producer with the schema first, or upload it "
-                "with Admin.schemas()"
+                "the topic is in use and has no schema; start a producer with the schema first, or add it "
+                "with Admin.schemas().create_schema(topic, schema)"
             )
         if text:
             raise _refused(name, info, text)
@@ -212,6 +212,8 @@ class SchemaRegistry:
             after = change(before)
             if after == before:
                 return before, after
+            # What survives a power loss is not replaced by a file that may not.
+            durable = durable or before.is_durable
             after = after._replace(is_durable=durable)
             path = self._path(entry)
             # 1. What a process left that died at the next step.

@@ -46,6 +46,23 @@ def call(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Call]:
     assert_clean(root)
 
 
+def test_a_file_decides_over_the_defaults_of_options(call: Call, file: Path, tmp_path: Path):
+    """Tenant and namespace, too; what is given as an option comes before it."""
+    path = tmp_path / "config.json"
+    fields = {
+        "className": "shouting.Shout",
+        "py": str(file),
+        "inputs": ["a"],
+        "tenant": "t",
+        "namespace": "n",
+    }
+    path.write_text(json.dumps(fields | {"output": None}))
+    assert call("create", "--function-config-file", str(path))[0] == 0
+    assert call("create", "--function-config-file", str(path), "--namespace", "m")[0] == 0
+    for namespace in "nm":
+        assert "Shout" in call("list", "--tenant", "t", "--namespace", namespace)[1]
+
+
 def test_a_function_from_creation_to_deletion(call: Call, file: Path, tmp_path: Path):
     """With the verbs and options of pulsar-admin."""
     options = ["--py", str(file), "--classname", "shouting.Shout", "--inputs", "a,b", "-o", "out"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 import _pulsar
@@ -154,6 +155,21 @@ def test_schemas(schema: Any, value: Any):
     assert theirs.schema_info().schema() == schema.schema_info().schema()
     assert theirs.schema_info().schema_type() == to_pulsar(schema.schema_info().schema_type())
     assert theirs.decode(theirs.encode(value)) == value
+
+
+def test_a_schema_that_cannot_be_fetched_is_not_guessed():
+    """One that is not kept is None; a cluster that does not answer raises the error of this package."""
+    theirs = to_pulsar(AvroSchema(Order))
+    raw = SimpleNamespace(schema_version=lambda: "v", topic_name=lambda: "t", int_schema_version=lambda: 1)
+    found: list[Exception] = [pulsar.TopicNotFound("gone"), pulsar.Timeout("busy")]
+
+    def fetch(*place: Any) -> None:
+        raise found.pop(0)
+
+    theirs.attach_client(SimpleNamespace(get_schema_info=fetch))
+    assert theirs.writer_of(raw) is None
+    with pytest.raises(embeddedpulsar.Timeout, match="busy"):
+        theirs.writer_of(raw)
 
 
 def test_errors():

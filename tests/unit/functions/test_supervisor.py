@@ -98,6 +98,35 @@ def test_a_look_that_fails_is_repeated(
     assert "are looked at again" in caplog.text
 
 
+def test_a_function_that_another_supervisor_took_over_has_one_group_of_workers(root: Path):
+    """This one was stopped for so long that it was taken for dead."""
+    with Admin(root) as admin, supervised(root) as first, supervised(root) as second:
+        admin.functions().create_function(FunctionConfig("json.dumps", inputs=["in"]))
+        first.look()
+        first._presences["public/default/dumps"].close()
+        second.look()
+        first.look()
+        assert [len(one.workers()) for one in (first, second)] == [0, 1]
+
+
+def test_a_function_whose_worker_cannot_be_started(root: Path, caplog: pytest.LogCaptureFixture):
+    """It is logged; the functions behind it are started."""
+
+    def start(arguments: list[str]) -> FakeProcess:
+        if "failing" in arguments[0]:
+            raise BlockingIOError("no process is left")
+        return FakeProcess(arguments)
+
+    start_any: Any = start
+    with Admin(root) as admin, Supervisor(root, _start=start_any) as one:
+        for name in ("failing", "works"):
+            admin.functions().create_function(FunctionConfig("json.dumps", name, inputs=["in"]))
+        with caplog.at_level(logging.ERROR):
+            one.look()
+        assert one.workers() == {"public/default/failing": {}, "public/default/works": {0: 1}}
+    assert "public/default/failing is looked at again" in caplog.text
+
+
 def test_a_store_in_memory_has_no_workers():
     """The error names what to use instead."""
     with pytest.raises(NotAllowedError, match="LocalRunner"):

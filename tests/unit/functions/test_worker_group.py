@@ -9,7 +9,7 @@ import pytest
 
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.instance_context import Definition
-from embeddedpulsar.functions.worker_group import WorkerGroup
+from embeddedpulsar.functions.worker_group import WorkerGroup, start_worker
 from embeddedpulsar.testing import ManualClock
 
 
@@ -94,6 +94,24 @@ def test_a_worker_that_ends_is_started_again(site: Site):
     site.clock.advance(11)
     site.started[-1].ended = 1
     assert site.looks_until_started() == 1
+
+
+def test_a_worker_that_keeps_failing_is_started_each_half_minute(site: Site):
+    """However often: the delay does not grow beyond what a float holds."""
+    worker = site.group._workers[1]
+    worker.failures = 5000
+    site.started[-1].ended = 1
+    site.group.look()
+    assert worker.due_s - site.clock.monotonic() == 30
+
+
+def test_a_command_line_shows_no_secrets(site: Site, monkeypatch: pytest.MonkeyPatch):
+    """The worker reads its order, whatever its size, from its input."""
+    made: list[Any] = []
+    monkeypatch.setattr("embeddedpulsar.functions.worker_group.ChildProcess", lambda *args: made.append(args))
+    start_worker(["hidden"])
+    command, _, given = made[0]
+    assert (command[1:], given) == (["-m", "embeddedpulsar.functions.worker"], b"hidden")
 
 
 def test_the_end_of_a_group(site: Site):

@@ -42,6 +42,23 @@ def test_what_the_test_left_open_is_closed(tmp_path: Path, is_directory: bool):
     assert not consumer.is_connected()
 
 
+def test_a_client_that_cannot_be_closed_keeps_nothing_else_open(monkeypatch: pytest.MonkeyPatch):
+    """Its error comes out; the other clients and the store are closed."""
+
+    def fail() -> None:
+        raise TimeoutError("busy")
+
+    trial = trial_store()
+    store = trial.__enter__()
+    failing, other = Client(store), Client(store)
+    monkeypatch.setattr(failing._core, "close", fail)
+    with pytest.raises(TimeoutError, match="busy"):
+        trial.__exit__(None, None, None)
+    assert other._core.is_closed
+    monkeypatch.undo()
+    failing.close()
+
+
 def test_damage_fails_the_test(tmp_path: Path):
     """A directory is read after the last client, and its problems are those of the test."""
     store = trial_store(tmp_path / "store")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+from pathlib import Path
 
 import pulsar
 import pytest
@@ -105,4 +107,17 @@ def test_pulsar_loggers(tmp_path, capsys):
     log = ClientLog(embeddedpulsar.FileLogger(embeddedpulsar.LoggerLevel.Warn, str(path)))
     log.warning("kept")
     assert "kept" in path.read_text()
-    log._get().handlers[0].close()
+    log.close()
+    log.warning("late")
+    assert "late" in path.read_text()
+    log.close()
+
+
+def test_the_file_of_a_logger_is_closed_with_its_client(tmp_path: Path):
+    """No descriptor is left."""
+    logger = embeddedpulsar.FileLogger(embeddedpulsar.LoggerLevel.Info, str(tmp_path / "log"))
+    with embeddedpulsar.Client("memory://", logger=logger):
+        assert "Connected" in (tmp_path / "log").read_text()
+    assert "Closed the client" in (tmp_path / "log").read_text()
+    targets = [os.path.realpath(f"/proc/self/fd/{one}") for one in os.listdir("/proc/self/fd")]
+    assert str(tmp_path / "log") not in targets
