@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from embeddedpulsar.admin.topic_looks import TopicLooks
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.topic.topic_compaction import ERROR, NOT_RUN, RUNNING, SUCCESS, CompactionStatus
+from embeddedpulsar.topic.exclusive_work import NOT_RUN, LongRunningProcessStatus, joint_status
 
 if TYPE_CHECKING:
-    from embeddedpulsar.managed_ledger.compaction.compactor import Progress
     from embeddedpulsar.topic.topic import Topic
 
 
@@ -52,25 +51,21 @@ class CompactionCalls(TopicLooks):
                     use.release()
                     raise
 
-    def compaction_status(self, topic: str) -> CompactionStatus:
+    def compaction_status(self, topic: str) -> LongRunningProcessStatus:
         """Return how the compaction of a topic stands, in whatever process it runs; of a partitioned topic,
         ``RUNNING`` or ``ERROR`` if that holds for a partition."""
-        found = [self._look(name, _status) for name in self._partitions_of(topic) or [topic]]
-        for status in (RUNNING, ERROR, SUCCESS):
-            for one in found:
-                if one.status == status:
-                    return one
-        return CompactionStatus(NOT_RUN)
+        return joint_status(self._look(name, _status) for name in self._partitions_of(topic) or [topic])
 
     def _compaction_progress(self, topic: str) -> tuple[int, int]:
         """How many entries a compaction in this process has read, of about how many."""
         found = [self._look(name, _progress) for name in self._partitions_of(topic) or [topic]]
-        return sum(one.done for one in found if one), sum(one.total for one in found if one)
+        return sum(done for done, _ in found), sum(total for _, total in found)
 
 
-def _status(topic: Topic | None) -> CompactionStatus:
-    return CompactionStatus(NOT_RUN) if topic is None else topic.compaction.get().status()
+def _status(topic: Topic | None) -> LongRunningProcessStatus:
+    return LongRunningProcessStatus(NOT_RUN) if topic is None else topic.compaction.get().status()
 
 
-def _progress(topic: Topic | None) -> Progress | None:
-    return None if topic is None else topic.compaction.get().progress
+def _progress(topic: Topic | None) -> tuple[int, int]:
+    found = None if topic is None else topic.compaction.get().work.progress
+    return found or (0, 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from embeddedpulsar.admin.compaction_calls import CompactionCalls
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.topic.late_offload import ERROR, NOT_RUN, RUNNING, SUCCESS, OffloadStatus
+from embeddedpulsar.topic.exclusive_work import NOT_RUN, LongRunningProcessStatus, joint_status
 
 if TYPE_CHECKING:
     from embeddedpulsar.message_id import MessageId
@@ -69,15 +69,10 @@ class OffloadCalls(CompactionCalls):
         """
         self._offload(topic, lambda _: message_id.ledger_id())
 
-    def offload_status(self, topic: str) -> OffloadStatus:
+    def offload_status(self, topic: str) -> LongRunningProcessStatus:
         """Return how the offloading of a topic stands, in whatever process it runs; of a partitioned topic,
         ``RUNNING`` or ``ERROR`` if that holds for a partition."""
-        found = [self._look(name, _status) for name in self._partitions_of(topic) or [topic]]
-        for status in (RUNNING, ERROR, SUCCESS):
-            for one in found:
-                if one.status == status:
-                    return one
-        return OffloadStatus(NOT_RUN)
+        return joint_status(self._look(name, _status) for name in self._partitions_of(topic) or [topic])
 
     def _offload(self, name: str, before: Callable[[Topic], int]) -> None:
         use = self._store().use_topic(name, create=False)
@@ -104,12 +99,12 @@ def _first_within(topic: Topic, most: int) -> int:
     return 0
 
 
-def _status(topic: Topic | None) -> OffloadStatus:
-    return (
-        OffloadStatus(NOT_RUN) if topic is None or not topic.offload.exists else topic.offload.get().status()
-    )
+def _status(topic: Topic | None) -> LongRunningProcessStatus:
+    if topic is None or not topic.offload.exists:
+        return LongRunningProcessStatus(NOT_RUN)
+    return topic.offload.get().status()
 
 
 def _progress(topic: Topic | None) -> tuple[int, int]:
-    found = None if topic is None else topic.offload.get().progress
+    found = None if topic is None else topic.offload.get().work.progress
     return found or (0, 0)

@@ -6,17 +6,17 @@ import sys
 
 import click
 
-from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.admin.topics import Topics
+from embeddedpulsar.cli.background_work import BackgroundWork
 from embeddedpulsar.cli.expiry_commands import SIZE
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import as_json, print_json
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.fork import late_import
-from embeddedpulsar.topic.late_offload import ERROR, RUNNING
 
-_PAUSE_S = 0.05
+_OFFLOADING = BackgroundWork(
+    "offloading", Topics.offload_status, Topics._offload_progress, "{:,} of {:,} ledgers moved"
+)
 
 
 @topics.command()
@@ -30,32 +30,10 @@ def offload(context: click.Context, store: OpenedStore, topic: str, size_thresho
     """Move closed ledgers of TOPIC to its offload location, and wait for the end."""
     with store.admin() as admin:
         admin.topics().offload(topic, size_threshold)
-        _wait(context, admin, topic)
+        _OFFLOADING.wait(context, admin, topic)
 
 
-@topics.command("offload-status")
-@topic_argument
-@click.option("-w", "--wait-complete", is_flag=True, help="Wait for the end of an offloading.")
-@as_json
-@pass_store
-@click.pass_context
-def offload_status(
-    context: click.Context, store: OpenedStore, topic: str, wait_complete: bool, is_json: bool
-) -> None:
-    """Show how the offloading of TOPIC stands. The exit status is 1 if the last one failed."""
-    with store.admin() as admin:
-        if wait_complete and not is_json:
-            _wait(context, admin, topic)
-            return
-        status = admin.topics().offload_status(topic)
-        while wait_complete and status.status == RUNNING:
-            SYSTEM_CLOCK.sleep(_PAUSE_S)
-            status = admin.topics().offload_status(topic)
-    if is_json:
-        print_json(status.json())
-    else:
-        click.echo(f"{status.status}{f': {status.last_error}' if status.last_error else ''}")
-    context.exit(1 if status.status == ERROR else 0)
+_OFFLOADING.add_status_command("offload-status")
 
 
 @topics.command()
@@ -83,17 +61,3 @@ def export(store: OpenedStore, topic: str, directory: str, file_format: str, col
     finally:
         progress.end()
     click.echo(f"{found.rows:,} messages in {len(found.files)} files")
-
-
-def _wait(context: click.Context, admin: Admin, topic: str) -> None:
-    progress = ProgressLine(sys.stderr)
-    try:
-        while (status := admin.topics().offload_status(topic)).status == RUNNING:
-            if progress.is_due:
-                done, total = admin.topics()._offload_progress(topic)
-                progress.show(f"{done:,} of {total:,} ledgers moved" if total else "offloading")
-            SYSTEM_CLOCK.sleep(_PAUSE_S)
-    finally:
-        progress.end()
-    click.echo(f"{status.status}{f': {status.last_error}' if status.last_error else ''}")
-    context.exit(1 if status.status == ERROR else 0)

@@ -109,8 +109,9 @@ def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_s
         source.check()
         note = note._replace(state=OFFLOADED, noted_ms=source.wall_ms())
         note.write(source.directory)
-    except (LocationError, StorageError, OSError):
-        with contextlib.suppress(LocationError, OSError):  # the next attempt removes what is left
+    except Exception:
+        # The next attempt removes what is left, unless the topic was deleted, and the note with it.
+        with contextlib.suppress(LocationError, StorageError, OSError):
             discard(source.directory, note, location)
         raise
     failpoints.hit("offload:published")

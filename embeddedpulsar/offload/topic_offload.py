@@ -5,22 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.cold.leftovers import remove_leftovers
 from embeddedpulsar.cold.location import LocationError, location_of
-from embeddedpulsar.exceptions import (
-    InvalidConfiguration,
-    LockTimeout,
-    NotAllowedError,
-    PulsarException,
-)
+from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload
-from embeddedpulsar.platform import package_log, threads
-from embeddedpulsar.platform.clock import Clock, ThreadLike
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.processes import lease
+from embeddedpulsar.platform import package_log
+from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.storage.cold_ledger import (
     OFFLOADED,
     UPLOADING,
@@ -32,21 +26,13 @@ from embeddedpulsar.storage.filenames import log_path, offload_lock_path
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_chain import ClosedLedger
 from embeddedpulsar.storage.topic_control import is_deleted
-from embeddedpulsar.topic.late_offload import (
-    ERROR,
-    NOT_RUN,
-    RUNNING,
-    SUCCESS,
-    OffloadRecord,
-    OffloadStatus,
-    read_offload_record,
-)
+from embeddedpulsar.topic.exclusive_work import ExclusiveWork, LongRunningProcessStatus, status_of
+from embeddedpulsar.topic.late_offload import OffloadRecord, read_offload_record
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
     from embeddedpulsar.topic.policies.topic_policy import OffloadRules
 
-_LOOKERS_S: Final = 1.0
 _FETCHED_MS: Final = 600_000
 """How long a log that was fetched back stays at least, unless the topic is offloaded by a call."""
 
@@ -87,37 +73,16 @@ class TopicOffload:
         self._rules: Final = rules
         self._clock: Final = clock
         self._source: Final = LedgerSource(directory, log.name, partition, folder, clock.wall_ms, self._check)
-        self._lock_path: Final = offload_lock_path(directory)
-        self._lock = threads.RLock()  # guards the five below
-        self._thread: ThreadLike | None = None
-        self._is_wanted = self._is_stopped = False
-        self._asked: list[tuple[int | None, Callable[[], object]]] = []
-        self.progress: tuple[int, int] | None = None
-        """Ledgers done and to do in this process; None if nothing is done."""
+        self.work: Final = ExclusiveWork(log.name, "offload", offload_lock_path(directory), clock)
+        self.close: Final = self.work.close
+        self.abandon: Final = self.work.abandon
 
     # -- looking -------------------------------------------------------------------------------------------
 
-    def is_running(self) -> bool:
-        """Whether any process offloads ledgers of the topic."""
-        if self.progress is not None:
-            return True
-        if not os.path.exists(self._lock_path):
-            return False
-        lock = FileLock(self._lock_path)
-        try:
-            return not lease.try_lock(lock.fd, shared=True)
-        finally:
-            lock.close()
-
-    def status(self) -> OffloadStatus:
+    def status(self) -> LongRunningProcessStatus:
         """How it stands."""
-        is_running = self.is_running()  # first: an end that comes between is then in the record
-        record = read_offload_record(self._directory)
-        if is_running:
-            return OffloadStatus(RUNNING, record.error)
-        if record.error:
-            return OffloadStatus(ERROR, record.error)
-        return OffloadStatus(SUCCESS if record.succeeded_ms else NOT_RUN)
+        is_running, record = self.work.is_running(), read_offload_record(self._directory)
+        return status_of(is_running, record.error, bool(record.succeeded_ms or record.ended_ms))
 
     def has_work(self) -> bool:
         """Whether a policy or an earlier attempt asks for something now."""
@@ -190,72 +155,16 @@ class TopicOffload:
                 "namespace, or set managedLedgerOffloadLocation in broker.conf"
             )
         location_of(location)
-        is_elsewhere = self.progress is None and self.is_running()
-        if is_elsewhere or not self._begin(before, on_end, is_wanted=True):
+        is_elsewhere = self.work.progress is None and self.work.is_running()
+        if is_elsewhere or not self.work.begin(partial(self._work, before), on_end, is_wanted=True):
             raise NotAllowedError(f"{self._log.name} is being offloaded already; see offload_status")
 
     def start_if_due(self) -> None:
         """Do in the background what policies and earlier attempts ask for."""
-        if self.progress is None and self.has_work() and not self.is_running():
-            self._begin(None, int, is_wanted=False)
+        if self.work.progress is None and self.has_work() and not self.work.is_running():
+            self.work.begin(partial(self._work, None), int, is_wanted=False)
 
-    def _begin(self, before: int | None, on_end: Callable[[], object], *, is_wanted: bool) -> bool:
-        """Work in a thread; or let the one that works by itself do that, too. False if it does what was asked
-        for before, or the topic is being closed."""
-        lock = FileLock(self._lock_path)  # makes the file, which says that there is a status
-        try:
-            self._lock.acquire()
-            if self._is_stopped or (self.progress is not None and (self._is_wanted or not is_wanted)):
-                lock.close()
-                return False
-            self._asked.append((before, on_end))
-            self._is_wanted = is_wanted
-            if self.progress is not None:
-                lock.close()
-                return True
-            self.progress = (0, 0)
-            thread = self._thread = self._clock.thread(lambda: self._run(lock), "offload")
-        finally:
-            self._lock.release()
-        try:
-            thread.start()
-        except BaseException:
-            lock.close()
-            self._asked.clear()
-            self.progress = None
-            raise
-        return True
-
-    def _run(self, lock: FileLock) -> None:
-        try:
-            while (asked := self._next()) is not None:
-                before, on_end = asked
-                try:
-                    lock.acquire(_LOOKERS_S)
-                    self.work(before)
-                except LockTimeout:
-                    package_log.info("%s: another process offloads it", self._log.name)
-                finally:
-                    lock.release()
-                    on_end()
-        except BaseException:
-            self.progress = None  # else `_next` said so already, and another thread may have begun
-            raise
-        finally:
-            lock.close()
-
-    def _next(self) -> tuple[int | None, Callable[[], object]] | None:
-        """What to do next; None if nothing is left, and the thread is as good as ended."""
-        try:
-            self._lock.acquire()
-            if self._asked:
-                return self._asked.pop(0)
-            self.progress, self._is_wanted = None, False
-            return None
-        finally:
-            self._lock.release()
-
-    def work(self, before: int | None) -> None:
+    def _work(self, before: int | None) -> None:
         """Clear away what is to go, offload what is due, and remove the logs that were here long enough.
 
         Call under the offload lock. Failures are noted, and all else is done.
@@ -263,26 +172,33 @@ class TopicOffload:
         Args:
             before: offload all ledgers before this one; None for those that the policy says.
         """
-        remove_unfinished_notes(self._directory)
-        errors: list[str] = remove_leftovers(self._leftovers)
+        errors: list[str] = []
         try:
-            for note in cold_ledgers(self._directory):
-                if self._is_over(note):
-                    self._try(errors, note, self._discard, note)
-            fresh = self._upload_due(before, errors)
-            for note in list(self._releasable(cold_ledgers(self._directory), before is not None)):
-                self._try(errors, note, self._release, note, note.ledger_id in fresh)
+            self._do(before, errors)
         except _Ended:
             return
+        except Exception as error:  # noqa: BLE001 - the status says what it was
+            if is_deleted(self._log.words):
+                return
+            errors.append(f"{self._log.name}: {_text(error)}; nothing is lost, it is tried again")
         record = read_offload_record(self._directory)
         if errors:
-            record = record._replace(failed_ms=self._clock.wall_ms(), error=errors[0])
             package_log.info("%s", errors[0])
+            self._note(record._replace(failed_ms=self._clock.wall_ms(), error=errors[0]))
+        elif before is not None:
+            self._note(record._replace(ended_ms=self._clock.wall_ms(), error=""))
         elif record.error:
-            record = record._replace(error="")
-        else:
-            return
-        self._note(record)
+            self._note(record._replace(error=""))
+
+    def _do(self, before: int | None, errors: list[str]) -> None:
+        remove_unfinished_notes(self._directory)
+        errors += remove_leftovers(self._leftovers)
+        for note in cold_ledgers(self._directory):
+            if self._is_over(note):
+                self._try(errors, note, self._discard, note)
+        fresh = self._upload_due(before, errors)
+        for note in list(self._releasable(cold_ledgers(self._directory), before is not None)):
+            self._try(errors, note, self._release, note, note.ledger_id in fresh)
 
     def _upload_due(self, before: int | None, errors: list[str]) -> set[int]:
         due = list(self._due(cold_ledgers(self._directory), before))
@@ -290,7 +206,7 @@ class TopicOffload:
         if due:
             self._log.sync()  # what is offloaded must not be newer than what a power loss leaves of the log
         for number, ledger in enumerate(due):
-            self.progress = (number, len(due))
+            self.work.progress = (number, len(due))
             first = self._log.trimming.first_retained
             if ledger.ledger_id < first:
                 continue
@@ -298,11 +214,14 @@ class TopicOffload:
             what = ColdLedger(
                 ledger.ledger_id, UPLOADING, self._log.name, name, entries=ledger.last_entry_id + 1
             )
-            if self._try(errors, what, self._upload, name, ledger, first):
+            failed: list[str] = []
+            if self._try(failed, what, self._upload, name, ledger, first):
                 fresh.add(ledger.ledger_id)
                 record = read_offload_record(self._directory)
                 self._note(record._replace(ledger_id=ledger.ledger_id, succeeded_ms=self._clock.wall_ms()))
                 package_log.info("%s: ledger %d was offloaded to %s", self._log.name, ledger.ledger_id, name)
+            elif ledger.ledger_id >= self._log.trimming.first_retained:  # not trimmed meanwhile
+                errors += failed
         return fresh
 
     def _release(self, note: ColdLedger, is_verified: bool) -> None:
@@ -327,42 +246,29 @@ class TopicOffload:
         self._check()
         try:
             action(*arguments)
-        except (LocationError, PulsarException, OSError, ImportError) as error:
+        except _Ended:
+            raise
+        except Exception as error:
             if is_deleted(self._log.words):
                 raise _Ended from error
             errors.append(
                 f"{self._log.name}: entries {note.ledger_id}:0 to {note.ledger_id}:{note.entries - 1} and "
-                f"their location {note.location}: {str(error).strip()}; nothing is lost, it is tried again"
+                f"their location {note.location}: {_text(error)}; nothing is lost, it is tried again"
             )
             return False
         return True
 
     def _check(self) -> None:
-        if is_deleted(self._log.words) or (self._is_stopped and not self._is_wanted):
+        if is_deleted(self._log.words) or self.work.is_to_end:
             raise _Ended
 
     def _note(self, record: OffloadRecord) -> None:
         with contextlib.suppress(PulsarException, OSError):
             record.write(self._directory)
 
-    # -- the end -------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """End what was begun because it was due, after the ledger in progress, and wait."""
-        try:
-            self._lock.acquire()
-            self._is_stopped, thread = True, self._thread
-        finally:
-            self._lock.release()
-        if thread is not None and self.progress is not None and thread.ident != threads.current_id():
-            thread.join()
-
-    def abandon(self) -> None:
-        """Forget the thread, which does not exist in a forked child."""
-        self._lock = threads.renewed(self._lock)
-        self._thread = self.progress = None
-        self._asked.clear()
-        self._is_stopped = True
+def _text(error: Exception) -> str:
+    return str(error).strip() or repr(error)
 
 
 def _size(ledger: ClosedLedger) -> int:

@@ -1,49 +1,27 @@
-"""The offloading of a topic, imported when a topic has to do with it: most have not."""
+"""The offloading of a topic, as long as the topic has nothing to do with it; and the record of it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol
 
 from embeddedpulsar.exceptions import NotAllowedError, StorageError
 from embeddedpulsar.format.document import KIND_OFFLOAD, decode_document, encode_document
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.platform import disk, threads
+from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
 from embeddedpulsar.storage.filenames import offload_lock_path, offload_path
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES
 from embeddedpulsar.topic.catalog.root_layout import in_root
+from embeddedpulsar.topic.exclusive_work import ExclusiveWork, LongRunningProcessStatus
+from embeddedpulsar.topic.late_part import HasParts, LatePart, Working
 from embeddedpulsar.topic.policies.topic_policy import OFFLOAD_RULES, OffloadRules, rules_of
 from embeddedpulsar.topic_name import TopicName
 
-if TYPE_CHECKING:
-    from embeddedpulsar.managed_ledger.log import Log
-    from embeddedpulsar.topic.policies.held_policies import HeldPolicies
-
-NOT_RUN: Final = "NOT_RUN"
-RUNNING: Final = "RUNNING"
-SUCCESS: Final = "SUCCESS"
-ERROR: Final = "ERROR"
 _EVERY_S: Final = 60.0
-
-
-class OffloadStatus(NamedTuple):
-    """How the offloading of a topic stands.
-
-    Attributes:
-        status: ``NOT_RUN``, ``RUNNING``, ``SUCCESS`` or ``ERROR``.
-        last_error: why it failed last; empty if what was tried since succeeded.
-    """
-
-    status: str
-    last_error: str = ""
-
-    def json(self) -> dict[str, str]:
-        """Return the fields by their names in Pulsar."""
-        return {"status": self.status, "lastError": self.last_error}
 
 
 class OffloadRecord(NamedTuple):
@@ -54,12 +32,15 @@ class OffloadRecord(NamedTuple):
         succeeded_ms: when.
         failed_ms: when it failed last.
         error: why; empty if what was tried since succeeded.
+        ended_ms: when an offloading that a call asked for last ended without an error, which may have found
+            nothing to move.
     """
 
     ledger_id: int = 0
     succeeded_ms: int = 0
     failed_ms: int = 0
     error: str = ""
+    ended_ms: int = 0
 
     def write(self, directory: str) -> None:
         """Replace the record of a topic."""
@@ -76,51 +57,31 @@ def read_offload_record(directory: str) -> OffloadRecord:
         return OffloadRecord()
 
 
-class Offloading(Protocol):
-    """The part of `offload.topic_offload.TopicOffload` that is used here."""
-
-    progress: tuple[int, int] | None
-
-    def status(self) -> OffloadStatus: ...
-    def start(self, before: int | None, on_end: Callable[[], object] = int) -> None: ...
-    def start_if_due(self) -> None: ...
-    def close(self) -> None: ...
-    def abandon(self) -> None: ...
-
-
-class Offloaded(Protocol):
-    """The part of `Topic` that offloading needs."""
+class Offloading(Working, Protocol):
+    """The part of `offload.topic_offload.TopicOffload` that is used here and above."""
 
     @property
-    def directory(self) -> str: ...
-    @property
-    def incarnation(self) -> int: ...
-    @property
-    def ledger(self) -> Log: ...
-    @property
-    def policies(self) -> HeldPolicies: ...
+    def work(self) -> ExclusiveWork: ...
+    def status(self) -> LongRunningProcessStatus: ...
+    def start(self, before: int, on_end: Callable[[], object] = int) -> None: ...
 
 
-class LateOffload:
+class LateOffload(LatePart[Offloading]):
     """Role: answers for a topic of which nothing was ever offloaded and no policy asks for it; hands on to
-    `TopicOffload` otherwise. A `Check` of the upkeep. Callers: any thread.
+    `TopicOffload` otherwise.
 
     Args:
         topic: what is offloaded.
         root: of the store.
-        clock: makes the thread, and measures.
+        clock: as of `TopicOffload`.
     """
 
     follows_traffic = True
     undone = "no ledger is offloaded"
 
-    def __init__(self, topic: Offloaded, root: str, clock: Clock) -> None:
-        self.every_s = _EVERY_S
-        self._topic: Final = topic
+    def __init__(self, topic: HasParts, root: str, clock: Clock) -> None:
+        super().__init__(topic, clock, _EVERY_S)
         self._leftovers: Final = in_root(root, OFFLOADED_NOTES)
-        self._clock: Final = clock
-        self._lock = threads.RLock()  # guards _made
-        self._made: Offloading | None = None
 
     @property
     def exists(self) -> bool:
@@ -129,7 +90,6 @@ class LateOffload:
         return os.path.exists(offload_lock_path(directory)) or os.path.exists(offload_path(directory))
 
     def is_wanted(self) -> bool:
-        """Whether something may become due by itself."""
         return self._is_in_files and (self.rules().is_automatic or self.exists)
 
     @property
@@ -151,47 +111,19 @@ class LateOffload:
         """How it went last."""
         return read_offload_record(self._topic.directory)
 
-    def get(self) -> Offloading:
-        """The offloading of the topic.
+    def _make(self) -> Offloading:
+        """As of `LatePart`.
 
         Raises:
             NotAllowedError: the topic is not stored in files.
         """
-        if self._made is None:
-            topic = self._topic
-            if not self._is_in_files:
-                raise NotAllowedError(f"{topic.ledger.name} is kept in memory, and cannot be offloaded")
-            module = late_import("embeddedpulsar.offload.topic_offload")
-            name = TopicName.parse(topic.ledger.name)
-            folder = f"{name.namespace_name}/{os.path.basename(topic.directory)}/{topic.incarnation:016x}"
-            made = module.TopicOffload(
-                topic.directory,
-                name.partition,
-                folder,
-                self._leftovers,
-                topic.ledger,
-                self.rules,
-                self._clock,
-            )
-            try:
-                self._lock.acquire()
-                self._made = self._made or cast(Offloading, made)
-            finally:
-                self._lock.release()
-        return self._made
-
-    def look(self, done: list[str]) -> bool:
-        """Begin what is due. Always False: it goes on in the background."""
-        self.get().start_if_due()
-        return False
-
-    def close(self) -> None:
-        """See `TopicOffload.close`."""
-        if self._made is not None:
-            self._made.close()
-
-    def abandon(self) -> None:
-        """See `TopicOffload.abandon`."""
-        self._lock = threads.renewed(self._lock)
-        if self._made is not None:
-            self._made.abandon()
+        topic = self._topic
+        if not self._is_in_files:
+            raise NotAllowedError(f"{topic.ledger.name} is kept in memory, and cannot be offloaded")
+        module = late_import("embeddedpulsar.offload.topic_offload")
+        name = TopicName.parse(topic.ledger.name)
+        folder = f"{name.namespace_name}/{os.path.basename(topic.directory)}/{topic.incarnation:016x}"
+        made: Offloading = module.TopicOffload(
+            topic.directory, name.partition, folder, self._leftovers, topic.ledger, self.rules, self._clock
+        )
+        return made

@@ -300,11 +300,11 @@ def test_a_second_compaction_at_the_same_time_is_refused(admin, client):
     send(client, ("a", b"1"))
     use = client._core.store.use_topic(TOPIC)
     compaction = use.topic.compaction.get()
-    compaction.progress = object()
+    compaction.work.progress = (0, 0)
     with pytest.raises(NotAllowedError, match="already"):
         admin.topics().compact(TOPIC)
     assert admin.topics().compaction_status(TOPIC).status == "RUNNING"
-    compaction.progress = None
+    compaction.work.progress = None
     use.release()
 
 

@@ -8,11 +8,15 @@ from typing import Any
 
 import pyarrow.fs as fs
 import pytest
+from pyarrow import ArrowInvalid
 
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.cold import fetching, location
 from embeddedpulsar.exceptions import ColdReadError, LockTimeout, StorageFullError
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.offload import ledger_offload
+from embeddedpulsar.offload.topic_offload import TopicOffload
 from embeddedpulsar.platform import deadline, disk
 from embeddedpulsar.storage import cold_ledger
 from embeddedpulsar.storage.filenames import log_path
@@ -25,13 +29,11 @@ class Faulty(fs.FileSystemHandler):
 
     Attributes:
         fails: called with the operation and the path; may raise.
-        changes: called with the path and what is to be stored; returns what is stored.
     """
 
     def __init__(self) -> None:
         self.below = fs.LocalFileSystem()
         self.fails: Callable[[str, str], object] = lambda operation, path: None
-        self.changes: Callable[[str, bytes], bytes] = lambda path, data: data
 
     def get_type_name(self) -> str:
         return "faulty"
@@ -288,3 +290,67 @@ def test_a_client_of_a_loop_is_not_held_up(site: Site, faulty: Faulty) -> None:
     with pytest.raises(LockTimeout, match="fetched back by a call that may wait"):
         deadline.try_now(cold_ledger.fetch, path)
     assert cold_ledger.fetch(path) == path
+
+
+def test_the_status_after_there_was_nothing_to_move(site: Site) -> None:
+    """It ran, and succeeded."""
+    site.publish(5)
+    assert site.admin.topics().offload_status(TOPIC).status == "NOT_RUN"
+    assert site.offload() == "" and not site.notes()
+    assert site.admin.topics().offload_status(TOPIC).status == "SUCCESS"
+    assert site.admin.topics().get_stats(TOPIC).last_offload_success_time_stamp == 0
+
+
+def test_an_error_of_any_kind_is_in_the_status(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Arrow refuses, and a lock that another process stays in; the log stays."""
+    site.publish(15)
+
+    def refuses(*_: object) -> int:
+        raise ArrowInvalid("no such table")
+
+    def stays(*_: object) -> None:
+        raise LockTimeout("another process stays in it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_offload, "write_messages", refuses)
+        assert "no such table" in site.offload()
+        assert not site.notes() and not site.objects()
+        patch.setattr(ManagedLedger, "sync", stays)
+        assert "another process stays in it" in site.offload()
+        assert site.admin.topics().offload_status(TOPIC).status == "ERROR"
+    assert site.offload() == "" and len(site.logs()) == 1
+
+
+def test_a_topic_that_is_deleted_during_an_upload(site: Site, faulty: Faulty) -> None:
+    """What was uploaded after its notes were removed goes as well."""
+    site.publish(15)
+    deleted = []
+
+    def deletes(operation: str, path: str) -> None:
+        if operation == "write" and not deleted:
+            deleted.append(path)
+            site.admin.topics().delete(TOPIC, force=True)
+
+    faulty.fails = deletes
+    use = site.client._core.store.use_topic(TOPIC)
+    use.topic.offload.get()._work(1 << 60)
+    use.release()
+    assert deleted and not site.objects() and not list((site.root / "offloaded").iterdir())
+
+
+def test_a_ledger_that_is_trimmed_during_an_upload(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no failure."""
+    site.publish(25)
+    site.admin.topics().create_subscription(TOPIC, "s", MessageId.latest)
+    site.admin.topics().set_retention(TOPIC, 0, 0)
+    original = TopicOffload._upload
+
+    def trims(self: TopicOffload, *arguments: Any) -> None:
+        site.admin.topics().trim_topic(TOPIC)
+        original(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicOffload, "_upload", trims)
+        assert site.offload() == ""
+    assert not site.notes() and not site.objects()
+    assert site.admin.topics().offload_status(TOPIC).status == "SUCCESS"

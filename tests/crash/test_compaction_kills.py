@@ -74,7 +74,7 @@ def test_every_step_is_covered():
     assert {name.split(":")[1] for name in POINTS if name.startswith("compaction:")} == {
         "began", "block_written", "written", "synced", "renamed", "published", "unlinked",
     }  # fmt: skip
-    assert topic_compaction.RUNNING
+    assert topic_compaction.TopicCompaction
 
 
 def test_a_compaction_that_fails_says_why(tmp_path: Path):

@@ -66,4 +66,4 @@ def test_every_step_is_covered() -> None:
         "offload:object_written", "offload:published", "offload:release_noted",
         "offload:removal_noted", "offload:verified",
     }  # fmt: skip
-    assert topic_offload.RUNNING
+    assert topic_offload.TopicOffload

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
+from embeddedpulsar.managed_ledger.compaction.compaction_record import CompactionRecord, remove_others
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.storage.filenames import compaction_lock_path
 from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.topic import topic_compaction
 from embeddedpulsar.topic.topic_compaction import TopicCompaction
 
 
@@ -36,8 +38,8 @@ def test_a_process_that_looks_does_not_keep_a_compaction_from_running(compaction
     looking = FileLock(compaction_lock_path(compaction.ledgers.directory))
     try:
         looking.acquire()
-        assert compaction._begin(int, is_wanted=True)
-        thread = compaction._thread
+        assert compaction.work.begin(compaction._compact, int, is_wanted=True)
+        thread = compaction.work._thread
     finally:
         looking.release()
         looking.close()
@@ -64,11 +66,63 @@ def test_a_second_thread_leaves_the_first_one_alone(compaction: TopicCompaction)
     other = FileLock(compaction_lock_path(compaction.ledgers.directory))
     try:
         other.acquire()
-        assert compaction._begin(int, is_wanted=True)
-        assert not compaction._begin(int, is_wanted=False)
+        assert compaction.work.begin(compaction._compact, int, is_wanted=True)
+        assert not compaction.work.begin(compaction._compact, int, is_wanted=False)
     finally:
         other.release()
         other.close()
     compaction.close()
     assert compaction.ledgers.record().messages == 1
-    assert not compaction._begin(int, is_wanted=True)
+    assert not compaction.work.begin(compaction._compact, int, is_wanted=True)
+
+
+def test_a_compaction_that_ends_while_it_is_looked_at(
+    compaction: TopicCompaction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status is the new one, and the log behind its horizon is kept."""
+
+    def ended() -> bool:
+        record = compaction.ledgers.record()
+        record._replace(file=1, ledger=7, entry=3, succeeded_ms=1).write(compaction.ledgers.directory)
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "is_running", ended)
+        assert compaction.marks() == [(7, 3)]
+        compaction.ledgers.record()._replace(file=0, succeeded_ms=0).write(compaction.ledgers.directory)
+        assert compaction.status().status == "SUCCESS"
+    CompactionRecord().write(compaction.ledgers.directory)
+
+
+def test_an_error_after_the_commit_leaves_the_commit(
+    compaction: TopicCompaction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record does not name the ledger again that was replaced, and may be gone."""
+    calls = []
+
+    def fails(directory: str, record: CompactionRecord) -> int:
+        calls.append(record.file)
+        if len(calls) == 2:
+            raise OSError("the disk is gone")
+        return remove_others(directory, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(topic_compaction, "remove_others", fails)
+        compaction._compact()
+    assert calls == [0, 1]
+    record = compaction.ledgers.record()
+    assert (record.file, record.messages, record.error) == (1, 1, "the disk is gone")
+
+
+def test_an_error_of_any_kind_is_in_the_status(
+    compaction: TopicCompaction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not end in the thread unseen."""
+
+    def fails(directory: str, record: CompactionRecord) -> int:
+        raise ValueError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(topic_compaction, "remove_others", fails)
+        compaction._compact()
+    assert compaction.status() == ("ERROR", "a bug")

@@ -1,0 +1,84 @@
+"""Work on topics that goes on in the background, on the command line: waiting for its end, and its status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
+from embeddedpulsar.cli.output import as_json, print_json
+from embeddedpulsar.cli.progress_line import ProgressLine
+from embeddedpulsar.cli.topic_commands import topics
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar.topic.exclusive_work import ERROR, RUNNING
+
+if TYPE_CHECKING:
+    from embeddedpulsar.admin.topics import Topics
+    from embeddedpulsar.topic.exclusive_work import LongRunningProcessStatus
+
+_PAUSE_S: Final = 0.05
+
+
+class BackgroundWork(NamedTuple):
+    """Compaction or offloading.
+
+    Attributes:
+        name: of the work.
+        status: asks how it stands with a topic.
+        progress: asks how much is done in this process, and of how much.
+        text: of the progress, with places for these two.
+    """
+
+    name: str
+    status: Callable[[Topics, str], LongRunningProcessStatus]
+    progress: Callable[[Topics, str], tuple[int, int]]
+    text: str
+
+    def wait(self, context: click.Context, admin: Admin, topic: str) -> None:
+        """Wait for the end, show it, and exit with 1 if the work failed."""
+        line = ProgressLine(sys.stderr)
+        try:
+            while (status := self.status(admin.topics(), topic)).status == RUNNING:
+                if line.is_due:
+                    done, total = self.progress(admin.topics(), topic)
+                    line.show(self.text.format(done, total) if total else self.name)
+                SYSTEM_CLOCK.sleep(_PAUSE_S)
+        finally:
+            line.end()
+        _end(context, status, is_json=False)
+
+    def add_status_command(self, command: str) -> None:
+        """Add the command that shows the status to those of topics."""
+
+        @topics.command(
+            command,
+            help=f"Show how the {self.name} of TOPIC stands. The exit status is 1 if the last one failed.",
+        )
+        @topic_argument
+        @click.option("-w", "--wait-complete", is_flag=True, help=f"Wait for the end of the {self.name}.")
+        @as_json
+        @pass_store
+        @click.pass_context
+        def show(
+            context: click.Context, store: OpenedStore, topic: str, wait_complete: bool, is_json: bool
+        ) -> None:
+            with store.admin() as admin:
+                if wait_complete and not is_json:
+                    self.wait(context, admin, topic)
+                status = self.status(admin.topics(), topic)
+                while wait_complete and status.status == RUNNING:
+                    SYSTEM_CLOCK.sleep(_PAUSE_S)
+                    status = self.status(admin.topics(), topic)
+            _end(context, status, is_json=is_json)
+
+
+def _end(context: click.Context, status: LongRunningProcessStatus, *, is_json: bool) -> None:
+    if is_json:
+        print_json(status.json())
+    else:
+        click.echo(f"{status.status}{f': {status.last_error}' if status.last_error else ''}")
+    context.exit(1 if status.status == ERROR else 0)
