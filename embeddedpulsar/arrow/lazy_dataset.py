@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.key_pruning import with_keys
 from embeddedpulsar.arrow.plan import EntryLookup, EntryRange, split
 
 _PIECE_BYTES: Final = 1 << 20
 _SECOND_US: Final = 1000
+_MOST_KEYS: Final = 1000
 
 Opener = Callable[[list[EntryRange], tuple[str, ...]], Iterator[Any]]
 """Reads ranges: gives record batches of these columns."""
@@ -99,27 +103,78 @@ def surviving(ranges: list[EntryRange], filter: Any) -> list[EntryRange]:
     Arrow decides it: each piece is shown to it as a file of which it knows a few bounds.
     """
     pieces = [piece for planned in ranges for piece in split(planned, _PIECE_BYTES)]
-    if not pieces:
-        return []
-    schema = names.arrow_schema(names.KNOWN)
-    form, files = ds.IpcFileFormat(), pa.fs.LocalFileSystem()
-    fragments = [
-        form.make_fragment(str(number), files, partition_expression=_bounds(piece, behind))
-        for number, (piece, behind) in enumerate(zip(pieces, [*pieces[1:], None], strict=True))
-    ]
-    shown = ds.FileSystemDataset(fragments, schema, form, files)
-    kept = [pieces[int(os.path.basename(one.path))] for one in shown.get_fragments(filter)]
+    bounds = [_bounds(piece) for piece in pieces]
     found: list[EntryRange] = []
-    for piece in kept:
+    for piece in map(pieces.__getitem__, _satisfiable(bounds, filter)):
         last = found[-1] if found else None
         if last is not None and (last.path, last.end_entry, last.keep) == (piece.path, piece.first_entry, 0):
             found[-1] = replace(last, end_entry=piece.end_entry, end_offset=piece.end_offset, keep=piece.keep)
         else:
             found.append(piece)
+    keys = keys_of(filter)
+    if keys is not None:
+        found = [part for piece in found for part in with_keys(piece, keys)]
+    kept, total = (sum(one.end_entry - one.first_entry for one in some) for some in (found, ranges))
+    logging.getLogger("embeddedpulsar.arrow").info(
+        "filters leave %d of %d entries to be read; %d are pruned", kept, total, total - kept
+    )
     return found
 
 
-def _bounds(piece: EntryRange, behind: EntryRange | None) -> Any:
+def keys_of(filter: Any) -> frozenset[bytes] | None:
+    """The keys that a row can have for which a filter holds; None if others are possible, or none at all.
+
+    Candidates are the literals of the filter. Arrow decides whether it can hold for the keys between them,
+    and for null.
+
+    Example:
+        >>> filter = ds.field("__key").isin([b"a", b"b"]) & (ds.field("__partition") == 1)
+        >>> sorted(keys_of(filter))
+        [b'a', b'b']
+        >>> keys_of((ds.field("__key") == b"a") | (ds.field("__partition") == 1))
+    """
+    if names.KEY not in str(filter):
+        return None
+    found = sorted(_literals(filter))
+    if not 0 < len(found) <= _MOST_KEYS:
+        return None
+    key = ds.field(names.KEY)
+    others = [key < found[0], key > found[-1], key.is_null()]
+    others += [(key > one) & (key < other) for one, other in pairwise(found)]
+    possible = _satisfiable([*others, *(key == one for one in found)], filter)
+    if possible and possible[0] < len(others):
+        return None
+    return frozenset(found[number - len(others)] for number in possible)
+
+
+def _literals(filter: Any) -> set[bytes]:
+    """All binary values in an expression, by the form in which Arrow sends it to other processes."""
+    (form,) = filter.__reduce__()[1]
+    pending: list[Any] = [column.to_pylist() for column in pa.ipc.open_file(form).read_all().columns]
+    found: set[bytes] = set()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, bytes | str):
+            found.add(value if isinstance(value, bytes) else value.encode())
+        elif isinstance(value, list | dict):
+            pending += value.values() if isinstance(value, dict) else value
+    return found
+
+
+def _satisfiable(guarantees: list[Any], filter: Any) -> list[int]:
+    """The numbers of the guarantees under which a filter can hold; each is shown to Arrow as a file."""
+    if not guarantees:
+        return []
+    form, files = ds.IpcFileFormat(), pa.fs.LocalFileSystem()
+    fragments = [
+        form.make_fragment(str(number), files, partition_expression=one)
+        for number, one in enumerate(guarantees)
+    ]
+    shown = ds.FileSystemDataset(fragments, names.arrow_schema(names.KNOWN), form, files)
+    return [int(os.path.basename(one.path)) for one in shown.get_fragments(filter)]
+
+
+def _bounds(piece: EntryRange) -> Any:
     """What holds for all rows of a piece."""
     first_ms = _lookup(piece).publish_ms(piece.first_entry)
     last_ms = _lookup(piece).publish_ms(piece.end_entry - 1)

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.key_pruning import with_keys
 from embeddedpulsar.arrow.plan import EntryRange, part_of
 from embeddedpulsar.topic_name import TopicName
 
@@ -42,7 +43,7 @@ EVERY: Final = Span()
 @dataclass(frozen=True, slots=True)
 class Pruning:
     """What rows can satisfy all filters: in publish time [start_ms, end_ms), in these topics and partitions,
-    ledgers and entries of ledgers.
+    ledgers and entries of ledgers, with these keys.
 
     None means that nothing is known. Pure numbers and strings: it travels with the reader.
     """
@@ -54,17 +55,21 @@ class Pruning:
     partitions: frozenset[int] | None = None
     ledgers: Span = EVERY
     entries: Span = EVERY
+    keys: frozenset[bytes] | None = None
 
-    def narrowed(self, planned: EntryRange) -> EntryRange | None:
-        """What of a range can satisfy the filters on ledgers and entries; None for nothing.
+    def narrowed(self, planned: EntryRange) -> list[EntryRange]:
+        """What of a range can satisfy the filters on ledgers, entries and keys.
 
         Raises:
             FileNotFoundError: its segment is gone.
         """
         if not self.ledgers.first <= planned.ledger_id < self.ledgers.end:
-            return None
+            return []
         first, end = self.entries.narrowed(planned.first_entry, planned.end_entry)
-        return part_of(planned, first, end)
+        part = part_of(planned, first, end)
+        if part is None:
+            return []
+        return [part] if self.keys is None else with_keys(part, self.keys)
 
     def admits(self, name: TopicName) -> bool:
         """Whether rows of this topic or partition can satisfy the filters."""
@@ -79,7 +84,7 @@ NO_PRUNING: Final = Pruning()
 
 
 def prune(filters: Iterable[Filter]) -> Pruning:
-    """What `filters`, all of which must hold, say about topics, partitions and publish times."""
+    """What `filters`, all of which must hold, say about what is read."""
     found = Pruning()
     for pushed in filters:
         column: tuple[str, ...] = getattr(pushed, "attribute", ())
@@ -134,6 +139,19 @@ def _narrow_entry(found: Pruning, pushed: Filter) -> Pruning:
     return replace(found, entries=found.entries.narrowed(*_span(pushed)))
 
 
+def _narrow_key(found: Pruning, pushed: Filter) -> Pruning:
+    if isinstance(pushed, EqualTo):
+        values = [pushed.value]
+    elif isinstance(pushed, In):
+        values = [value for value in pushed.value if value is not None]
+    else:
+        return found
+    if not all(isinstance(value, bytes | bytearray) for value in values):
+        return found
+    keys = frozenset(map(bytes, values))
+    return replace(found, keys=keys if found.keys is None else found.keys & keys)
+
+
 def _span(pushed: Filter) -> Span:
     """The numbers between which all lie that satisfy a filter."""
     value = getattr(pushed, "value", None)
@@ -156,6 +174,7 @@ _NARROWERS: dict[str, Callable[[Pruning, Filter], Pruning]] = {
     names.PARTITION: _narrow_partition,
     names.LEDGER_ID: _narrow_ledger,
     names.ENTRY_ID: _narrow_entry,
+    names.KEY: _narrow_key,
 }
 
 

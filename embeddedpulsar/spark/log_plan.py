@@ -104,11 +104,9 @@ def _narrowed(ranges: list[EntryRange], pruning: Pruning) -> list[EntryRange]:
     found: list[EntryRange] = []
     for planned in ranges:
         try:
-            part = pruning.narrowed(planned)
+            found += pruning.narrowed(planned)
         except FileNotFoundError:  # the task that reads it reports that
-            part = planned
-        if part is not None:
-            found.append(part)
+            found.append(planned)
     return found
 
 

@@ -131,6 +131,12 @@ def test_pushdown_reads_less_and_changes_nothing(spark, tmp_path, request):
     assert len(wanted) == 80
     # One task to an entry: the number of tasks is the number of entries that were planned.
     assert pushed.rdd.getNumPartitions() == 80
+    log, producer = LogFiles(tmp_path, "keyed", first_ledger=99), ProducerPrefix("p")
+    for i in range(12):
+        log.append(encode(EntryContent([b"v" * 70_000], i, False, keys=[f"k{i % 3}"]), producer), BASE_MS)
+    log.finish()
+    keyed = load(spark, tmp_path, "keyed", maxPartitionBytes="1").where("__key = 'k1'")
+    assert keyed.rdd.getNumPartitions() == keyed.count() == 4
 
 
 @pytest.mark.parametrize(

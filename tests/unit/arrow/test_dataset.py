@@ -12,9 +12,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from embeddedpulsar.arrow import dataset, lazy_dataset, read_topic
+from embeddedpulsar import Admin, BatchingType, Client, CompressionType
+from embeddedpulsar.arrow import dataset, key_pruning, lazy_dataset, read_topic
 from embeddedpulsar.arrow.schema import ALL_COLUMNS, PLACE_COLUMNS
+from tests.conformance.chunks import LIMIT, use_small_entries
 from tests.conformance.offloading import TOPIC, Site
+from tests.support.key_files import key_files
 
 COLUMNS = (*ALL_COLUMNS, *PLACE_COLUMNS)
 
@@ -63,6 +66,8 @@ def test_pruning_never_loses_a_row(site: Site) -> None:
             ds.field("__entryId") >= place["__entryId"],
             ds.field("__entryId") == place["__entryId"],
             ds.field("__key") == b"k1",
+            ds.field("__key").isin([b"k1", b"k7"]),
+            ds.field("__key") != b"k2",
             ds.field("__topic") == "persistent://public/default/other",
             ds.field("__partition").isin([-1]),
             ~(ds.field("__ledgerId") == place["__ledgerId"]),
@@ -88,6 +93,53 @@ def test_a_small_part_reads_a_small_part(site: Site) -> None:
     assert noted == []
     assert made.head(2, columns=["value"]).to_pylist() == [{"value": b"0"}, {"value": b"1"}]
     assert made.schema.names == list(COLUMNS)
+
+
+def test_keys_are_found_by_their_hashes(site: Site, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Every third entry of a ledger that is here; the count of those that are left out is in the log."""
+    monkeypatch.setattr(key_pruning, "_GAP_BYTES", 0)
+    made = dataset(site.root, TOPIC, COLUMNS)
+    noted = read_pieces(made)
+    condition = (ds.field("__key") == b"k1") & (ds.field("__ledgerId") == 4)
+    with caplog.at_level("INFO", logger="embeddedpulsar.arrow"):
+        found = made.to_table(["value"], filter=condition)
+    assert found.num_rows == sum(entries for _, entries in noted) > 5
+    assert f"filters leave {found.num_rows} of 151 entries to be read" in caplog.text
+
+
+def test_no_key_is_lost_by_any_producer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encrypted, chunked, compressed, keyed batches, whole columns, compacted: as a filter of all rows."""
+    monkeypatch.setattr(key_pruning, "_GAP_BYTES", 0)
+    use_small_entries(tmp_path / "store")
+    keys = key_files(tmp_path, "ec")
+    kinds: list[dict[str, Any]] = [
+        {"encryption_key": "ec", "crypto_key_reader": keys},
+        {"compression_type": CompressionType.ZLib, "batching_enabled": True},
+        {"batching_enabled": True, "batching_type": BatchingType.KeyBased},
+        {"encryption_key": "ec", "crypto_key_reader": keys, "batching_enabled": True},
+        {"chunking_enabled": True},
+    ]
+    with Client(tmp_path / "store") as client:
+        for kind in kinds:
+            size = 2 * LIMIT if "chunking_enabled" in kind else 10
+            with client.create_producer("t", **kind) as producer:
+                for number in range(6):
+                    key = f"k{number % 3}" if number else None
+                    ordering = "k1" if number == 5 else None
+                    producer.send_async(b"v" * size, None, partition_key=key, ordering_key=ordering)
+                producer.flush()
+        with client.create_producer("t", batching_enabled=True) as producer:
+            producer.send_many([b"a", b"b", b"c"], partition_keys=["k0", "k1", None])
+    Admin(tmp_path / "store").topics().compact("t")
+    made = dataset(tmp_path / "store", "t", ["__key", "__messageId"], crypto_key_reader=keys)
+    noted = read_pieces(made)
+    whole = made.to_table()
+    assert whole.num_rows >= 33
+    for key in (b"k0", b"k1", b"k2", b"k3"):
+        noted.clear()
+        condition = ds.field("__key") == key
+        assert made.to_table(filter=condition) == whole.filter(condition)
+        assert sum(entries for _, entries in noted) < 40
 
 
 def test_it_sees_what_is_published_later(site: Site) -> None:

@@ -80,7 +80,9 @@ def test_other_filters_prune_nothing():
         prune(
             [
                 IsNotNull(("__publishTime",)),
-                EqualTo(("__key",), b"k"),
+                EqualTo(("__key",), "k"),
+                In(("__key",), (b"k", 1)),
+                GreaterThan(("__key",), b"k"),
                 EqualTo(("a", "b"), 1),
                 Not(EqualTo(("__topic",), "t")),
                 StringContains(("__topic",), "t"),
@@ -133,6 +135,13 @@ def test_places_that_match_are_never_pruned(tmp_path_factory, filters, members):
         assert kept == wanted
 
 
+def test_keys():
+    """All filters hold: what is common to them is left; null is no key."""
+    assert prune([EqualTo(("__key",), bytearray(b"k"))]).keys == {b"k"}
+    assert prune([In(("__key",), (b"a", b"b", None)), In(("__key",), (b"b", b"c"))]).keys == {b"b"}
+    assert prune([EqualTo(("__key",), b"a"), EqualTo(("__key",), b"b")]).keys == frozenset()
+
+
 def test_what_is_pruned_is_counted(tmp_path, caplog):
     """One line of the log says how much filters spare; reads without filters say nothing."""
     write_topic(tmp_path, "t", [1] * 20, per_ledger=8)
@@ -141,4 +150,6 @@ def test_what_is_pruned_is_counted(tmp_path, caplog):
         plan_tasks(options, Pruning())
         assert not caplog.text
         plan_tasks(options, prune([GreaterThan(("__ledgerId",), 7), LessThan(("__entryId",), 3)]))
+        plan_tasks(options, prune([EqualTo(("__key",), b"k")]))
     assert "filters leave 6 of 20 entries to be read; 14 are pruned" in caplog.text
+    assert "filters leave 0 of 20 entries to be read; 20 are pruned" in caplog.text
