@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import Unavailable
+from tests.support.spark_home import make_spark_home
 
 ROOT = Path(__file__).resolve().parents[2]
 _SESSIONS: list[Any] = []
@@ -28,6 +31,9 @@ def session() -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     discovery = ROOT / "embeddedpulsar" / "spark" / "_discovery"
     os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(discovery)))
+    scratch = Path(tempfile.mkdtemp(prefix="bench-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    os.environ |= make_spark_home(scratch)
     from pyspark.sql import SparkSession
 
     with warnings.catch_warnings():

@@ -8,6 +8,7 @@ files, so what was stored before an interruption is found in the logs.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -176,7 +177,7 @@ def finish_commits(root: str, *, but: str = "") -> int:
     """
     stored = 0
     for place in sinks_of(root):
-        if place.key == but or place.read(PENDING) is None:
+        if place.key == but or not os.path.exists(place.file(PENDING)):
             continue
 
         def work(place: SinkPlace = place) -> None:

@@ -131,6 +131,10 @@ class Housekeeping:
             if self._soon is None:
                 self._arm(GATHER_S)
 
+    def watch(self, chore: Chore) -> None:
+        """Look at a chore now and then, from the next look at a topic on."""
+        self._watched[chore.name] = chore, chore.chores_every_s()
+
     def forget(self, topic: Chore) -> None:
         """Forget a topic that is being closed."""
         if self._due.get(topic.name) is topic:

@@ -131,7 +131,8 @@ class StoreSession:
                 session,
                 settings.retentionCheckIntervalInSeconds,
             )
-            SinkUpkeep(root, clock).begin(session.housekeeping)
+            every_s = settings.retentionCheckIntervalInSeconds
+            SinkUpkeep(root, clock, every_s).begin(session.housekeeping)
             clients = root_layout.in_root(root, root_layout.CLIENTS)
             session.mailbox = _create_mailbox(clients, control.path)
             undo.callback(session.mailbox.close)

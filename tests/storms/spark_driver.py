@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.storms.spark_storm import ERRORS, INPUTS, OUTPUT, REST, STARTED
+from tests.storms.spark_storm import CLASSES, ERRORS, INPUTS, OUTPUT, REST, STARTED
 
 _MOST_TRIES = 20
 
@@ -39,12 +39,16 @@ def main(folder: str) -> int:
 def _session(place: Path) -> Any:
     from pyspark.sql import SparkSession
 
+    archive = place / CLASSES
+    classes = (
+        f"-XX:SharedArchiveFile={archive}" if archive.exists() else f"-XX:ArchiveClassesAtExit={archive}"
+    )
     session = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {classes}")
         .config("spark.sql.warehouse.dir", str(place / "warehouse"))
         .config("spark.local.dir", str(place / "local"))
         .config("spark.log.level", "OFF")

@@ -1,4 +1,4 @@
-"""Clearing away what sinks left whose jobs died."""
+"""Finishing commits whose jobs died, and clearing away what else these left."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.platform import package_log
+from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sinks_of
 
@@ -18,48 +20,70 @@ STAGED_KEPT_S: Final = 24 * 3600
 them."""
 SINK_KEPT_S: Final = 90 * 24 * 3600
 """Which batch a sink committed last is forgotten so long after it did."""
-_EVERY_S: Final = 600.0
+_EVERY_S: Final = 60.0
+"""How often to look at most; no less often than topics are looked after."""
 _MS: Final = 1000
 
 
 class SinkUpkeep:
-    """The `Chore` that removes staged rows that no commit took, and sinks that are not used any more.
+    """The `Chore` that finishes commits, and removes staged rows that no commit took and sinks that are not
+    used any more.
 
     Role: one per store and process, under the housekeeping lock. Invariants: rows that a pending commit names
-    stay; nothing of a sink is touched whose lock is held. Callers: the thread of housekeeping.
+    stay; nothing of a sink is touched whose lock is held. A commit is finished in a thread with a client of
+    its own, as it may take long; if the process ends meanwhile, the commit is begun still. Callers: the
+    thread of housekeeping.
 
     Args:
         root: of the store.
         clock: the time of day is compared with that of files.
+        interval_s: how often topics are looked after.
     """
 
     name: Final = "sinks"
     is_deleted: Final = False
 
-    def __init__(self, root: str, clock: Clock) -> None:
+    def __init__(self, root: str, clock: Clock, interval_s: float = _EVERY_S) -> None:
         self._root: Final = root
         self._clock: Final = clock
+        self._every_s: Final = min(interval_s, _EVERY_S)
+        self._is_finishing = False
 
     def begin(self, housekeeping: Housekeeping) -> None:
-        """The store is opened."""
-        if self.chores_every_s():
+        """The store is opened. One without a sink is looked at when its topics are: it may get one."""
+        if os.path.isdir(root_layout.in_root(self._root, root_layout.SINKS)):
             housekeeping.look_at(self)
+        else:
+            housekeeping.watch(self)
 
     def chores_every_s(self) -> float:
-        """How often to look; 0 in a store that never had a sink."""
-        has_any = os.path.isdir(root_layout.in_root(self._root, root_layout.SINKS))
-        return _EVERY_S if has_any else 0.0
+        """How often to look."""
+        return self._every_s
 
     def do_chores(self, done: list[str]) -> bool:
         """Look at every sink; what was removed is noted in ``done``. Always False."""
+        begun: list[str] = []
         for place in sinks_of(self._root):
-            place.try_locked(partial(self._look_at, place, done))
+            place.try_locked(partial(self._look_at, place, done, begun))
+        if begun and not self._is_finishing:
+            self._is_finishing = True
+            self._clock.thread(self._finish, "sinks").start()
         return False
 
-    def _look_at(self, place: SinkPlace, done: list[str]) -> None:
+    def _finish(self) -> None:
+        """Finish the commits that were begun, as the next write would."""
+        try:
+            stored = late_import("embeddedpulsar.spark.sink_commit").finish_commits(self._root)
+        finally:
+            self._is_finishing = False
+        if stored:
+            package_log.info("%s: %d messages of commits that were begun were published", self._root, stored)
+
+    def _look_at(self, place: SinkPlace, done: list[str], begun: list[str]) -> None:
         place.discard_unfinished()
         if os.path.exists(place.file(PENDING)):
-            return  # the next commit finishes it
+            begun.append(place.key)
+            return
         orphans = [name for name in place.staged() if self._age_s(place, name) > STAGED_KEPT_S]
         removed = place.discard(orphans)
         if removed:

@@ -26,6 +26,8 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.spark import finish_commits, sink_commit, sink_writer
 from embeddedpulsar.testing import assert_clean
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.topic.sinks.sink_place import PENDING, sinks_of
 from tests.children import die_at
 from tests.conformance.chunks import log_of
 from tests.support.disks.faulty_disk import FaultyDisk
@@ -193,6 +195,30 @@ def test_a_commit_of_a_dead_job_is_finished_by_others(tmp_path: Path):
     assert finish_commits(tmp_path) == 0
     assert rows_of(tmp_path, "t") == [b"a"] * 3 + [b"b"] * 3
     assert left(tmp_path) == []
+
+
+def test_upkeep_finishes_a_commit_of_a_dead_job(tmp_path: Path):
+    """A consumer gets the rest of the batch without any other write; not while a process commits."""
+    assert die_at("sink:publishing", lambda: write(tmp_path, {"value": [b"a"] * 3}, topic="t"))
+    (place,) = sinks_of(str(tmp_path))
+    with ManualClock() as clock, Client(tmp_path) as client:
+        consumer = client.subscribe("t", "s", initial_position=InitialPosition.Earliest)
+
+        place.locked(lambda: clock.advance(60))
+        assert left(tmp_path) != []
+        clock.advance(60)
+        assert [consumer.receive(1000).data() for _ in range(3)] == [b"a"] * 3
+    assert left(tmp_path) == []
+    assert_clean(tmp_path)
+
+
+def test_a_damaged_commit_stops_no_other(tmp_path: Path):
+    """Its sink alone waits for a repair."""
+    assert die_at("sink:pending", lambda: write(tmp_path, {"value": [b"a"]}, topic="t", producerName="p"))
+    (place,) = sinks_of(str(tmp_path))
+    Path(place.file(PENDING)).write_bytes(b"damaged")
+    write(tmp_path, {"value": [b"b"]}, topic="t")
+    assert rows_of(tmp_path, "t") == [b"b"]
 
 
 def test_trimming_waits_for_a_commit_that_was_begun(tmp_path: Path):

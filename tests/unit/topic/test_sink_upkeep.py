@@ -8,6 +8,7 @@ from embeddedpulsar import Client
 from embeddedpulsar.testing.manual_clock import ManualClock
 from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sinks_of, staged_name
 from embeddedpulsar.topic.sinks.sink_upkeep import SINK_KEPT_S, STAGED_KEPT_S, SinkUpkeep
+from tests.conformance.chunks import log_of
 
 
 def staged_at(place: SinkPlace, *names: str) -> None:
@@ -40,9 +41,17 @@ def test_what_dead_jobs_left_goes(tmp_path: Path):
     assert [place.key for place in sinks_of(str(tmp_path))] == ["b"]
 
 
-def test_a_store_without_sinks_is_not_looked_at(tmp_path: Path):
-    """The chore is asked for once there is a sink."""
-    clock = ManualClock()
-    assert SinkUpkeep(str(tmp_path), clock).chores_every_s() == 0
-    SinkPlace(str(tmp_path), "a").make()
-    assert SinkUpkeep(str(tmp_path), clock).chores_every_s() > 0
+def test_a_store_that_gets_a_sink(tmp_path: Path):
+    """Is looked at by processes that had opened it before, from the next look at a topic on."""
+    with ManualClock() as clock, Client(tmp_path) as client, client.create_producer("t") as producer:
+        clock.advance(600)
+        place = SinkPlace(str(tmp_path), "a")
+        staged_at(place, staged_name(1, 0, 0))
+        clock.set_wall_ms(int(1000 * (Path(place.path).stat().st_mtime + STAGED_KEPT_S + 60)))
+        clock.advance(600)
+        assert place.staged()
+        producer.send(b"x")
+        log_of(client, "t").roll()
+        producer.send(b"y")
+        clock.advance(61)
+        assert not place.staged()
