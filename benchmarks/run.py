@@ -55,6 +55,8 @@ WORKLOADS = (
     "idle_herd",
     "open_large_topic",
     "ack_random",
+    "offload",
+    "duckdb_scan",
     "spark_scan",
     "spark_sink",
     "spark_stream_latency",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 from benchmarks.contest import READ_ONLY, Contestant
 from benchmarks.embedded import prepare
+from benchmarks.embedded.cold import shared_store
 from benchmarks.peers import parquet, rate_source
 from benchmarks.peers.spark_session import session
 from embeddedpulsar import Admin, Client
@@ -22,25 +25,24 @@ class Scan(Contestant):
     survives = READ_ONLY
     format = "embeddedpulsar"
 
-    def __init__(self, key: str, name: str, messages: int, size: int, columns: str) -> None:
+    def __init__(
+        self, key: str, name: str, messages: int, size: int, columns: str = "value", kind: str = "hot"
+    ) -> None:
         super().__init__()
         self.key, self.name = key, name
-        self._messages, self._size, self._columns = messages, size, columns
+        self._messages, self._size, self._columns, self._kind = messages, size, columns, kind
 
     def start(self, place: Path) -> None:
-        self._root = place / "store"
-        prepare.fill(self._root, self._messages, self._size)
         self._spark = session()
+        self._root = shared_store(place, self._messages, self._size, self._kind)
         self.prepare(self._spark)
 
     def prepare(self, spark: Any) -> None:
         """Register what the session does not find by itself."""
 
-    def run(self, operations: int) -> float:
-        from pyspark.sql import functions
-
-        begun = time.perf_counter()
-        frame = (
+    def frame(self) -> Any:
+        """The rows."""
+        return (
             self._spark.read.format(self.format)
             .option("path", os.fspath(self._root))
             .option("topic", prepare.TOPIC)
@@ -48,6 +50,12 @@ class Scan(Contestant):
             .option("minPartitions", "2")
             .load()
         )
+
+    def run(self, operations: int) -> float:
+        from pyspark.sql import functions
+
+        begun = time.perf_counter()
+        frame = self.frame()
         ((total,),) = frame.select(functions.sum(functions.length("value"))).collect()
         seconds = time.perf_counter() - begun
         assert total == operations * self._size, (total, operations)
@@ -78,6 +86,78 @@ class TupleScan(Scan):
                 return TupleReader(parse_options(self.options), requested_columns(schema))
 
         spark.dataSource.register(TupleSource)
+
+
+class Table(Scan):
+    """The same through `embeddedpulsar.spark.table`."""
+
+    def prepare(self, spark: Any) -> None:
+        from embeddedpulsar.spark import register
+
+        register(spark)
+
+    def frame(self) -> Any:
+        from embeddedpulsar.spark import table
+
+        columns = self._columns.split(",")
+        return table(self._spark, self._root, prepare.TOPIC, columns, minPartitions=2)
+
+
+class MapInArrow(Scan):
+    """The same tasks, read by a function that `mapInArrow` calls in place of a data source."""
+
+    def prepare(self, spark: Any) -> None:
+        import pandas  # noqa: F401 - mapInArrow asks for it
+
+    def frame(self) -> Any:
+        from embeddedpulsar.spark.batch_reader import BatchReader
+        from embeddedpulsar.spark.options import parse_options
+
+        options = {"path": os.fspath(self._root), "topic": prepare.TOPIC, "minPartitions": "2"}
+        reader = BatchReader(parse_options(options), ("value",))
+        tasks = list(reader.partitions())
+
+        def read(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from reader.read(tasks[number])
+
+        numbers = self._spark.range(len(tasks), numPartitions=len(tasks))
+        return numbers.mapInArrow(read, "value binary")
+
+
+class Memory(Scan):
+    """The same, while the memory of the Python workers is looked at: without the files they map."""
+
+    def run(self, operations: int) -> float:
+        seen: list[tuple[float, int]] = []
+        is_over = threading.Event()
+        watching = threading.Thread(target=_watch, args=(seen, is_over))
+        watching.start()
+        try:
+            begun = time.perf_counter()
+            seconds = super().run(operations)
+        finally:
+            is_over.set()
+            watching.join()
+        half = begun + seconds / 2
+        first = max((size for at, size in seen if at <= half), default=0)
+        second = max((size for at, size in seen if at > half), default=0)
+        self.notes["MiB of a worker at most"] = max(first, second) / 1024
+        self.notes["MiB more in the second half"] = (second - first) / 1024
+        return seconds
+
+
+def _watch(seen: list[tuple[float, int]], is_over: threading.Event) -> None:
+    """Note the KiB of the largest worker, again and again."""
+    while not is_over.wait(0.05):
+        largest = 0
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with contextlib.suppress(OSError):
+                if b"pyspark.daemon" in (status.parent / "cmdline").read_bytes():
+                    found = dict(line.split(":", 1) for line in status.read_text().splitlines())
+                    largest = max(largest, int(found.get("RssAnon", "0 kB").split()[0]))
+        seen.append((time.perf_counter(), largest))
 
 
 class Write(Contestant):
