@@ -249,15 +249,15 @@ class SharedState:
         self._gone = files.take_away(self.directory, self.control)
 
     def clear_away(self) -> bool:
-        """Remove the files of a subscription that does not exist.
-
-        Returns:
-            False if it exists, or something is left of it that a recovery may want.
-        """
+        """Remove the files of a subscription that does not exist. False if it does, or they may be needed."""
 
         def body(state: SubscriptionState) -> bool:
-            if state.exists or self.is_removed or not files.is_bare(self.directory):
+            if state.exists or self.is_removed:
                 return self.is_removed
+            if not files.is_bare(self.directory):  # a process was killed while it made or ended it
+                if self._journal.exists or not self.control.is_trusted(self._options.boot):
+                    return False
+                self._journal.clear_away()
             self._gone = files.take_away(self.directory, self.control)
             return True
 

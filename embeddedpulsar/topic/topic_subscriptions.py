@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import (
+    AlreadyClosed,
     BrokerMetadataError,
     ConsumerBusy,
     LockTimeout,
@@ -345,7 +346,8 @@ class TopicSubscriptions:
         known = self._opened.get(name)
         if known is not None:
             if not durable:
-                self._delete_if_left(known)
+                with contextlib.suppress(AlreadyClosed):  # its last user has left meanwhile, and deleted it
+                    self._delete_if_left(known)
         elif may_have_ended(path, durable=durable):
             with contextlib.closing(self._open(path, "", durable=durable)) as opened:
                 if not durable:

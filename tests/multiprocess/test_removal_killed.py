@@ -16,6 +16,7 @@ from tests.multiprocess.children import Child, say
 EARLIEST = pulsar.InitialPosition.Earliest
 NON_DURABLE = pulsar.SubscriptionMode.NonDurable
 POINTS = ["removal:marked", "removal:renamed", "removal:half_removed"]
+JOURNAL_POINTS = ["journal:end_stored", "journal:word_cleared", "journal:older_unlinked", "journal:unlinked"]
 
 
 def left(root: Path) -> list[str]:
@@ -56,6 +57,63 @@ def test_killed_while_ending(tmp_path: Path, point: str, durable: bool):
         while topic._subscriptions.clear_away(8):
             pass
         assert left(tmp_path) == []
+
+
+def begin(root: str, point: str, durable: str) -> None:
+    """Make a subscription, and die at a step of that."""
+    client = pulsar.Client(root)
+    failpoints.set(point, "kill")
+    mode = pulsar.SubscriptionMode.Durable if durable == "True" else NON_DURABLE
+    client.subscribe("t", "s", initial_position=EARLIEST, subscription_mode=mode)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("point", ["journal:file_created", "journal:created"])
+def test_killed_while_beginning(tmp_path: Path, point: str, durable: bool):
+    """It does not exist, and housekeeping removes its files without another one of that name."""
+    with pulsar.Client(tmp_path) as client:
+        client.create_producer("t").send(b"1")
+    with Child(begin, tmp_path, point, str(durable)) as child:
+        assert child.join() == -signal.SIGKILL
+    assert left(tmp_path)
+    with pulsar.Client(tmp_path) as client:
+        topic = client._core.store.use_topic("persistent://public/default/t").topic
+        assert topic.subscriptions() == []
+        while topic._subscriptions.clear_away(8):
+            pass
+        assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("point", JOURNAL_POINTS)
+def test_files_of_one_that_was_killed_while_ending(tmp_path: Path, point: str, durable: bool):
+    """Housekeeping removes them without another subscription of that name."""
+    with pulsar.Client(tmp_path) as client:
+        client.create_producer("t").send(b"1")
+    with Child(end, tmp_path, point, str(durable)) as child:
+        assert child.join() == -signal.SIGKILL
+    assert left(tmp_path)
+    with pulsar.Client(tmp_path) as client:
+        topic = client._core.store.use_topic("persistent://public/default/t").topic
+        assert topic.subscriptions() == []
+        while topic._subscriptions.clear_away(8):
+            pass
+        assert left(tmp_path) == []
+
+
+def test_one_that_is_closed_meanwhile_is_passed_over(tmp_path: Path):
+    """Its last consumer closes it while housekeeping looks at it."""
+    with pulsar.Client(tmp_path) as client:
+        client.create_producer("t").send(b"1")
+        subscribe = client.subscribe("t", "s", initial_position=EARLIEST, subscription_mode=NON_DURABLE)
+        subscriptions = client._core.store.use_topic("persistent://public/default/t").topic._subscriptions
+        known = next(iter(subscriptions._opened.values()))
+        subscribe.close()
+        subscriptions._opened["n-closed"] = known
+        (next(tmp_path.glob("topics/*/subscriptions")) / "n-closed").mkdir()
+        known.close()
+        assert subscriptions.clear_away(8) is False
+        del subscriptions._opened["n-closed"]
 
 
 def take_turns(root: str, rounds: str, mode: str) -> None:

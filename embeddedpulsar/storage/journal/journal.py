@@ -212,6 +212,11 @@ class Journal:
         self._words[self._word] = journal_word(generation, 0)
         failpoints.hit("journal:word_cleared")
         self.close()
+        self._remove_files(generation)
+        self._at.replica.reset(None)
+        self._at.moved(generation, 0, 0)
+
+    def _remove_files(self, generation: int) -> None:
         # 3. All but the journal that says so, then that one. In any other order a power loss could bring
         # an older generation back.
         if sweep(self.place.directory, (generation,), ()):
@@ -220,8 +225,11 @@ class Journal:
         if sweep(self.place.directory, (), ()):
             disk.DISK.fsync_dir(self.place.directory)
         failpoints.hit("journal:unlinked")
-        self._at.replica.reset(None)
-        self._at.moved(generation, 0, 0)
+
+    def clear_away(self) -> None:
+        """Remove the files that a process left which was killed while it made or ended the state. For a state
+        that does not exist by a word that can be trusted."""
+        self._remove_files(split_journal(self._words[self._word])[0])
 
     # -- compaction and durability -----------------------------------------------------------------
 
