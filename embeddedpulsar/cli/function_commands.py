@@ -24,7 +24,7 @@ from embeddedpulsar.functions.function_calls import config_of_file
 
 _GUARANTEES: Final = click.Choice([one.value for one in ProcessingGuarantees])
 _LISTS: Final = ("inputs",)
-_MAPS: Final = ("custom_serde_inputs", "user_config", "secrets")
+_MAPS: Final = ("custom_serde_inputs", "custom_schema_inputs", "user_config", "secrets")
 _WINDOW: Final = WindowConfig._fields
 
 Command = Callable[..., Any]
@@ -67,7 +67,15 @@ def _configured(command: Command) -> Command:
             "--custom-serde-inputs", metavar="JSON", help="Inputs with the classes of their SerDes."
         ),
         click.option("-o", "--output", help="The topic for what the function returns."),
-        click.option("-st", "--output-serde-classname", "output_serde_class_name"),
+        click.option(
+            "--custom-schema-inputs", metavar="JSON", help="Inputs with their schemas: types or classes."
+        ),
+        click.option("--input-type-class-name", help="The class of the values of schemas json and avro."),
+        click.option("--output-serde-classname", "output_serde_class_name"),
+        click.option(
+            "-st", "--schema-type", "output_schema_type", help="The schema of the output: a type or a class."
+        ),
+        click.option("--output-type-class-name", help="The class of the values that the function returns."),
         click.option("--log-topic"),
         click.option("--processing-guarantees", type=_GUARANTEES),
         click.option("--retain-ordering", is_flag=True, default=None),
@@ -87,7 +95,7 @@ def _configured(command: Command) -> Command:
         click.option("--sliding-interval-count", type=int),
         click.option("--sliding-interval-duration-ms", type=int),
         click.option(
-            "--function-config-file", metavar="FILE", help="JSON; the other options come before it."
+            "--function-config-file", metavar="FILE", help="JSON or YAML; other options come before it."
         ),
     ):
         command = option(command)
@@ -265,6 +273,27 @@ def querystate(store: OpenedStore, /, key: str, **named: str) -> None:
     print_json(
         {"key": key, kind: value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value}
     )
+
+
+@functions.command()
+@_named
+@click.option("--topic", help="The input; may be left out if there is one.")
+@click.option("--trigger-value", metavar="TEXT", help="The value.")
+@click.option("--trigger-file", type=click.Path(exists=True), help="The file with the value.")
+@pass_store
+def trigger(
+    store: OpenedStore,
+    /,
+    topic: str | None,
+    trigger_value: str | None,
+    trigger_file: str | None,
+    **named: str,
+) -> None:
+    """Publish a value to an input of a function that is being run, and show what it returns."""
+    with store.admin() as admin:
+        output = admin.functions().trigger_function(*_place(**named), topic, trigger_value, trigger_file)
+    if output is not None:
+        click.echo(output.decode("utf-8", "backslashreplace"))
 
 
 def _adds(verb: str, text: str) -> None:

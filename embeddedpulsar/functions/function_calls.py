@@ -6,18 +6,25 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
+from embeddedpulsar.exceptions import (
+    InvalidConfiguration,
+    NotAllowedError,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.function_status import FunctionStats, FunctionStatus, stats_of, status_of
 from embeddedpulsar.functions.inputs import is_of_pattern
+from embeddedpulsar.functions.schemas import input_schema, output_schema
 from embeddedpulsar.functions.state_log import SUPERVISOR, StateLog, read_state, state_topic
 from embeddedpulsar.functions.state_table import Changes, StateTable
+from embeddedpulsar.functions.trigger import trigger
 from embeddedpulsar.functions.user_code import described, found_in, process_of
 
 if TYPE_CHECKING:
@@ -151,7 +158,7 @@ class Functions(SaysWhatThereIs):
 
     def _unsubscribe(self, config: FunctionConfig) -> None:
         topics = Topics(self._store)
-        names = [*config.inputs, *config.custom_serde_inputs]
+        names = config.named_inputs()
         if config.topics_pattern:
             names += [name for name in self._store().topics.names() if is_of_pattern(config, name)]
         for name in dict.fromkeys(names):
@@ -179,6 +186,65 @@ class Functions(SaysWhatThereIs):
         self._definitions.change(
             f"{tenant}/{namespace}/{function}", lambda one: one._replace(is_running=is_running)
         )
+
+    def trigger_function(
+        self,
+        tenant: str,
+        namespace: str,
+        function: str,
+        topic: str | None = None,
+        trigger_value: str | bytes | None = None,
+        trigger_file: str | os.PathLike[str] | None = None,
+        timeout_millis: int = 10_000,
+    ) -> bytes | None:
+        """Publish a value to an input of a function, and wait for what the function returns.
+
+        Args:
+            tenant: of the function.
+            namespace: of the function.
+            function: its name.
+            topic: the input; may be left out if there is one.
+            trigger_value: the payload, or its text; or
+            trigger_file: the path of the file with the payload.
+            timeout_millis: how long to wait for the output.
+
+        Returns:
+            The payload of the output; None for a function without an output topic.
+
+        Raises:
+            ValueError: not one of ``trigger_value`` and ``trigger_file``; or the payload does not fit the
+                schema of the topic.
+            NotAllowedError: the function is not being run, or the topic is no input of it.
+            Timeout: no output came: the function raised, or returned None.
+
+        Example:
+            >>> import threading
+            >>> from embeddedpulsar import Admin
+            >>> from embeddedpulsar.functions import LocalRunner
+            >>> with Client("memory://cafe") as client, Admin("memory://cafe") as admin:
+            ...     config = FunctionConfig("json.dumps", "quote", inputs=["words"], output="quoted")
+            ...     admin.functions().create_function(config)
+            ...     runner = LocalRunner(config, client=client)
+            ...     worker = threading.Thread(target=runner.run)
+            ...     worker.start()
+            ...     admin.functions().trigger_function("public", "default", "quote", trigger_value="tea")
+            ...     runner.stop()
+            ...     worker.join()
+            b'"tea"'
+        """
+        if (trigger_value is None) == (trigger_file is None):
+            raise ValueError("give trigger_value or trigger_file, one of them")
+        if trigger_file is not None:
+            with open(trigger_file, "rb") as file:
+                trigger_value = file.read()
+        value = trigger_value.encode() if isinstance(trigger_value, str) else trigger_value
+        config = self._get(tenant, namespace, function).config
+        if not self._living(config.full_name)[1]:
+            raise NotAllowedError(
+                f"{config.full_name} is not being run: start `embeddedpulsar functions run`, or a Supervisor"
+            )
+        with self._client() as client:
+            return trigger(client, config, cast("bytes", value), topic, timeout_millis)
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -277,18 +343,37 @@ def _complete(config: FunctionConfig, function: Any) -> FunctionConfig:
     found = found_in(config.class_name, config.py)
     if not isinstance(found, type):
         process_of(found)
+    output_schema(config)
+    for topic in config.custom_schema_inputs:
+        input_schema(config, topic)
     return config
 
 
 def config_of_file(path: str) -> FunctionConfig:
-    """The configuration in a JSON file, with the names of fields that Pulsar has.
+    """The configuration in a file of JSON, or YAML, with the names of fields that Pulsar has.
 
     Raises:
-        ValueError: it is no JSON object.
+        InvalidConfiguration: it is neither; or it is no JSON, and PyYAML is not installed.
+        ValueError: it has no object.
         OSError: it cannot be read.
     """
     with open(path, encoding="utf-8") as file:
-        fields = json.load(file)
+        text = file.read()
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        fields = _of_yaml(text, path, error)
     if not isinstance(fields, dict):
-        raise ValueError(f"{path} has no JSON object")
+        raise ValueError(f"{path} has no JSON object, and no mapping of YAML")
     return FunctionConfig.from_json(fields)
+
+
+def _of_yaml(text: str, path: str, error: ValueError) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise InvalidConfiguration(f"{path} is no JSON ({error}); YAML needs: pip install pyyaml") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as wrong:
+        raise InvalidConfiguration(f"{path} is neither JSON nor YAML: {wrong}") from None

@@ -105,8 +105,15 @@ class FunctionConfig(NamedTuple):
         inputs: names of input topics.
         topics_pattern: a regular expression for the names of further ones.
         custom_serde_inputs: further inputs, with the name of the class that deserializes their messages.
+        custom_schema_inputs: further inputs, with the schema of their messages: ``string``, ``json``,
+            ``avro``, ``int32`` and so on; ``auto_consume`` for `GenericRecord`; or the name of a class
+            derived from `Schema`.
+        input_type_class_name: the class of the values of ``json`` and ``avro``, derived from `Record`.
+            Without it, values are dicts, decoded by the schemas of their writers.
         output: the topic for what the function returns; empty for none.
         output_serde_class_name: the class that serializes it; default is `IdentitySerDe`.
+        output_schema_type: instead of that class, the schema of the output, as for the inputs.
+        output_type_class_name: the class of its values for ``json`` and ``avro``.
         processing_guarantees: see `ProcessingGuarantees`.
         retain_ordering: one instance at a time processes the messages of an input, or partition, in order.
         retain_key_ordering: one instance at a time processes the messages of a key, in order.
@@ -133,8 +140,8 @@ class FunctionConfig(NamedTuple):
         >>> config = FunctionConfig("shop.Count", inputs=["orders"], output="counts").check()
         >>> config.full_name, config.inputs
         ('public/default/Count', ('persistent://public/default/orders',))
-        >>> config.subscription, config.is_effectively_once
-        ('public/default/Count', False)
+        >>> config.subscription, config.is_effectively_once, config.named_inputs()
+        ('public/default/Count', False, ['persistent://public/default/orders'])
     """
 
     class_name: str = ""
@@ -164,6 +171,10 @@ class FunctionConfig(NamedTuple):
     negative_ack_redelivery_delay_ms: int = 60_000
     forward_source_message_property: bool = True
     window_config: WindowConfig | None = None
+    custom_schema_inputs: dict[str, str] = {}
+    input_type_class_name: str = ""
+    output_schema_type: str = ""
+    output_type_class_name: str = ""
 
     @property
     def full_name(self) -> str:
@@ -174,6 +185,10 @@ class FunctionConfig(NamedTuple):
     def subscription(self) -> str:
         """The name of the subscription."""
         return self.sub_name or self.full_name
+
+    def named_inputs(self) -> list[str]:
+        """The names of input topics, without those that match the pattern."""
+        return list(dict.fromkeys([*self.inputs, *self.custom_serde_inputs, *self.custom_schema_inputs]))
 
     @property
     def is_effectively_once(self) -> bool:
@@ -191,9 +206,8 @@ class FunctionConfig(NamedTuple):
         found = self._replace(
             name=self.name or self.class_name.rpartition(".")[2],
             inputs=tuple(dict.fromkeys(TopicName.parse(name).full for name in self.inputs)),
-            custom_serde_inputs={
-                TopicName.parse(name).full: serde for name, serde in self.custom_serde_inputs.items()
-            },
+            custom_serde_inputs=_by_full_name(self.custom_serde_inputs),
+            custom_schema_inputs=_by_full_name(self.custom_schema_inputs),
             output=_full(self.output),
             log_topic=_full(self.log_topic),
             dead_letter_topic=_full(self.dead_letter_topic),
@@ -218,7 +232,12 @@ class FunctionConfig(NamedTuple):
                     f"the {what} of a function is made of A-Z a-z 0-9 _ - = : . and not empty; "
                     f"{getattr(self, what)!r} is not"
                 )
-        topics = [*self.inputs, *self.custom_serde_inputs]
+        topics = self.named_inputs()
+        both = self.custom_serde_inputs.keys() & self.custom_schema_inputs.keys()
+        if both or (self.output_serde_class_name and self.output_schema_type):
+            raise InvalidConfiguration(
+                f"{min(both, default='the output')} of {self.full_name} has a SerDe or a schema, not both"
+            )
         if not topics and not self.topics_pattern:
             raise InvalidConfiguration(f"{self.full_name} has no input: give inputs, or topics_pattern")
         for label in ("output", "log_topic", "dead_letter_topic"):
@@ -282,6 +301,9 @@ class FunctionConfig(NamedTuple):
     def from_json(cls, fields: dict[str, Any]) -> FunctionConfig:
         """Return the configuration of such a form, as a file of ``--function-config-file`` has it.
 
+        ``inputSpecs`` is taken as inputs with their SerDes and schemas. ``runtime`` and ``autoAck`` may have
+        the values that are the only ones here.
+
         Raises:
             InvalidConfiguration: an unknown field, or a value of a wrong type.
 
@@ -289,7 +311,7 @@ class FunctionConfig(NamedTuple):
             >>> FunctionConfig.from_json({"className": "shop.Count", "outputSerdeClassName": "shop.Json"})
             FunctionConfig(class_name='shop.Count', ... output_serde_class_name='shop.Json', ...)
         """
-        values = _by_names(cls._fields, {name: value for name, value in fields.items() if value is not None})
+        values = _by_names(cls._fields, _without_pulsars_own(fields))
         try:
             if "processing_guarantees" in values:
                 values["processing_guarantees"] = ProcessingGuarantees(values["processing_guarantees"])
@@ -316,6 +338,40 @@ _TYPES: Final[dict[str, tuple[type[Any], ...]]] = {
 
 def _full(topic: str) -> str:
     return TopicName.parse(topic).full if topic else ""
+
+
+def _by_full_name(names: dict[str, str]) -> dict[str, str]:
+    return {TopicName.parse(topic).full: name for topic, name in names.items()}
+
+
+def _without_pulsars_own(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that are set, with those of this package for those that only Pulsar has."""
+    found = {name: value for name, value in fields.items() if value is not None}
+    for name, only in (("runtime", "PYTHON"), ("autoAck", True)):
+        if found.pop(name, only) != only:
+            raise InvalidConfiguration(
+                f"{name} is {only} for functions in Python; MANUAL acknowledges itself"
+            )
+    specs = found.pop("inputSpecs", {})
+    if not isinstance(specs, dict) or not all(isinstance(spec, dict) for spec in specs.values()):
+        raise InvalidConfiguration(f"inputSpecs has an object for each topic, and is not {specs!r}")
+    for topic, spec in specs.items():
+        given = {name: value for name, value in spec.items() if value}
+        is_pattern = given.pop("isRegexPattern", False) or given.pop("regexPattern", False)
+        serde, schema = given.pop("serdeClassName", ""), given.pop("schemaType", "")
+        if given or (is_pattern and (serde or schema or "topicsPattern" in found)):
+            raise InvalidConfiguration(
+                f"inputSpecs of {topic}: serdeClassName, schemaType, or isRegexPattern of one pattern, and "
+                f"not {spec!r}"
+            )
+        if is_pattern:
+            found["topicsPattern"] = topic
+        elif serde or schema:
+            name = "customSerdeInputs" if serde else "customSchemaInputs"
+            found[name] = {**found.get(name, {}), topic: serde or schema}
+        else:
+            found["inputs"] = [*found.get("inputs", []), topic]
+    return found
 
 
 def _by_names(names: tuple[str, ...], fields: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPatter
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.functions.function_config import FunctionConfig
+from embeddedpulsar.functions.schemas import input_schema
 from embeddedpulsar.functions.user_code import serde_of
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
+from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.functions.serde import SerDe
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
+    from embeddedpulsar.schema.schema import Schema
 
 _SLICE_MS: Final = 50
 """How long one of two consumers is waited for."""
@@ -40,7 +43,8 @@ class Taken(NamedTuple):
 
 
 class Inputs:
-    """What an instance receives: one consumer for the named topics, one for the pattern. One thread."""
+    """What an instance receives: one consumer for the topics without a schema, one for each with a schema,
+    and one for the pattern. One thread."""
 
     def __init__(self, client: Client, config: FunctionConfig, consumer_name: str) -> None:
         self._config: Final = config
@@ -48,20 +52,24 @@ class Inputs:
         self._serdes: Final = {
             topic: serde_of(name, config.py) for topic, name in config.custom_serde_inputs.items()
         }
+        self._schemas: Final = {topic: input_schema(config, topic) for topic in config.custom_schema_inputs}
         self._consumers: Final[list[Consumer[Any]]] = []
+        self._named: Final[dict[str, Consumer[Any]]] = {}
         self._turn = 0
-        names = list(dict.fromkeys([*config.inputs, *self._serdes]))
-        topics: list[Any] = [names] if names else []
-        topics += [re.compile(config.topics_pattern)] if config.topics_pattern else []
+        plain = [topic for topic in config.named_inputs() if topic not in self._schemas]
+        topics: list[tuple[Any, Schema[Any]]] = [(plain, BYTES)] if plain else []
+        topics += [([topic], schema) for topic, schema in self._schemas.items()]
+        topics += [(re.compile(config.topics_pattern), BYTES)] if config.topics_pattern else []
         letters = None
         if config.max_message_retries > 0:
             letters = ConsumerDeadLetterPolicy(config.max_message_retries, config.dead_letter_topic or None)
         try:
-            for topic in topics:
+            for topic, schema in topics:
                 consumer = client.subscribe(
                     topic,
                     config.subscription,
                     subscription_type(config),
+                    schema,
                     consumer_name=consumer_name,
                     unacked_messages_timeout_ms=config.timeout_ms,
                     negative_ack_redelivery_delay_ms=config.negative_ack_redelivery_delay_ms,
@@ -69,6 +77,8 @@ class Inputs:
                     dead_letter_policy=letters,
                 )
                 self._consumers.append(consumer)
+                if isinstance(topic, list):
+                    self._named.update(dict.fromkeys(topic, consumer))
         except BaseException:
             self.close()
             raise
@@ -96,10 +106,13 @@ class Inputs:
         return self._consumers[self._turn]
 
     def value_of(self, message: Message[Any]) -> Any:
-        """The value of a message, by the SerDe of its topic."""
+        """The value of a message, by the SerDe or schema of its topic; None for a null value of a schema."""
         serde: SerDe = self._default
-        if self._serdes:
-            serde = self._serdes.get(TopicName.parse(message.topic_name()).base, serde)
+        if self._serdes or self._schemas:
+            base = TopicName.parse(message.topic_name()).base
+            if base in self._schemas:
+                return None if message.has_null_value() else message.value()
+            serde = self._serdes.get(base, serde)
         return serde.deserialize(message.data())
 
     def acknowledge(self, message_id: MessageId, topic: str) -> None:
@@ -109,10 +122,9 @@ class Inputs:
             ValueError: the function has no such input.
         """
         base = TopicName.parse(topic).base
-        named = base in self._config.inputs or base in self._serdes
-        if not named and not is_of_pattern(self._config, base):
+        if base not in self._named and not is_of_pattern(self._config, base):
             raise ValueError(f"Invalid topicname {topic}")
-        self._consumers[0 if named else -1].acknowledge(message_id)
+        self._named.get(base, self._consumers[-1]).acknowledge(message_id)
 
     def redeliver(self) -> None:
         """Have all that is not acknowledged delivered again, in order."""

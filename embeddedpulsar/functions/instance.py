@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import logging
 import os
@@ -18,9 +17,11 @@ from embeddedpulsar.functions.instance_context import Definition, InstanceContex
 from embeddedpulsar.functions.instance_report import InstanceReport
 from embeddedpulsar.functions.log_topic import LogTopicHandler, logger_of
 from embeddedpulsar.functions.outputs import Draft, OutputProducers
+from embeddedpulsar.functions.schemas import of_encoded, output_schema
 from embeddedpulsar.functions.secrets_provider import provider_of
 from embeddedpulsar.functions.state_log import StateLog
 from embeddedpulsar.functions.state_table import Changes, Record, report_record
+from embeddedpulsar.functions.trigger import marks_of
 from embeddedpulsar.functions.user_code import found_in, process_of, serde_of
 from embeddedpulsar.functions.windows import Window, Windows
 from embeddedpulsar.platform import failpoints
@@ -74,7 +75,11 @@ class Instance:
         if function is None:
             function = found_in(config.class_name, config.py)
         self._process: Final[Callable[[Any, Any], Any]] = process_of(function)
-        self._output_serde: Final = serde_of(config.output_serde_class_name, config.py)
+        schema = output_schema(config)
+        self._encode: Final[Callable[[Any], bytes]] = (
+            serde_of(config.output_serde_class_name, config.py).serialize if schema is None else schema.encode
+        )
+        schemas = {} if schema is None else {config.output: of_encoded(schema)}
         self._report: Final = InstanceReport(str(os.getpid()), restarts)
         self._report_at = self._clock.monotonic()
         self._reported: dict[str, Any] | None = None
@@ -86,8 +91,10 @@ class Instance:
             self._state: Final = StateLog(client, config.full_name, name)
             self._open.callback(self._state.close)
             self._largest_run: Final = min(_LARGEST_RUN, self._state.most // 8)
-            self._outputs: Final = OutputProducers(client, f"{config.full_name}-{name}")
+            self._outputs: Final = OutputProducers(client, f"{config.full_name}-{name}", schemas)
             self._open.callback(self._outputs.close)
+            for topic in schemas:
+                self._outputs.register(topic)
             self._committer: Final = Committer(self._state, self._outputs)
             self._committer.settle()
             self._inputs: Final = Inputs(client, config, f"{config.full_name}-{number}")
@@ -264,9 +271,8 @@ class Instance:
 
     def _draft(self, output: Any, message: Message[Any]) -> Draft:
         properties = message.properties() if self._config.forward_source_message_property else {}
-        properties["__pfn_input_topic__"] = message.topic_name()
-        properties["__pfn_input_msg_id__"] = base64.b64encode(message.message_id().serialize()).decode()
-        payload = self._output_serde.serialize(output)
+        properties |= marks_of(message.message_id(), message.topic_name())
+        payload = self._encode(output)
         return Draft(self._config.output, payload, {"properties": properties}, CompressionType.NONE, None)
 
     def _note_failure(self, error: Exception) -> None:

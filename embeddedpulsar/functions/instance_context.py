@@ -167,7 +167,7 @@ class InstanceContext(Context):
 
     def get_input_topics(self) -> list[str]:
         pattern = [self._config.topics_pattern] if self._config.topics_pattern else []
-        return [*self._config.inputs, *self._config.custom_serde_inputs, *pattern]
+        return [*self._config.named_inputs(), *pattern]
 
     def get_output_topic(self) -> str:
         return self._config.output

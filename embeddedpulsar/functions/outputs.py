@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,6 +13,7 @@ from embeddedpulsar.exceptions import ProducerBusy
 from embeddedpulsar.format.key_hash import partition_hash
 from embeddedpulsar.functions.state_table import Output, Pending
 from embeddedpulsar.platform.background import Backoff
+from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic_name import TopicName
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.message_id import MessageId
+    from embeddedpulsar.schema.schema import Schema
 
 _PATIENCE_S: Final = 30.0
 """How long a dead instance may still seem to be connected."""
@@ -69,10 +71,12 @@ class OutputProducers:
     Args:
         client: of the store.
         name: of the producers; unique among all instances that ever ran.
+        schemas: of topics, by their full names; others have none.
     """
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, name: str, schemas: Mapping[str, Schema[Any]] | None = None) -> None:
         self.name: Final = name
+        self._schemas: Final = schemas or {}
         self._client: Final = client
         self._plain: Final[dict[tuple[str, CompressionType], Producer[bytes]]] = {}
         self._named: Final[dict[tuple[str, str], Producer[bytes]]] = {}
@@ -80,6 +84,14 @@ class OutputProducers:
         self._turns: Final[defaultdict[str, int]] = defaultdict(int)
         self._partitions: Final[dict[str, int]] = {}
         self._hash: Final = partition_hash(HashingScheme.JavaStringHash)
+
+    def register(self, topic: str) -> None:
+        """Have a topic take its schema, before anything is to be published.
+
+        Raises:
+            IncompatibleSchema: it does not accept the schema.
+        """
+        self._client.create_producer(topic, schema=self._schema(topic)).close()
 
     def send(self, draft: Draft) -> MessageId:
         """Publish a message, and return when it is stored.
@@ -91,7 +103,7 @@ class OutputProducers:
         producer = self._plain.get(key)
         if producer is None:
             producer = self._plain[key] = self._client.create_producer(
-                draft.topic, compression_type=draft.compression
+                draft.topic, compression_type=draft.compression, schema=self._schema(draft.topic)
             )
         return producer.send(draft.payload, **draft.options)
 
@@ -163,11 +175,15 @@ class OutputProducers:
         # One producer for each topic: its sequence ids rise, whatever the compression of single messages.
         producer = self._named.get((name, topic))
         if producer is None:
-            self._prepare(TopicName.parse(topic).base)
+            base = TopicName.parse(topic).base
+            self._prepare(base)
             producer = self._named[name, topic] = self._client.create_producer(
-                topic, name, send_timeout_millis=0, compression_type=compression
+                topic, name, self._schema(base), send_timeout_millis=0, compression_type=compression
             )
         return producer
+
+    def _schema(self, topic: str) -> Schema[Any]:
+        return self._schemas.get(topic, BYTES)
 
     def _prepare(self, topic: str) -> int:
         """Make a topic that is not there, and have it drop duplicates; return the number of partitions."""

@@ -35,6 +35,8 @@ def found_in(class_name: str, py: str) -> Any:
         >>> found_in("json.JSONEncoder", "").__name__
         'JSONEncoder'
     """
+    if not class_name:
+        raise InvalidConfiguration("class_name is missing: module.Class, or module for a native function")
     if py:
         module = _module_of_file(os.path.abspath(py))
         path = class_name.split(".")

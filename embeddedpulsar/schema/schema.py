@@ -248,13 +248,17 @@ BYTES: Final[Schema[bytes]] = BytesSchema()
 """The schema of those that name none."""
 
 
-class CopiedSchema(BytesSchema):
-    """For producers of payloads that another topic has already: the schema that they were written with, which
-    their topic takes whatever its compatibility strategy says."""
+class EncodedSchema(BytesSchema):
+    """For producers of payloads that are encoded already: the schema that they were written with."""
 
     def __init__(self, info: SchemaInfo) -> None:
         super().__init__()
         self._schema_info = info
+
+
+class CopiedSchema(EncodedSchema):
+    """For producers of payloads that another topic has already: their topic takes the schema whatever its
+    compatibility strategy says."""
 
 
 class StringSchema(Schema[str]):

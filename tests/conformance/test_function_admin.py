@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from embeddedpulsar import (
     ConsumerType,
     Function,
     InitialPosition,
+    MessageId,
     NotAllowedError,
+    Timeout,
     TopicNotFound,
 )
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.functions import FunctionConfig, ProcessingGuarantees, WindowConfig
+from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees, WindowConfig
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.function_calls import Functions, config_of_file
 from embeddedpulsar.functions.instance import Instance
@@ -41,8 +45,6 @@ class Meter(Function):
 @pytest.fixture
 def functions(store_url: Path | str, client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     """The calls of an Admin beside a client."""
-    import sys
-
     monkeypatch.setitem(sys.modules, Meter.__module__, sys.modules[__name__])
     with Admin(store_url) as admin:
         yield admin.functions()
@@ -228,6 +230,61 @@ def test_a_configuration_survives_its_file(tmp_path: Path):
         config_of_file(str(path))
 
 
+YAML = """
+className: json.dumps
+runtime: PYTHON
+autoAck: true
+name: quote
+inputSpecs:
+    words: {serdeClassName: shop.Words, schemaType: ""}
+    orders: {schemaType: json}
+    more-.*: {isRegexPattern: true}
+    plain: {}
+output: null
+userConfig: {rate: 3}
+windowConfig:
+    windowLengthCount: 10
+"""
+
+
+def test_a_configuration_in_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As in a file for pulsar-admin; without PyYAML the error names it, and JSON is read all the same."""
+    path = tmp_path / "function.yaml"
+    path.write_text(YAML)
+    found = config_of_file(str(path))
+    assert (found.class_name, found.name, found.output) == ("json.dumps", "quote", "")
+    assert (found.custom_serde_inputs, found.custom_schema_inputs) == (
+        {"words": "shop.Words"},
+        {"orders": "json"},
+    )
+    assert (list(found.inputs), found.topics_pattern) == (["plain"], "more-.*")
+    assert (found.user_config, found.window_config) == ({"rate": 3}, WindowConfig(10))
+    path.write_text("a: [")
+    with pytest.raises(InvalidConfiguration, match="neither JSON nor YAML"):
+        config_of_file(str(path))
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(InvalidConfiguration, match="pip install pyyaml"):
+        config_of_file(str(path))
+    path.write_text('{"name": "a"}')
+    assert config_of_file(str(path)).name == "a"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"runtime": "JAVA"},
+        {"autoAck": False},
+        {"inputSpecs": []},
+        {"inputSpecs": {"a": {"receiverQueueSize": 5}}},
+        {"inputSpecs": {"a.*": {"isRegexPattern": True}}, "topicsPattern": "b.*"},
+    ],
+)
+def test_fields_of_pulsar_that_mean_something_else(fields: dict[str, Any]):
+    """They are refused, and not left out."""
+    with pytest.raises(InvalidConfiguration, match=next(iter(fields))):
+        FunctionConfig.from_json(fields)
+
+
 def test_changes_of_two_operators_at_once(
     functions: Functions, store_url: Path | str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -257,3 +314,66 @@ def test_changes_of_two_operators_at_once(
         functions.create_function(config._replace(name="second", output="second"))
     assert functions.get_function("public", "default", "second").output.endswith("first")
     other.close()
+
+
+@pytest.fixture
+def in_background(client: Client) -> Iterator[Callable[..., None]]:
+    """Registers functions, and runs them in threads of this process until the end of the test."""
+    runners: list[tuple[LocalRunner, threading.Thread]] = []
+
+    def run(functions: Functions, function: Any, **options: Any) -> None:
+        config = FunctionConfig("json.loads", inputs=["in"], **options)
+        functions.create_function(config)
+        runner = LocalRunner(config, function, client=client)
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        runners.append((runner, thread))
+
+    yield run
+    for runner, thread in runners:
+        runner.stop()
+        thread.join()
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_triggering_a_function(
+    functions: Functions, in_background: Any, tmp_path: Path, client: Client, partitions: int, store_url: Any
+):
+    """The output of that message is returned, and no other one."""
+    if partitions:
+        with Admin(store_url) as admin:
+            admin.topics().create_partitioned_topic("in", partitions)
+    place = ("public", "default", "add")
+    in_background(functions, lambda input: None if input == "none" else input + 1, name="add", output="out")
+    (tmp_path / "value").write_bytes(b"40")
+    with client.create_producer("in") as producer:
+        producer.send_async(b"1", None)
+        assert functions.trigger_function(*place, trigger_file=tmp_path / "value") == b"41"
+        producer.send(b"2")
+        assert functions.trigger_function(*place, "in", "6") == b"7"
+    with pytest.raises(Timeout, match=r"add published nothing to persistent.*out within 20 ms"):
+        functions.trigger_function(*place, trigger_value=b"none", timeout_millis=20)
+    with pytest.raises(ValueError, match="one of them"):
+        functions.trigger_function(*place)
+    with pytest.raises(NotAllowedError, match="is no input of public/default/add"):
+        functions.trigger_function(*place, "other", "1")
+
+
+def test_triggering_a_function_without_output_or_with_several_inputs(
+    functions: Functions, in_background: Any, client: Client
+):
+    """The value is published; a topic must be named."""
+    in_background(functions, lambda input: input, name="two", topics_pattern="more-.*")
+    place = ("public", "default", "two")
+    with pytest.raises(NotAllowedError, match="several inputs"):
+        functions.trigger_function(*place, trigger_value="1")
+    assert functions.trigger_function(*place, "more-x", "1") is None
+    with client.create_reader("more-x", MessageId.earliest) as reader:
+        assert reader.read_next(1000).data() == b"1"
+
+
+def test_triggering_a_function_that_nothing_runs(functions: Functions):
+    """The error says what to start, at once."""
+    functions.create_function(config(), Meter)
+    with pytest.raises(NotAllowedError, match="functions run"):
+        functions.trigger_function(*PLACE, trigger_value="1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -106,6 +107,21 @@ def test_figures_and_state(call: Call, file: Path, tmp_path: Path):
         "numberValue": 1,
     }
     assert call("querystate", "--name", "Shout", "-k", "none")[0] == 1
+
+
+def test_trigger(call: Call, file: Path, tmp_path: Path):
+    """What the function returns is shown; without a worker the command says what to start."""
+    call("create", "--py", str(file), "--classname", "shouting.Shout", "-i", "in", "-o", "out")
+    command = ["trigger", "--name", "Shout", "--trigger-value", "tea"]
+    assert "functions run" in call(*command)[2]
+    config = FunctionConfig("shouting.Shout", py=str(file), inputs=["in"], output="out")
+    with Client(tmp_path / "store") as client:
+        runner = LocalRunner(config, client=client)
+        worker = threading.Thread(target=runner.run)
+        worker.start()
+        assert call(*command) == (0, "TEA\n", "")
+        runner.stop()
+        worker.join()
 
 
 def test_a_configuration_file(call: Call, file: Path, tmp_path: Path):
