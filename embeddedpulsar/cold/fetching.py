@@ -19,6 +19,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import deadline, descriptors, disk, failpoints, package_log
+from embeddedpulsar.platform.access import FULL
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.cold_ledger import ColdLedger, cold_ledgers, offloaded_ledger
 from embeddedpulsar.storage.filenames import fetch_lock_path, log_path
@@ -108,8 +109,12 @@ def _fetch_beside(note: ColdLedger) -> str:
     try:
         with os.fdopen(fd, "wb") as out:
             out.writelines(log_of(note))
-    except BaseException:
+    except BaseException as error:
         disk.DISK.unlink(path)
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise refusal(
+                note, str(error), f"make room in {os.path.dirname(path)}, and call again"
+            ) from error
         raise
     return path
 

@@ -38,7 +38,7 @@ def remove_leftovers(directory: str) -> list[str]:
             disk.DISK.unlink(path)
         except FileNotFoundError:
             continue  # another process removes them too
-        except (LocationError, PulsarException, ImportError) as error:
+        except (LocationError, PulsarException, ImportError, OSError) as error:
             refused.append(f"objects of the deleted topic {name}: {str(error).strip()}")
     for text in refused:
         package_log.info("%s; it is tried again", text)

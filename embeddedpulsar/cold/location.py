@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import disk, fork
 
 _CHUNK: Final = 4 << 20
 _FLAT: Final = ("s3", "gcs", "abfs")
 """Kinds of file systems without directories."""
+_LOCAL: Final = "local"
 _MOST_KEPT: Final = 16
 
 
@@ -43,14 +44,18 @@ class Location:
         """Store a file, from the beginning of ``source``."""
         path = self.path(name)
         with _naming(f"cannot write {path}"):
+            made = _missing_directories(path) if self._kind == _LOCAL else []
             if self._kind not in _FLAT:
                 self._files.create_dir(os.path.dirname(path), recursive=True)
             source.seek(0)
             with self._files.open_output_stream(path) as out:
                 while chunk := source.read(_CHUNK):
                     out.write(chunk)
-            if self._kind == "local":
-                _flush(path)
+            if self._kind == _LOCAL:
+                # The file with its name, and the names of the directories above it, survive a power loss.
+                disk.DISK.flush_files([path])
+                for one in (path, *made):
+                    disk.DISK.fsync_dir(os.path.dirname(one))
 
     def open(self, name: str) -> Any:
         """A file for reading at any place, as ``pyarrow.NativeFile``."""
@@ -91,6 +96,8 @@ class Location:
         with _naming(f"cannot remove {path}"):
             if self._files.get_file_info([path])[0].type.name != "NotFound":
                 self._files.delete_file(path)
+                if self._kind == _LOCAL:  # or a power loss brings it back, when the note of it is gone
+                    disk.DISK.fsync_dir(os.path.dirname(path))
 
     def path(self, name: str) -> str:
         """The name of a file in its file system."""
@@ -161,20 +168,24 @@ def _naming(what: str) -> Iterator[None]:
         raise LocationError(f"{what}: {str(error).strip() or type(error).__name__}") from error
 
 
-def _flush(path: str) -> None:
-    """Make a file of a local file system survive a power loss, with its name."""
-    disk.DISK.flush_files([path])
-    disk.DISK.fsync_dir(os.path.dirname(path))
+def _missing_directories(path: str) -> list[str]:
+    """The directories of a path that are not there, the innermost first."""
+    found = []
+    while (path := os.path.dirname(path)) and not os.path.isdir(path):
+        found.append(path)
+    return found
 
 
-_opened: Final[dict[str, Location]] = {}
+_opened: Final[dict[tuple[str, int], Location]] = {}
 
 
 def location_of(uri: str) -> Location:
-    """The location of a URI; the same one for the same URI. Errors as of `Location`."""
-    found = _opened.get(uri)
+    """The location of a URI; the same one for the same URI, but another one after a fork: connections belong
+    to the parent. Errors as of `Location`."""
+    key = uri, fork.GENERATION
+    found = _opened.get(key)
     if found is None:
         if len(_opened) >= _MOST_KEPT:
             _opened.clear()
-        found = _opened[uri] = Location(uri)
+        found = _opened[key] = Location(uri)
     return found

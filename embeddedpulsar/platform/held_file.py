@@ -78,6 +78,8 @@ def remove_if_free(path: str) -> bool:
         return True
     try:
         flock(fd, LOCK_EX_NB)
+        if not os.path.samestat(os.fstat(fd), os.stat(path)):
+            return False  # another call removed the file, and a process made one of that name since
         disk.DISK.unlink(path)
     except BlockingIOError:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.document import KIND_COLD_LEDGER, decode_document, encode_document
@@ -23,8 +23,9 @@ from embeddedpulsar.storage.filenames import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+Opened = TypeVar("Opened")
 _ATTEMPTS: Final = 10
 UPLOADING: Final = "uploading"
 """Objects of this ledger may be in the location, of an attempt that goes on or died. The log is here."""
@@ -219,13 +220,19 @@ def problem_of(note: ColdLedger) -> str:
 
 def map_log(path: str, *, lean: bool = False) -> MappedFile:
     """Map the log of a closed ledger for reading, fetched if it is in a location. Errors as of `fetch`."""
+    return with_log(path, lambda found: MappedFile.open(found, writable=False, lean=lean))
+
+
+def with_log(path: str, open_log: Callable[[str], Opened]) -> Opened:
+    """Open the log of a closed ledger by its path, or by that of a copy; fetched if it is in a location.
+    Errors as of `fetch`."""
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
-            return MappedFile.open(path, writable=False, lean=lean)
+            return open_log(path)
         copy = fetch(path)
         if copy != path:
             try:
-                return MappedFile.open(copy, writable=False)
+                return open_log(copy)
             finally:
                 disk.DISK.unlink(copy)
-    return MappedFile.open(path, writable=False, lean=lean)
+    return open_log(path)

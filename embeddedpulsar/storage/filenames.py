@@ -1,11 +1,9 @@
 """Every file name of a topic directory: the only place with literals.
 
     ctl · lock · sync.lock · topic.meta · policies · schemas · journal.<gen> · <ledger:020>.log
-    <ledger:020>.idx · compaction · compaction.lock · compacted.<number>
-    ctl · lock · sync.lock · topic.meta · policies · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
-    compaction · compaction.lock · compacted.<number> · function.lock
-    pins/<ledger:020>, pins/<ledger:020>.<sink>
+    <ledger:020>.idx · compaction · compaction.lock · compacted.<number> · function.lock
     <ledger:020>.cold · offload · offload.lock · fetch.lock
+    pins/<ledger:020>, pins/<ledger:020>.<sink>
     subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>,compacted-start}
 
 Ledger ids are zero-padded, so that a sorted listing is the order of the log.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from pyarrow import ArrowInvalid
 
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId
 from embeddedpulsar.arrow import read_topic
-from embeddedpulsar.cold import fetching, location
+from embeddedpulsar.cold import fetching, leftovers, location
 from embeddedpulsar.exceptions import ColdReadError, LockTimeout, StorageFullError
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.offload import ledger_offload
@@ -20,6 +22,7 @@ from embeddedpulsar.offload.topic_offload import TopicOffload
 from embeddedpulsar.platform import deadline, disk
 from embeddedpulsar.storage import cold_ledger
 from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.storage.recovery.log_window import LogWindow
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.offloading import TOPIC, Site
 
@@ -279,6 +282,11 @@ def test_a_directory_that_may_not_be_written(site: Site) -> None:
         mapped = cold_ledger.map_log(log_path(str(site.directory()), ids[0].ledger_id()))
         assert bytes(mapped.view) == found
         mapped.close()
+        patch.setattr(tempfile, "tempdir", str(site.cold))
+        before = site.objects()
+        window = LogWindow(log_path(str(site.directory()), ids[0].ledger_id()))
+        assert window.size == len(found) and site.objects() == before  # the copy has no name any more
+        window.close()
     assert len(site.logs()) == 1
 
 
@@ -354,3 +362,43 @@ def test_a_ledger_that_is_trimmed_during_an_upload(site: Site, monkeypatch: pyte
         assert site.offload() == ""
     assert not site.notes() and not site.objects()
     assert site.admin.topics().offload_status(TOPIC).status == "SUCCESS"
+
+
+def test_no_room_beside_the_store(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says where room is needed, and nothing is left there."""
+    ids = site.publish(15)
+    assert site.offload() == ""
+
+    def refuse(path: str) -> Any:
+        raise PermissionError(path)
+
+    def full(note: Any) -> Iterator[bytes]:
+        raise OSError(errno.ENOSPC, "no space is left")
+        yield b""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetching, "FileLock", refuse)
+        patch.setattr(fetching, "log_of", full)
+        patch.setattr(tempfile, "tempdir", str(site.cold))
+        before = site.objects()
+        with pytest.raises(ColdReadError, match="make room in"):
+            cold_ledger.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
+        assert site.objects() == before
+
+
+def test_a_note_that_cannot_be_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The objects of a deleted topic stay, the status says why, and other work is done."""
+    site.publish(15)
+    assert site.offload() == ""
+    with monkeypatch.context() as patch:
+        patch.setattr(leftovers, "parse_cold_ledger", failing_to_read)
+        site.admin.topics().delete(TOPIC, force=True)
+        site.publish(15)
+        assert "cannot be opened" in site.offload()
+        assert len(site.logs()) == 1 and len(site.objects()) == 6
+    assert site.offload() == "" and len(site.objects()) == 3
+
+
+def failing_to_read(data: bytes) -> Any:
+    """As of a file of another user."""
+    raise PermissionError("cannot be opened")

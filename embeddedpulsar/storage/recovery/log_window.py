@@ -10,7 +10,7 @@ from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry_view import METADATA
 from embeddedpulsar.format.frame import HEADER_SIZE, MIN_FRAME_SIZE, TRAILER_SIZE, FrameHeader, read_header
 from embeddedpulsar.platform import disk
-from embeddedpulsar.storage.cold_ledger import fetch
+from embeddedpulsar.storage.cold_ledger import with_log
 
 WINDOW: Final = 1 << 20
 
@@ -26,10 +26,7 @@ class LogWindow:
 
     def __init__(self, path: str) -> None:
         self.path: Final = path
-        try:
-            self._fd = disk.DISK.open_file(path, os.O_RDONLY)
-        except FileNotFoundError:
-            self._fd = disk.DISK.open_file(fetch(path), os.O_RDONLY)
+        self._fd = with_log(path, lambda found: disk.DISK.open_file(found, os.O_RDONLY))
         self.size: Final = os.fstat(self._fd).st_size
         self._base = 0
         self._data = b""

@@ -4,14 +4,13 @@ Steps, under the catalog lock: 1. check that no producer or consumer is attached
 log says "deleted", so from here on every open handle, in any process, gets an error that says so; 3. one
 record of the catalog ends the topic and its partitions, durably: this is the deletion; 4. the directories
 leave ``topics/``; and without the lock: 5. all processes are rung; 6. the files are removed, and then the
-objects of offloaded ledgers. From before 2
-to after 4 there is a note of the directories.
+objects of offloaded ledgers. From before 2 to after 4 there is a note of the directories.
 
 A process that dies before 3 leaves the topic as it was, but for its mark, which the next process that opens
 the topic clears. One that dies after 3 leaves directories of a topic that is gone: they are removed when a
 topic of that name is made, by the next opening of the store, which finds the note, and by the first opening
-after a boot. A new life of a name has a directory of
-its own, so a handle of the old life meets nothing of the new one.
+after a boot. A new life of a name has a directory of its own, so a handle of the old life meets nothing of
+the new one.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ _BELOW_CATALOG_S: Final = 1.0
 failpoints.declare(
     "deletion:noted", "deletion:checked", "deletion:marked", "deletion:recorded", "deletion:moved"
 )
-
 
 Check = Callable[["Topic"], object]
 """Raises if a topic is not to be deleted."""

@@ -105,6 +105,7 @@ def remove_topic(path: str, notes: str) -> bool:
     if found:
         with contextlib.suppress(FileExistsError):
             disk.DISK.mkdir(notes)
+            disk.DISK.fsync_dir(os.path.dirname(notes))
         token = os.urandom(8).hex()
         for name in found:
             with contextlib.suppress(FileNotFoundError):

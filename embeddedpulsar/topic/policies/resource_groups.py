@@ -151,6 +151,12 @@ def _checked_name(name: str | None) -> str:
     return name
 
 
+def _read_name(form: Any) -> str:
+    if not isinstance(form, str):
+        raise CorruptionError(reason=f"a policy document with a resource group that is no name: {form!r}")
+    return form
+
+
 GROUPS: Final = TopicPolicy[Any](
     "resourceGroups", lambda settings, own: {}, lambda change: change, _read_groups, amend=_changed
 )
@@ -160,7 +166,7 @@ IN_GROUP: Final = TopicPolicy[str | None](
     "resource_group_name",
     lambda settings, own: None,
     _checked_name,
-    _checked_name,
+    _read_name,
     amend=_existing,
     owners="resourceGroupOwners",
 )

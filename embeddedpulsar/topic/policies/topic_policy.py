@@ -160,20 +160,15 @@ class OffloadRules(NamedTuple):
         return bool(self.location) and max(self.most_bytes, self.most_seconds) > NEVER
 
 
-def _checked(lowest: int) -> Callable[[int], int]:
+def _number(key: str, setting: str, lowest: int) -> TopicPolicy[int]:
+    default: Callable[[Any], int] = attrgetter(setting)
+
     def check(number: int) -> int:
         is_number = isinstance(number, int) and not isinstance(number, bool)
         if not is_number or not lowest <= number <= LARGEST_THRESHOLD:
             never = ", for never," if lowest == NEVER else ""
-            raise InvalidConfiguration(f"write a number from {lowest}{never} on, not {number!r}")
+            raise InvalidConfiguration(f"{key} is a number from {lowest}{never} on, not {number!r}")
         return number
-
-    return check
-
-
-def _number(key: str, setting: str, lowest: int) -> TopicPolicy[int]:
-    default: Callable[[Any], int] = attrgetter(setting)
-    check = _checked(lowest)
 
     def read(form: Any) -> int:
         try:

@@ -7,13 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError, StorageFullError
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    InvalidConfiguration,
+    StorageError,
+    StorageFullError,
+)
 from embeddedpulsar.format.document import KIND_POLICIES, KIND_TOPIC_META, decode_document, encode_document
 from embeddedpulsar.platform import disk
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION, RETENTION, TopicPolicy
+from embeddedpulsar.topic.policies.resource_groups import IN_GROUP
+from embeddedpulsar.topic.policies.topic_policy import (
+    DEDUPLICATION,
+    OFFLOAD_THRESHOLD,
+    RETENTION,
+    TopicPolicy,
+)
 from embeddedpulsar.topic_name import directory_name
 
 NAMESPACE = "public/default"
@@ -195,3 +206,15 @@ def test_the_document_of_a_namespace_is_read_once_until_the_version_changes(site
     version[0] = 4
     assert documents.own(DEDUPLICATION, NAMESPACE)
     assert documents.value(DEDUPLICATION, TOPIC, site.directory(TOPIC))
+
+
+def test_a_resource_group_whose_name_is_no_text() -> None:
+    """The document is damaged; that is no mistake of the caller."""
+    with pytest.raises(CorruptionError, match="no name: 5"):
+        IN_GROUP.unpack(5)
+
+
+def test_an_error_about_a_number_names_the_policy() -> None:
+    """Several policies have numbers."""
+    with pytest.raises(InvalidConfiguration, match="offload_threshold is a number from -1, for never, on"):
+        OFFLOAD_THRESHOLD.pack(-2)
