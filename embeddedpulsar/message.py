@@ -105,6 +105,7 @@ class MessageOrigin:
         schema: of the consumer.
         writers: the schema of each version; None for -1, and for one that is not known.
         by_message: whether the schema decodes by the message, not by its payload alone.
+        partition: of the topic, by its name; -1 for none.
     """
 
     __slots__ = ("by_message", "partition", "schema", "topic_name", "writers")
@@ -115,14 +116,17 @@ class MessageOrigin:
         schema: ValueDecoder,
         writers: Mapping[int, SchemaInfo | None] | None = None,
         by_message: bool = False,
+        partition: int | None = None,
     ) -> None:
         self.topic_name = topic_name
         self.schema = schema
         self.writers: Mapping[int, SchemaInfo | None] = _Unknown() if writers is None else writers
         self.by_message = by_message
-        from embeddedpulsar.topic_name import TopicName  # 1.5 ms of the import of the package
+        if partition is None:
+            from embeddedpulsar.topic_name import TopicName  # 1.5 ms of the import of the package
 
-        self.partition = TopicName.parse(topic_name).partition
+            partition = TopicName.parse(topic_name).partition
+        self.partition = partition
 
 
 _new: Any = object.__new__

@@ -186,6 +186,10 @@ class Log(Protocol):
     def segments(self) -> Sequence[LedgerCounts]:
         """The retained ledgers, oldest first."""
 
+    def ledgers(self) -> Sequence[tuple[int, int]]:
+        """The retained ledgers, oldest first, and how many entries they have: -1 for the last one, which may
+        grow. Reads no entry."""
+
     def survey(self) -> LogSurvey:
         """Answers of its indexes to an onlooker."""
 

@@ -226,6 +226,15 @@ class LogPositions(ABC):
         self._check_open()
         return messages_between(self._ledgers, after, through)
 
+    def ledgers(self) -> list[tuple[int, int]]:
+        """See `Log`."""
+        self._check_open()
+        chain = self._ledgers.chain()
+        found = [(closed.ledger_id, closed.last_entry_id + 1) for closed in chain.closed]
+        if chain.tail_ledger:
+            found.append((chain.tail_ledger, -1))
+        return found
+
     def survey(self) -> LogSurvey:
         """See `Log`."""
         self._check_open()

@@ -9,7 +9,6 @@ that it was made by an ancestor.
 from __future__ import annotations
 
 import atexit
-import itertools
 import os
 import threading
 import weakref
@@ -24,8 +23,7 @@ GENERATION: int = 0
 LATE_IMPORTS = RLock()
 """Held by `late_import` while a module is executed; a fork waits for it, after the hooks."""
 
-_registered: dict[int, weakref.ref[object]] = {}
-_numbers = itertools.count()
+_registered: dict[int, weakref.ref[object]] = {}  # by the `id` of the reference, in order of registration
 
 
 def register(obj: object) -> None:
@@ -36,12 +34,12 @@ def register(obj: object) -> None:
     registration. A hook that raises does not keep the others from running. ``obj`` must be weakly
     referenceable.
     """
-    number = next(_numbers)
+    reference = weakref.ref(obj, _forget)
+    _registered[id(reference)] = reference
 
-    def forget(_: weakref.ref[object], number: int = number) -> None:
-        _registered.pop(number, None)
 
-    _registered[number] = weakref.ref(obj, forget)
+def _forget(reference: weakref.ref[object], drop: Callable[..., object] = _registered.pop) -> None:
+    drop(id(reference), None)
 
 
 def _call(method: str, references: Iterable[weakref.ref[object]]) -> None:

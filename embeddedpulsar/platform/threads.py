@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from operator import call as _call
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import ThreadLimitError
-from embeddedpulsar.platform import indivisible
+
+_NEVER: Final = object()
 
 
 class RLock:
@@ -41,9 +43,12 @@ class RLock:
     release: Callable[[], object]
 
     def __init__(self) -> None:
-        lock = threading.RLock()
+        lock = _thread.RLock()
         self.acquire = lock.acquire
-        self.release = indivisible.choose((bool, lock.release), lock._is_owned)  # type: ignore[attr-defined]
+        # `indivisible.choose((bool, lock.release), lock._is_owned)`, written out: it is made two dozen times
+        # when a store is opened.
+        owned = iter(lock._is_owned, _NEVER)  # type: ignore[attr-defined]
+        self.release = map(_call, map((bool, lock.release).__getitem__, owned)).__next__
 
 
 def is_free(lock: Any) -> bool:

@@ -139,7 +139,12 @@ class LogView:
 
         Entry -1 if neither segment nor index is readable.
         """
-        end = self.end_of(ledger_id)
+        tail_ledger, end = split_tail(self.words[TopicWord.TAIL])
+        if ledger_id != tail_ledger:
+            closed = self._segments.chain().find(ledger_id)
+            if closed is not None:
+                return closed.last_entry_id, closed.end_offset
+            end = 0
         return self._last_known_entry(ledger_id, end), end
 
     def trimmed_before(self, ledger_id: int) -> tuple[int, int] | None:
@@ -301,9 +306,6 @@ class LogView:
 
     def _last_known_entry(self, ledger_id: int, end: int) -> int:
         """The last entry of a ledger that ends at `end`, also when its last frame is damaged."""
-        closed = self._segments.chain().find(ledger_id)
-        if closed is not None:
-            return closed.last_entry_id
         if end <= FIRST_FRAME_OFFSET:
             return -1
         segment = self._readable(ledger_id)

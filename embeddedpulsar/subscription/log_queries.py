@@ -24,14 +24,11 @@ if TYPE_CHECKING:
 
 def ledgers_of(log: Log) -> Ledgers:
     """All ledgers there are; the last one may still grow."""
-    segments = _segments(log)
-    newest = segments[-1].ledger_id if segments else 0
-    return Ledgers(
-        tuple(
-            (segment.ledger_id, OPEN if segment.ledger_id == newest else segment.entries)
-            for segment in segments
-        )
-    )
+    try:
+        ledgers = log.ledgers()
+    except StorageError:
+        ledgers = []  # it is too damaged, which it reports itself
+    return Ledgers(tuple([(ledger_id, OPEN if entries < 0 else entries) for ledger_id, entries in ledgers]))
 
 
 def _segments(log: Log) -> Sequence[LedgerCounts]:

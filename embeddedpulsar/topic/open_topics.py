@@ -70,6 +70,11 @@ class OpenTopics:
     def __len__(self) -> int:
         return len(self._topics)
 
+    def has(self, name: str) -> bool:
+        """Whether the topic of that full name is open, and was not deleted. Takes no lock."""
+        topic = self._topics.get(name)
+        return topic is not None and not topic.closed and not topic.is_deleted
+
     def use(self, name: str, open_topic: TopicOpener) -> TopicUse:
         """A hold on the topic."""
         use = self._use_open(name)

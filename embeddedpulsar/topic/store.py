@@ -181,7 +181,9 @@ class Store:
             REGISTRY.forget(session.lease.key, self)
             with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails
                 # 3. The directory itself, last: it is what others take for "still in use".
-                closing.callback(self._give_up, session.lease)
+                closing.callback(session.lease.close)
+                if self.memory_url:
+                    closing.callback(remove_tree, self.root)
                 # 2. Doorbell, catalog, words and locks.
                 closing.callback(session.close)
                 # 1. Topics: dirty ledgers are synced. Consumers were detached by their owners before.
@@ -190,17 +192,16 @@ class Store:
         finally:
             REGISTRY.lock.release()
 
-    def _give_up(self, lease: DirectoryLease) -> None:
-        if self.memory_url:
-            remove_tree(self.root)
-        lease.close()
-
     # -- topics ------------------------------------------------------------------------------------
 
     @property
     def topics(self) -> TopicList:
         """Which topics there are; makes topics without opening them."""
         return self._present().topics
+
+    def partitions_of(self, name: str) -> int:
+        """As `TopicList.resolve`; does not ask the catalog if ``name`` is the full name of an open topic."""
+        return 0 if self._topics.has(name) else self.topics.resolve(name)
 
     def use_topic(self, name: str, create: bool = True, *, to_look: bool = False) -> TopicUse:
         """A hold on the topic of that name, opened once per process; made if need be and allowed. It stays
@@ -217,13 +218,14 @@ class Store:
             NotAllowedError: it is partitioned (open its partitions instead), or of a kind that is off.
             StorageError: its files cannot be used, or the process may not open as many.
         """
-        use = self._use(self._present(), name, create)
+        use = self._use(self._current(), name, create)
         return use if to_look else use.begin()
 
     def _use(self, session: StoreSession, name: str, create: bool = False) -> TopicUse:
         parsed = TopicName.parse(name)
 
         def open_topic() -> Topic:
+            session.check_in_place()  # of a topic that is open, its place is that of the store too
             try:
                 return self._open_topic(session, session.topics.entry_to_open(parsed, create=create))
             finally:
@@ -347,8 +349,6 @@ class Store:
         if options is None:
             options = ledger_options(session.settings, self.durability, self._interval_ms)
         return options._replace(boot=session.boot)
-
-    # -- fork --------------------------------------------------------------------------------------
 
     def revive(self) -> Store:
         """In a forked child: open the store anew. Does nothing elsewhere. Every other method calls it.

@@ -58,7 +58,7 @@ def test_an_opening_of_a_store_opens_few_files(path: str):
     calls = fewest(lambda: Client(path).close())
     assert calls["open"] <= 12, calls
     assert calls["listdir"] <= 2, calls
-    assert sum(calls.values()) <= 1150, calls
+    assert sum(calls.values()) <= 1100, calls
 
 
 def test_a_consumer_opens_nothing(path: str):
@@ -69,7 +69,7 @@ def test_a_consumer_opens_nothing(path: str):
         calls = fewest(lambda: client.subscribe("t", "s").close())
         assert not calls["open"] and not calls["listdir"], calls
         assert calls["pwritev"] == 2, calls
-        assert sum(calls.values()) <= 1080, calls
+        assert sum(calls.values()) <= 910, calls
 
 
 def test_a_reader_reads_no_file(path: str):
@@ -78,7 +78,8 @@ def test_a_reader_reads_no_file(path: str):
         client.create_reader("t", MessageId.latest).close()
         calls = fewest(lambda: client.create_reader("t", MessageId.latest).close())
         assert not calls["open"] and not calls["pread"], calls
-        assert sum(calls.values()) <= 310, calls
+        assert calls["lstat"] == 1, calls  # whether the topic is in its place
+        assert sum(calls.values()) <= 245, calls
 
 
 def test_policies_of_a_namespace_are_read_once(path: str):

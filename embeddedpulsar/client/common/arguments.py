@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from embeddedpulsar.enums import PulsarEnum
@@ -51,6 +52,23 @@ def check_type_or_none(kind: type[Any], value: object, name: str) -> None:
     """
     if value is not None and not isinstance(value, kind):
         raise ValueError(f"Argument {name} is expected to be either None or of type '{kind.__name__}'")
+
+
+def check_types(types: Iterable[tuple[str, type[Any], bool]], options: dict[str, Any]) -> None:
+    """Refuse the first option of a wrong type.
+
+    Args:
+        types: names, types, and whether None is accepted too.
+        options: by their names.
+
+    >>> check_types([("name", str, True), ("size", int, False)], {"name": None, "size": "5"})
+    Traceback (most recent call last):
+    ValueError: Argument size is expected to be of type 'int' and not 'str'
+    """
+    for name, kind, is_optional in types:
+        value = options[name]
+        if not isinstance(value, kind):
+            (check_type_or_none if is_optional else check_type)(kind, value, name)
 
 
 def check_callable(value: object, name: str) -> None:

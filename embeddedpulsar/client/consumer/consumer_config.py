@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
     INT32_MIN,
     check_range,
-    check_type,
     check_type_or_none,
+    check_types,
     checked_properties,
 )
 from embeddedpulsar.client.common.interceptor_chain import InterceptorChain, chain_of
@@ -135,8 +136,7 @@ class ReaderConfig(NamedTuple):
     schema: Schema[Any]
     listener: Any
     receiver_queue_size: int
-    name: str | None
-    role_prefix: str | None
+    name: str
     start_inclusive: bool
     key_reader: CryptoKeyReader | None = None
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
@@ -208,11 +208,9 @@ def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Con
 
 def _check_consumer_types(options: dict[str, Any]) -> None:
     """Check types in the order of ``pulsar-client``, so that the first error is the same."""
-    for name, kind, optional in _CONSUMER_TYPES:
-        (check_type_or_none if optional else check_type)(kind, options[name], name)
+    check_types(_CONSUMER_TYPES, options)
     check_type_or_none(ConsumerDeadLetterPolicy, options["dead_letter_policy"], "dead_letter_policy")
-    for name, kind, optional in _OUR_CONSUMER_TYPES:
-        (check_type_or_none if optional else check_type)(kind, options[name], name)
+    check_types(_OUR_CONSUMER_TYPES, options)
     topic = options["topic"]
     if not isinstance(topic, str | list) and not hasattr(topic, "pattern"):
         raise ValueError("Argument 'topic' is expected to be of a type between (str, list, re.pattern)")
@@ -270,8 +268,7 @@ def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Reade
         InvalidConfiguration: ``is_read_compacted`` on a non-persistent topic.
         ImportError: there is a key reader, and the extra ``crypto`` is not installed.
     """
-    for name, kind, optional in _READER_TYPES:
-        (check_type_or_none if optional else check_type)(kind, options[name], name)
+    check_types(_READER_TYPES, options)
     check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
     if options["is_read_compacted"]:
         _check_compacted(options["topic"])
@@ -282,14 +279,18 @@ def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Reade
         schema=options["schema"],
         listener=_listener("reader_listener", options, chain, "before_read"),
         receiver_queue_size=_queue_size(options),
-        name=options["reader_name"] or None,
-        role_prefix=options["subscription_role_prefix"] or None,
+        name=options["reader_name"] or made_name(options["subscription_role_prefix"]),
         start_inclusive=options["start_message_id_inclusive"],
         key_reader=_key_reader(options),
         crypto_failure_action=options["crypto_failure_action"],
         chain=chain,
         is_read_compacted=options["is_read_compacted"],
     )
+
+
+def made_name(prefix: str | None = None) -> str:
+    """A name for a reader without one."""
+    return f"{prefix}-reader-{os.urandom(5).hex()}" if prefix else f"reader-{os.urandom(5).hex()}"
 
 
 def _queue_size(options: dict[str, Any]) -> int:

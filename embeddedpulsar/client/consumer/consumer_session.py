@@ -110,9 +110,7 @@ class ConsumerSession:
     def _try_to_attach(self, topic: Topic) -> bool:
         config = self.config
         name = config.subscription_name
-        initial = last_or_start(self.ledger)
-        if config.initial_position == InitialPosition.Earliest:
-            initial = BEFORE_FIRST
+        initial = BEFORE_FIRST if config.initial_position == InitialPosition.Earliest else None
         check_type(topic, config.consumer_type)
         self.subscription = subscription = topic.use_subscription(name, True, initial, durable=self._durable)
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.client.common.deletion_retry import despite_deletion
 from embeddedpulsar.client.common.topic_schema import admit
 from embeddedpulsar.client.consumer.consumer import Consumer
-from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
+from embeddedpulsar.client.consumer.consumer_config import ReaderConfig, made_name
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
 from embeddedpulsar.client.consumer.dead_letter.retry_letter import letter_topics
 from embeddedpulsar.client.consumer.reader import Reader
@@ -64,7 +64,7 @@ def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> 
 
 
 def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
-    partitions = {name: client.store.topics.resolve(name) for name in topics}
+    partitions = {name: client.store.partitions_of(name) for name in topics}
     _admit(client, config.schema, partitions)
     if len(topics) == 1 and not partitions[topics[0]]:
         session = ConsumerSession(client, config._replace(topic=topics[0]))
@@ -91,7 +91,7 @@ def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) 
             raise InvalidConfiguration("enable_retry with a pattern needs retry_letter_topic: name the topic")
         retry = TopicName.parse(config.retry_letter_topic).full
         config = _with_letter_topics(client, config, [retry])
-        named = {retry: client.store.topics.resolve(retry)}
+        named = {retry: client.store.partitions_of(retry)}
         _admit(client, config.schema, named)
     dead = config.dead_letter.dead_letter_topic if config.dead_letter is not None else ""
     letters = {*named, *([TopicName.parse(dead).full] if dead else [])}
@@ -150,9 +150,7 @@ def open_reader(client: ClientContext, config: ReaderConfig) -> Reader[Any]:
     client.begin_operation()
     full = TopicName.parse(config.topic).full
     checked_version(config.schema, (full,), is_producer=False)
-    prefix = f"{config.role_prefix}-" if config.role_prefix else ""
-    named = config._replace(name=config.name or f"{prefix}reader-{os.urandom(5).hex()}")
-    return despite_deletion(lambda: _open_reader(client, named, full))
+    return despite_deletion(lambda: _open_reader(client, config, full))
 
 
 def open_table_view(
@@ -170,8 +168,7 @@ def open_table_view(
         schema=schema,
         listener=view._on_message,
         receiver_queue_size=_TABLE_VIEW_QUEUE,
-        name=subscription_name or None,
-        role_prefix=None,
+        name=subscription_name or made_name(),
         start_inclusive=False,
         is_read_compacted=True,
     )
@@ -180,7 +177,7 @@ def open_table_view(
 
 
 def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
-    partitions = client.store.topics.resolve(full)
+    partitions = client.store.partitions_of(full)
     _admit(client, config.schema, (full,))
     if not partitions:
         return Reader(ReaderCore(client, config), config.chain)

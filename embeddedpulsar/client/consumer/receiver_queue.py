@@ -176,8 +176,10 @@ class ReceiverQueue:
 
     def clear(self) -> None:
         """Drop the fetched messages. Call under the lock."""
-        dropped = self.valid()
         self.voided += 1
+        if not self.messages:
+            return
+        dropped = self.valid()
         self.messages.clear()
         self.fetched -= len(dropped)
         self.fetched_bytes -= size_of(dropped)

@@ -37,7 +37,7 @@ def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
     chain = config.chain
     if chain is not None:
         chain.bind(core, chain)  # until there is a producer
-    partitions = core.store.topics.resolve(config.topic)
+    partitions = core.store.partitions_of(config.topic)
     if config.schema_version < 0 and config.schema is not BYTES:
         durability = config.durability or core.config.durability
         schema, version = registered(core.store, config.topic, config.schema, durability)

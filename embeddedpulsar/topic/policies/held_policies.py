@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import StoreWord
@@ -14,6 +14,9 @@ from embeddedpulsar.topic.policies.topic_policy import Fields, TopicPolicy, Valu
 if TYPE_CHECKING:
     from embeddedpulsar.platform.processes.mailbox import Mailbox
     from embeddedpulsar.platform.scheduler import SchedulerLike
+
+Answer = TypeVar("Answer")
+ValueOf = Callable[[TopicPolicy[Any]], Any]
 
 _POLICIES: Final = StoreWord.POLICIES
 _ABANDONED_S: Final = 1.0
@@ -27,7 +30,7 @@ class _Held(NamedTuple):
 
     word: int
     documents: Sequence[Fields]
-    values: dict[str, Any]
+    values: dict[Any, Any]  # by the key of a policy, or by the question of `once`; shared without documents
 
 
 class HeldPolicies:
@@ -82,6 +85,9 @@ class HeldPolicies:
         held = self._held
         if self._words[_POLICIES] != held.word:
             held = self._renew()
+        return self._value_in(held, policy)
+
+    def _value_in(self, held: _Held, policy: TopicPolicy[Value]) -> Value:
         try:
             found: Value = held.values[policy.key]
         except KeyError:
@@ -91,6 +97,21 @@ class HeldPolicies:
     def values(self, policies: Sequence[TopicPolicy[Any]]) -> list[Any]:
         """The values of several policies; see `value`."""
         return [self.value(policy) for policy in policies]
+
+    def once(self, question: Callable[[ValueOf], Answer]) -> Answer:
+        """The answer to a question about values, asked once and again after a change.
+
+        Args:
+            question: a function of what gives the value of a policy, and of nothing else.
+        """
+        held = self._held
+        if self._words[_POLICIES] != held.word:
+            held = self._renew()
+        try:
+            found: Answer = held.values[question]
+        except KeyError:
+            found = held.values[question] = question(lambda policy: self._value_in(held, policy))
+        return found
 
     def look(self) -> None:
         """Call the listeners if policies of this topic were changed. Some 50 ns if none was in the store."""
@@ -114,7 +135,8 @@ class HeldPolicies:
         if documents == before.documents:
             self._held = before._replace(word=seen)
             return self._held
-        held = self._held = _Held(seen, documents, {})
+        values = {} if any(documents) else self._source.defaults
+        held = self._held = _Held(seen, documents, values)
         if before.word != _NEVER or before.documents:
             for listener in tuple(self._listeners):
                 with contextlib.suppress(StorageError):  # what it follows stays as it was

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
@@ -22,6 +23,7 @@ from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_
 _CHANGING: Final = 1
 _EVERYWHERE: Final = ""
 """In place of the names of owners: there are too many."""
+_KNOWN_SETTINGS: Final = 16
 MOST_OWNERS: Final = 1000
 """The list is written anew with each change, and read with the policies of every topic."""
 
@@ -34,6 +36,9 @@ class PolicyDocuments:
     release does not know it keeps.
     Invariants: `version` rises with every change. A reader sees a document before a change or after it.
     Callers: any thread; methods that change something under the catalog lock.
+
+    Attributes:
+        defaults: what holds where there are no documents, as far as it was asked for: for `HeldPolicies`.
 
     Args:
         root: of the store.
@@ -51,7 +56,7 @@ class PolicyDocuments:
         version: Callable[[], int] = lambda: _CHANGING,
     ) -> None:
         self._version: Final = version
-        self._defaults: dict[str, Any] = {}  # by policy, where there are no documents
+        self.defaults: Final = _defaults_of(settings)
         self._kept: tuple[int, dict[str, dict[str, Any]]] = (_CHANGING, {})
         self._find: Final = find
         self._tenants: Final = root_layout.in_root(root, root_layout.TENANTS)
@@ -134,9 +139,9 @@ class PolicyDocuments:
         own = documents[:-1]  # the last one is the namespace's, with the dynamic settings
         if not any(documents):  # as nearly always
             try:
-                default: Value = self._defaults[policy.key]
+                default: Value = self.defaults[policy.key]
             except KeyError:
-                default = self._defaults[policy.key] = policy.default(self._settings, own)
+                default = self.defaults[policy.key] = policy.default(self._settings, own)
             return default
         settings, dynamic = self._settings, stored_in(documents[-1])
         if dynamic:
@@ -224,6 +229,12 @@ class PolicyDocuments:
             StorageFullError: nothing was changed.
         """
         _change(self._topic_path(name), name, changes, durable)
+
+
+@lru_cache(_KNOWN_SETTINGS)
+def _defaults_of(settings: BrokerSettings) -> dict[Any, Any]:
+    """What holds where there are no documents, in all stores with these settings, as far as it was asked."""
+    return {}
 
 
 def _change(path: str, owner: str, changes: dict[str, Any], durable: bool) -> None:

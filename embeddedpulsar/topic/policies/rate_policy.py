@@ -18,6 +18,7 @@ from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.platform.clock import Clock
+    from embeddedpulsar.topic.policies.held_policies import ValueOf
     from embeddedpulsar.topic.topic import Topic
 
 _SECOND_NS: Final = 1_000_000_000
@@ -114,6 +115,13 @@ def publish_limiter(topic: Topic, clock: Clock) -> RateLimiter | None:
     return topic.group_words.limiter(group, PUBLISHING, rates, clock.wall_ns)
 
 
+def _is_dispatch_limited(value_of: ValueOf) -> bool:
+    group = value_of(HELD_GROUP)
+    if group is not None and group.is_limited(DISPATCHING):
+        return True
+    return not (value_of(DISPATCH_RATE).is_unlimited and value_of(SUBSCRIPTION_DISPATCH_RATE).is_unlimited)
+
+
 def dispatch_limiter(topic: Topic, clock: Clock, subscription: tuple[Any, Lock] | None) -> RateLimiter | None:
     """The limiter of a consumer or reader; None if it has no limit.
 
@@ -123,6 +131,8 @@ def dispatch_limiter(topic: Topic, clock: Clock, subscription: tuple[Any, Lock] 
         subscription: the words of its subscription and their lock; None for a reader, which has a
             subscription of its own in this process alone.
     """
+    if not topic.policies.once(_is_dispatch_limited):
+        return None
     rates = []
     of_topic = topic.policies.value(DISPATCH_RATE)
     if not of_topic.is_unlimited:

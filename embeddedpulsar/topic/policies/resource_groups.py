@@ -56,6 +56,10 @@ class HeldGroup(NamedTuple):
     limits: ResourceGroup
     slot: int
 
+    def is_limited(self, direction: Direction) -> bool:
+        """Whether the topics of the group publish or deliver at a rate."""
+        return any(getattr(self.limits, name) > 0 for name in direction.limits)
+
 
 class GroupChange(NamedTuple):
     """What happens to a group: limits None deletes it."""
@@ -277,10 +281,9 @@ class GroupWords:
             rates: those it has beside that of the group.
             wall_ns: the time.
         """
-        limits = ResourceGroup() if group is None else group.limits
-        rate = Rate(*(max(0, getattr(limits, name)) for name in direction.limits))
-        if group is None or not (rate.messages or rate.size):
+        if group is None or not group.is_limited(direction):
             return RateLimiter(rates, wall_ns) if rates else None
+        rate = Rate(*(max(0, getattr(group.limits, name)) for name in direction.limits))
         words, lock = self._words, self._lock
         shared, limited, passed = (_first_word(group.slot) + word for word in direction.words)
 

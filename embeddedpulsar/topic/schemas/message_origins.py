@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.schema.schema import BYTES, Schema, SchemaInfo
 from embeddedpulsar.topic.schemas.schema_document import NO_VERSION
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ def origin_of(store: Callable[[], Store], topic: str, schema: Schema[Any] = BYTE
     writers = Writers(store, topic)
     if by_message:  # so that messages can be decoded when the client is closed
         writers.look()
-    return MessageOrigin(topic, schema, writers, by_message)
+    return MessageOrigin(topic, schema, writers, by_message, TopicName.parse(topic).partition)
 
 
 class Writers(dict[int, SchemaInfo | None]):
@@ -39,7 +40,6 @@ class Writers(dict[int, SchemaInfo | None]):
     __slots__ = ("_store", "_topic")
 
     def __init__(self, store: Callable[[], Store], topic: str) -> None:
-        super().__init__({NO_VERSION: None})
         self._store: Final = store
         self._topic: Final = topic
 
@@ -49,5 +49,6 @@ class Writers(dict[int, SchemaInfo | None]):
             self[stored.version] = stored.info()
 
     def __missing__(self, version: int) -> SchemaInfo | None:
-        self.look()
+        if version != NO_VERSION:
+            self.look()
         return self.setdefault(version, None)  # deleted by force: it does not come back

@@ -233,6 +233,10 @@ class VirtualLog:
     def messages_between(self, after: Position, through: Position) -> int:
         return self.messages_after(after) - self.messages_after(through)
 
+    def ledgers(self) -> list[tuple[int, int]]:
+        found = [(one.ledger_id, one.entries) for one in self.segments()]
+        return [*found[:-1], (found[-1][0], -1)] if found else []
+
     def segments(self) -> list[SegmentInfo]:
         found = []
         for ledger_id in self._ledgers:

@@ -212,5 +212,5 @@ def test_reader_values_arrive():
     made = config_of_reader(
         reader_name="r", subscription_role_prefix="p", start_message_id_inclusive=True, is_read_compacted=True
     )
-    assert (made.name, made.role_prefix, made.start_inclusive) == ("r", "p", True)
+    assert (made.name, made.start_inclusive) == ("r", True)
     assert made.is_read_compacted

@@ -12,7 +12,7 @@ from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.topic.policies.held_policies import HeldPolicies
+from embeddedpulsar.topic.policies.held_policies import HeldPolicies, ValueOf
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.policies.topic_limits import MAX_CONSUMERS, MAX_PRODUCERS
 
@@ -166,3 +166,17 @@ def test_an_append_does_not_fail_where_a_document_cannot_be_opened(
         with pytest.raises(OSError, match="too many"):
             site.held.value(MAX_PRODUCERS)
     assert site.held.value(MAX_PRODUCERS) == 7
+
+
+def test_a_question_is_asked_once_until_a_policy_changes(site: Site) -> None:
+    """Of all topics that have no documents, too."""
+    asked = []
+
+    def question(value_of: ValueOf) -> int:
+        asked.append(1)
+        return int(value_of(MAX_PRODUCERS)) + int(value_of(MAX_CONSUMERS))
+
+    other = HeldPolicies(site.documents, site.words, (NAME, str(site.directory)), lambda: site.now)
+    assert [one.once(question) for one in (site.held, site.held, other)] == [7, 7, 7] and len(asked) == 1
+    site.change(max_producers_per_topic=3)
+    assert [site.held.once(question), site.held.once(question)] == [3, 3] and len(asked) == 2
