@@ -251,6 +251,20 @@ class SchemaType(PulsarEnum):
     AUTO_PUBLISH = -4
 
 
+class KeyValueEncodingType(PulsarEnum):
+    """Where `schema.KeyValueSchema` stores the key. Not in ``pulsar-client``; as in Pulsar's Java client.
+
+    ``INLINE``: in the payload, before the value. ``SEPARATED``: in the key of the message.
+
+    Example:
+        >>> [one.name for one in KeyValueEncodingType]
+        ['SEPARATED', 'INLINE']
+    """
+
+    SEPARATED = 0
+    INLINE = 1
+
+
 class SchemaCompatibilityStrategy(PulsarEnum):
     """Which schemas a topic accepts beside those that it has. Not in ``pulsar-client``; as in Pulsar's Java
     client.

@@ -305,7 +305,7 @@ class _Mover:
         properties = message.properties()
         topic = properties.get(_REAL_TOPIC, self._origin)
         written = message.writer_schema()
-        key = topic, None if written is None else (written.schema_type(), written.schema())
+        key = topic, written
         producer = self._producers.get(key)
         if producer is None:
             if not self._store.topics.has(topic):

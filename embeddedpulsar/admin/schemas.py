@@ -108,11 +108,11 @@ class Schemas(SaysWhatThereIs):
             ...     admin.schemas().create_schema("readings", JsonSchema(Reading))
             0
         """
-        info, properties = _given(schema)
+        info = _given(schema)
         with interrupts.translated:
             store = self._store()
             store.topics.resolve(topic)
-            return store.schemas.upload(topic, info, properties)
+            return store.schemas.upload(topic, info)
 
     def delete_schema(self, topic: str, force: bool = False) -> int:
         """Delete all schemas of a topic. Messages that were written with them keep their versions, and are
@@ -151,7 +151,7 @@ class Schemas(SaysWhatThereIs):
             ...     admin.schemas().test_compatibility("logs", {"type": "INT32", "schema": ""})[:2]
             (False, 'FULL')
         """
-        info, _ = _given(schema)
+        info = _given(schema)
         registry = self._store().schemas
         strategy = registry.strategy(topic)
         document = registry.document(topic)
@@ -166,27 +166,25 @@ class Schemas(SaysWhatThereIs):
         Raises:
             ValueError: ``schema`` is none, or one of bytes.
         """
-        info, _ = _given(schema)
+        info = _given(schema)
         return self._store().schemas.document(topic).version_of(info)
 
 
-def _given(schema: Any) -> tuple[SchemaInfo, dict[str, str]]:
-    """A schema and its properties."""
-    properties: dict[str, str] = {}
+def _given(schema: Any) -> SchemaInfo:
     if isinstance(schema, Schema):
         info = schema.schema_info()
     elif isinstance(schema, SchemaInfo):
         info = schema
     elif isinstance(schema, StoredSchema):
-        info, properties = schema.info(), schema.properties
+        info = schema.info()
     elif isinstance(schema, Mapping):
         kind, text = schema.get("type"), schema.get("schema", schema.get("data", ""))
         if not isinstance(kind, str) or kind not in SchemaType.__members__ or not isinstance(text, str):
             raise ValueError(f'a schema is {{"type": "AVRO", "schema": "..."}}, not {schema}')
-        info = SchemaInfo(SchemaType[kind], str(kind), text)
         properties = {str(key): str(value) for key, value in dict(schema.get("properties") or {}).items()}
+        info = SchemaInfo(SchemaType[kind], str(kind), text, properties=properties)
     else:
         raise ValueError(f"a schema is a Schema, a SchemaInfo or a dict, not {type(schema).__name__}")
     if info.schema_type().value <= 0:
         raise ValueError(f"a topic has no schema of the type {info.schema_type().name}")
-    return info, properties
+    return info

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.enums import KeyValueEncodingType
 from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         String,
     )
     from embeddedpulsar.schema.json_schema import JsonSchema
+    from embeddedpulsar.schema.key_value import KeyValue, KeyValueSchema
     from embeddedpulsar.schema.primitives import (
         BooleanSchema,
         DateSchema,
@@ -51,6 +53,8 @@ _LAZY = {
     "AvroSchema": "schema_avro",
     "GenericRecord": "auto_schema",
     "JsonSchema": "json_schema",
+    "KeyValue": "key_value",
+    "KeyValueSchema": "key_value",
     "ProtobufNativeSchema": "schema_protobuf",
     **dict.fromkeys(
         (
@@ -127,6 +131,9 @@ __all__ = [
     "LocalDateSchema",
     "LocalDateTimeSchema",
     "LocalTimeSchema",
+    "KeyValue",
+    "KeyValueEncodingType",
+    "KeyValueSchema",
     "Long",
     "Map",
     "Null",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.schema.key_value import is_separated, key_value_decoder
 from embeddedpulsar.schema.payload_decoder import payload_decoder
 from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo
 
@@ -14,7 +15,8 @@ class GenericRecord:
     """A value that was decoded by the definition of its writer. As Pulsar's ``GenericRecord``.
 
     Args:
-        native: the value: a dict, a Protobuf message, a text, a number or bytes.
+        native: the value: a dict, a Protobuf message, a text, a number, a time, bytes, or a `KeyValue` of
+            them.
         info: the schema; None for bytes without one.
 
     Example:
@@ -36,7 +38,7 @@ class GenericRecord:
         return SchemaType.BYTES if self._info is None else self._info.schema_type()
 
     def get_native_object(self) -> Any:
-        """Return the value: a dict, a Protobuf message, a text, a number or bytes."""
+        """Return the value: a dict, a Protobuf message, a text, a number, a time, bytes, or a `KeyValue`."""
         return self._native
 
     def get_fields(self) -> list[str]:
@@ -99,7 +101,8 @@ class AutoConsumeSchema(Schema[GenericRecord]):
 
     def __init__(self) -> None:
         super().__init__(GenericRecord, SchemaType.AUTO_CONSUME, None, "AUTO_CONSUME")
-        self._decoders: dict[tuple[int, str], Callable[[bytes], Any]] = {}
+        self._decoders: dict[SchemaInfo, Callable[[bytes], Any]] = {}
+        self._keyed: dict[SchemaInfo, Callable[[bytes | None, str], Any]] = {}
 
     def encode(self, obj: GenericRecord) -> bytes:
         """Refuse: a producer needs a schema of its own, or `AutoProduceBytesSchema`."""
@@ -111,24 +114,45 @@ class AutoConsumeSchema(Schema[GenericRecord]):
 
     def decode_message(self, msg: Any) -> GenericRecord:
         """Return the value of a message."""
-        return self.decode_written(msg.data(), msg.writer_schema())
+        writer = msg.writer_schema()
+        if writer is None or writer.schema_type() != SchemaType.KEY_VALUE:
+            return self.decode_written(msg.data(), writer)
+        return self.decode_keyed(None if msg.has_null_value() else msg.data(), msg.partition_key(), writer)
 
     def decode_written(self, data: bytes, writer: SchemaInfo | None) -> GenericRecord:
         """Return the record of a payload; see `payload_decoder.payload_decoder` for the errors."""
         if writer is None:
             return self.decode(data)
-        key = (writer.schema_type().value, writer.schema())
-        decode = self._decoders.get(key)
+        decode = self._decoders.get(writer)
         if decode is None:
-            decode = self._decoders[key] = payload_decoder(writer)
+            decode = self._decoders[writer] = payload_decoder(writer)
         return GenericRecord(decode(data), writer)
+
+    def decode_keyed(
+        self, data: bytes | None, partition_key: str, writer: SchemaInfo | None
+    ) -> GenericRecord:
+        """Return the record of a payload, None for a null value, and of the key of its message.
+
+        Example:
+            >>> from embeddedpulsar.schema import KeyValueEncodingType, KeyValueSchema, StringSchema
+            >>> writer = KeyValueSchema(StringSchema(), StringSchema(), KeyValueEncodingType.SEPARATED)
+            >>> AutoConsumeSchema().decode_keyed(b"soup", "aw==", writer.schema_info())
+            <GenericRecord KEY_VALUE KeyValue(key='k', value='soup')>
+        """
+        if writer is None or writer.schema_type() != SchemaType.KEY_VALUE:
+            return self.decode_written(data or b"", writer)
+        decode = self._keyed.get(writer)
+        if decode is None:
+            decode = self._keyed[writer] = key_value_decoder(writer)
+        return GenericRecord(decode(data, partition_key), writer)
 
 
 class AutoProduceBytesSchema(BytesSchema):
     """For producers of payloads that are encoded already: each must fit the newest schema that the topic had
     when the producer was created. As ``Schema.AUTO_PRODUCE_BYTES`` of Pulsar's Java client.
 
-    A topic without a schema takes any bytes.
+    A topic without a schema takes any bytes. With `KeyValueEncodingType.SEPARATED`, the payload is that of
+    the value, and ``partition_key`` the key in Base64.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -164,6 +188,7 @@ class AutoProduceBytesSchema(BytesSchema):
         bound = AutoProduceBytesSchema()
         bound._schema_info = info
         bound._check = payload_decoder(info)
+        bound.separates_key = is_separated(info)
         return bound
 
     def encode(self, data: bytes) -> bytes:
@@ -177,7 +202,28 @@ class AutoProduceBytesSchema(BytesSchema):
         try:
             self._check(data)
         except Exception as error:  # each format has its own
-            kind = self._schema_info.schema_type().name
-            text = f"the payload does not fit the {kind} schema of the topic: {error}"
-            raise ValueError(text) from error
+            raise self._unfit("payload", error) from error
         return data
+
+    def encode_keyed(self, obj: bytes | None, partition_key: str | None) -> tuple[bytes | None, str | None]:
+        """Return ``obj`` and the key, for a topic whose schema separates keys. Called when a message is sent.
+
+        Raises:
+            TypeError, ValueError: see `encode`; the key, too, must fit the schema.
+
+        Example:
+            >>> from embeddedpulsar.schema import KeyValueEncodingType, KeyValueSchema, StringSchema
+            >>> pairs = KeyValueSchema(StringSchema(), StringSchema(), KeyValueEncodingType.SEPARATED)
+            >>> AutoProduceBytesSchema().for_topic(pairs.schema_info()).encode_keyed(b"soup", "aw==")
+            (b'soup', 'aw==')
+        """
+        payload = None if obj is None else self.encode(obj)
+        try:
+            key_value_decoder(self._schema_info)(None, partition_key or "")
+        except Exception as error:  # each format has its own
+            raise self._unfit("key", error) from error
+        return payload, partition_key
+
+    def _unfit(self, what: str, error: Exception) -> ValueError:
+        kind = self._schema_info.schema_type().name
+        return ValueError(f"the {what} does not fit the {kind} schema of the topic: {error}")

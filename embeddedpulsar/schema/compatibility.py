@@ -10,6 +10,7 @@ from typing import Final
 from embeddedpulsar.enums import SchemaCompatibilityStrategy, SchemaType
 from embeddedpulsar.schema.avro_definition import DefinitionNode, is_alike, parsed
 from embeddedpulsar.schema.avro_resolution import why_unreadable
+from embeddedpulsar.schema.key_value_info import KeyValueInfo
 from embeddedpulsar.schema.schema import SchemaInfo
 
 _Strategy = SchemaCompatibilityStrategy
@@ -39,6 +40,9 @@ def why_invalid(info: SchemaInfo) -> str:
             _tree(info)
         elif info.schema_type() == SchemaType.PROTOBUF_NATIVE:
             _root_message(info)
+        elif info.schema_type() == SchemaType.KEY_VALUE:
+            parts = KeyValueInfo.of(info)
+            return why_invalid(parts.key) or why_invalid(parts.value)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"its definition is not one of {info.schema_type().name}: {error}"
     return ""
@@ -48,6 +52,9 @@ def is_same(one: SchemaInfo, other: SchemaInfo) -> bool:
     """Whether two schemas are one version: spaces and comments in a definition do not count."""
     if one.schema_type() != other.schema_type():
         return False
+    if one.schema_type() == SchemaType.KEY_VALUE:
+        (key, value, encoding), found = KeyValueInfo.of(one), KeyValueInfo.of(other)
+        return encoding == found.encoding and is_same(key, found.key) and is_same(value, found.value)
     if (one.schema() or _ONE_DEFINITION) == (other.schema() or _ONE_DEFINITION):
         return True
     return one.schema_type() in _IN_AVRO and is_alike(_tree(one), _tree(other))
@@ -101,9 +108,21 @@ def _why_apart(old: SchemaInfo, new: SchemaInfo, strategy: SchemaCompatibilitySt
             return f"the new schema does not read what was written with the old one: {text}"
         if strategy in _OLD_READ_NEW and (text := why_unreadable(after, before)):
             return f"the old schema does not read what is written with the new one: {text}"
+    elif kind == SchemaType.KEY_VALUE:
+        return _why_pairs_apart(KeyValueInfo.of(old), KeyValueInfo.of(new), strategy)
     elif kind == SchemaType.PROTOBUF_NATIVE and _root_message(old) != _root_message(new):
         return f"the root message is {_root_message(new)}, and was {_root_message(old)}"
     return ""
+
+
+def _why_pairs_apart(old: KeyValueInfo, new: KeyValueInfo, strategy: SchemaCompatibilityStrategy) -> str:
+    if old.encoding != new.encoding:
+        return f"the keys of the topic are {old.encoding.name}, and those of this one {new.encoding.name}"
+    text = _why_apart(old.key, new.key, strategy)
+    if text:
+        return f"the keys: {text}"
+    text = _why_apart(old.value, new.value, strategy)
+    return f"the values: {text}" if text else ""
 
 
 def _tree(info: SchemaInfo) -> DefinitionNode:

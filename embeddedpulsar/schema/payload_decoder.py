@@ -18,7 +18,8 @@ def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
     Returns:
         A function that returns a ``dict`` for Avro, the value of a JSON text, a ``str``, a number, a time, a
         Protobuf message, or ``bytes`` for a type that has no decoder. It raises an error of the format for a
-        payload that does not fit.
+        payload that does not fit. Of keys and values it is a `KeyValue`, or the value alone if the key is
+        not in the payload.
 
     Raises:
         ImportError: the library of the format is not installed.
@@ -39,6 +40,10 @@ def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
         return _avro_decoder(info.schema())
     if kind == SchemaType.PROTOBUF_NATIVE:
         return _protobuf_decoder(info.schema())
+    if kind == SchemaType.KEY_VALUE:
+        from embeddedpulsar.schema.key_value import value_decoder
+
+        return value_decoder(info)
     from embeddedpulsar.schema.primitives import primitive_decoder
 
     return primitive_decoder(kind) or bytes

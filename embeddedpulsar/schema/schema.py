@@ -17,18 +17,23 @@ _LAST_VERSION = 2**31 - 1
 class SchemaInfo:
     """The description of a schema: its type, its name, and its definition as text.
 
+    Two descriptions are equal if type, definition and properties are.
+
     Example:
         >>> info = SchemaInfo(SchemaType.STRING, "STRING", "")
         >>> info.schema_type(), info.name(), info.schema()
         (<SchemaType.STRING: 1>, 'STRING', '')
     """
 
-    __slots__ = ("_definition", "_name", "_type")
+    __slots__ = ("_definition", "_name", "_properties", "_type")
 
-    def __init__(self, schema_type: SchemaType, name: str, schema: str) -> None:
+    def __init__(
+        self, schema_type: SchemaType, name: str, schema: str, *, properties: dict[str, str] | None = None
+    ) -> None:
         self._type = schema_type
         self._name = name
         self._definition = schema
+        self._properties = properties or {}
 
     def schema_type(self) -> SchemaType:
         """Return the type."""
@@ -41,6 +46,36 @@ class SchemaInfo:
     def schema(self) -> str:
         """Return the definition: JSON text, ``"null"`` for schemas that need none."""
         return self._definition
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties. Those of a ``KEY_VALUE`` schema describe its parts. Not in
+        ``pulsar-client``."""
+        return dict(self._properties)
+
+    def data(self) -> bytes:
+        """Return the definition as Pulsar stores it. Not in ``pulsar-client``.
+
+        Example:
+            >>> from embeddedpulsar.schema import KeyValueSchema
+            >>> SchemaInfo(SchemaType.AVRO, "AVRO", '"int"').data(), StringSchema().schema_info().data()
+            (b'"int"', b'')
+            >>> KeyValueSchema(StringSchema(), StringSchema()).schema_info().data()
+            b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
+        """
+        if self._type == SchemaType.KEY_VALUE:
+            from embeddedpulsar.schema.key_value_info import KeyValueInfo  # few schemas are pairs
+
+            return KeyValueInfo.of(self).data()
+        return b"" if self._definition == "null" else self._definition.encode()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SchemaInfo):
+            return NotImplemented
+        same = self._type == other._type and self._definition == other._definition
+        return same and self._properties == other._properties
+
+    def __hash__(self) -> int:
+        return hash(self._definition)
 
     def __repr__(self) -> str:
         return f"<SchemaInfo {self._type} {self._name!r}>"
@@ -71,6 +106,9 @@ class Schema(Generic[T]):
         >>> Number().schema_info(), Number().decode_written(b"42", None)
         (<SchemaInfo SchemaType.BYTES 'BYTES'>, 42)
     """
+
+    separates_key: bool = False
+    """Whether the key of a message is made of its value: see `KeyValueSchema.encode_keyed`."""
 
     def __init__(
         self, record_cls: type[Any], schema_type: SchemaType, schema_definition: object, schema_name: str

@@ -220,7 +220,7 @@ def test_a_topic_accepts_what_its_strategies_say(steps: list[tuple[Any, Strategy
         if accepted:
             number = document.next_version
             assert number > max(numbers, default=-1)
-            document = document.with_schema(new, {}, 0)
+            document = document.with_schema(new, 0)
             model.append((number, definition))
             numbers[number] = definition
     assert SchemaDocument.read(document.fields()) == document

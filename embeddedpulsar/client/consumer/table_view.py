@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.reader_core import ReaderCore
     from embeddedpulsar.message import Message
+    from embeddedpulsar.schema.schema import SchemaInfo
 
 _VERSION_SIZE: Final = 4
 
@@ -51,6 +52,9 @@ class TableView(Generic[T]):
         self._schema: Final = schema
         self._keeps_version = type(schema).decode_written is not Schema.decode_written
         self._decode: Callable[[bytes], T] = self._decode_versioned if self._keeps_version else schema.decode
+        # Of a schema whose values have the key of the message in them.
+        self._decode_keyed: Callable[[bytes | None, str, Any], T] | None
+        self._decode_keyed = getattr(schema, "decode_keyed", None)
         self._log = log
         self._lock = threads.RLock()  # guards the changes of everything below
         self._values: dict[str, bytes] = {}
@@ -105,12 +109,21 @@ class TableView(Generic[T]):
         while (message := part.delivery.poll(part.take)) is not None:
             self._on_message(self, message)
 
+    def _value(self, key: str, data: bytes) -> T:
+        """The value of a key, from what is kept for it; that of an empty payload if it was removed."""
+        decode = self._decode_keyed
+        if decode is None:
+            return self._decode(data)
+        return decode(data[_VERSION_SIZE:], key, self._writer(data)) if data else decode(None, key, None)
+
     def _decode_versioned(self, data: bytes) -> T:
         if not data:
             return self._schema.decode(data)
+        return self._schema.decode_written(data[_VERSION_SIZE:], self._writer(data))
+
+    def _writer(self, data: bytes) -> SchemaInfo | None:
         version = int.from_bytes(data[:_VERSION_SIZE], "big", signed=True)
-        writer = self._reader._core.readers[0].writers[version]
-        return self._schema.decode_written(data[_VERSION_SIZE:], writer)
+        return self._reader._core.readers[0].writers[version]
 
     def _on_message(self, _: object, message: Message[T]) -> None:
         key, data = message.partition_key(), message.data()
@@ -129,14 +142,16 @@ class TableView(Generic[T]):
             self._lock.release()
         for listener in listeners:
             try:
-                listener.callback(key, self._decode(data))
+                listener.callback(key, self._value(key, data))
             except BaseException:  # noqa: BLE001 - the user's code; the others have their turn
                 self._log.exception("A listener of %r failed on the key %r", self, key)
 
     def get(self, key: str) -> T | None:
         """Return the value of a key; None if there is none."""
         data = self._values.get(key)
-        return None if data is None else self._decode(data)
+        if data is None:
+            return None
+        return self._decode(data) if self._decode_keyed is None else self._value(key, data)
 
     def for_each(self, callback: Callable[[str, T], object]) -> None:
         """Call ``callback(key, value)`` for each key, in this thread. Its exceptions end the call.
@@ -149,7 +164,7 @@ class TableView(Generic[T]):
             tea b'2.80'
         """
         for key, data in self._items():
-            callback(key, self._decode(data))
+            callback(key, self._value(key, data))
 
     def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
         """`for_each`, and then call ``callback(key, value)`` for each later change, on a listener thread.
@@ -178,9 +193,9 @@ class TableView(Generic[T]):
             self._lock.release()
         try:
             for key, data in items:
-                callback(key, self._decode(data))
+                callback(key, self._value(key, data))
             while (change := self._next_kept(listener)) is not None:
-                callback(change[0], self._decode(change[1]))
+                callback(change[0], self._value(*change))
         except BaseException:
             try:
                 self._lock.acquire()

@@ -37,7 +37,7 @@ class Interception:
         self._failure: BaseException | None = None
         self.chain = chain
         self.topic_name, self.schema, self.partition = publisher.topic_name, publisher.config.schema, -1
-        self.encode: Callable[[Any], bytes] = producer._encoded
+        self.encode: Callable[[Any, Options], tuple[bytes, Options]] = producer._encoded
         self.wall_ms: Callable[[], int] = publisher.wall_ms
         chain.bind(core, producer)
         chain.begin()

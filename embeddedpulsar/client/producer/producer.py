@@ -15,6 +15,7 @@ from embeddedpulsar.client.producer.bulk.bulk_rows import (
     entries_of,
 )
 from embeddedpulsar.client.producer.publisher import Publisher
+from embeddedpulsar.client.producer.separated_key import O, keyed_columns, with_key
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
@@ -81,6 +82,7 @@ class Producer(Generic[T]):
         self._interception: Interception | None = None
         # The class of values that need no encoding; with a schema, a class without instances.
         self._encode: Callable[[T], bytes] = schema.encode
+        self._separates_key = schema.separates_key
         self._raw: type[Any] = bytes if type(schema) is BytesSchema else Producer
 
     def _intercept(self, interception: Interception) -> None:
@@ -171,7 +173,9 @@ class Producer(Generic[T]):
         )
         if self._interception is not None:
             return self._interception.send(content, options)
-        value: Any = content if content.__class__ is self._raw else self._encoded(content)
+        value: Any = content
+        if content.__class__ is not self._raw:
+            value, options = self._encoded(content, options)
         return self._publisher.send(value, options)
 
     def send_async(
@@ -276,16 +280,21 @@ class Producer(Generic[T]):
         if self._interception is not None:
             self._interception.enqueue(content, callback, options)
             return
-        value: Any = content if content.__class__ is self._raw else self._encoded(content)
+        value: Any = content
+        if content.__class__ is not self._raw:
+            value, options = self._encoded(content, options)
         self._publisher.enqueue(value, callback, options)
 
-    def _encoded(self, content: T | None) -> bytes:
+    def _encoded(self, content: T | None, options: O) -> tuple[bytes, Options | O]:
+        """The payload, and the options, which have a key of the value if the schema separates keys."""
+        if self._separates_key:
+            return with_key(self._publisher.config.schema, content, options)
         if content is None:
-            return b""
+            return b"", options
         data = self._encode(content)
         if data.__class__ is not bytes:
             check_type(bytes, data, "data")
-        return data
+        return data, options
 
     def send_many(
         self,
@@ -355,10 +364,14 @@ class Producer(Generic[T]):
                 )
         if isinstance(properties, dict):
             raise ValueError("properties must be an iterable of dicts, one for each message")
-        columns = OptionColumns(partition_keys, ordering_keys, properties, event_timestamps, sequence_ids)
         schema = self._publisher.config.schema
         encode_value = None if type(schema) is BytesSchema else schema.encode
-        return self._publish_all(entries_of(contents, columns, encode_value, limits, self._publisher.routing))
+        values: Iterable[Any] = contents
+        if self._separates_key:
+            values, partition_keys = keyed_columns(schema, contents, partition_keys)
+            encode_value = None
+        columns = OptionColumns(partition_keys, ordering_keys, properties, event_timestamps, sequence_ids)
+        return self._publish_all(entries_of(values, columns, encode_value, limits, self._publisher.routing))
 
     def send_arrow(
         self,
@@ -419,6 +432,11 @@ class Producer(Generic[T]):
         check_type(str, value, "value")
         for name in ("key", "ordering_key", "properties", "event_time", "sequence_id"):
             check_type_or_none(str, locals()[name], name)
+        if self._separates_key:
+            raise OperationNotSupported(
+                "send_arrow takes payloads and keys from columns, and the schema separates keys from values; "
+                "use send_many with KeyValue, or a producer without the schema"
+            )
         from embeddedpulsar.arrow.schema import require_pyarrow
 
         require_pyarrow()

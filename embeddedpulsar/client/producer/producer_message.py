@@ -16,7 +16,7 @@ class Sender(Protocol):
     """What all messages of one producer share; see `message.Origin`. `Interception` has it."""
 
     topic_name: str
-    encode: Callable[[Any], bytes]
+    encode: Callable[[Any, Options], tuple[bytes, Options]]
     schema: Any
     wall_ms: Callable[[], int]
     partition: int
@@ -30,15 +30,15 @@ class ProducerMessage(Message[T]):
     Immutable: `replace` makes a changed copy.
     """
 
-    __slots__ = ("_content", "options", "payload")
+    __slots__ = ("_content", "_given", "options", "payload")
 
     _origin: Sender
 
     def __init__(self, sender: Sender, content: T | None, options: Options) -> None:
         self._content = content
-        self.options = options
-        self.payload = sender.encode(content)
-        super().__init__(RoutedEntry(self.payload, options), 0, sender)
+        self._given = options  # without a key that the schema makes of the content
+        self.payload, self.options = sender.encode(content, options)
+        super().__init__(RoutedEntry(self.payload, self.options), 0, sender)
 
     def value(self) -> T:
         """Return the content as it was given to ``send``."""
@@ -54,12 +54,12 @@ class ProducerMessage(Message[T]):
         Example:
             >>> from embeddedpulsar.client.common.message_options import NO_OPTIONS
             >>> from types import SimpleNamespace as Sender
-            >>> sender = Sender(topic_name="persistent://public/default/t", partition=-1, encode=bytes)
-            >>> sender.wall_ms = int
+            >>> sender = Sender(topic_name="persistent://public/default/t", partition=-1, wall_ms=int)
+            >>> sender.encode = lambda content, options: (content, options)
             >>> ProducerMessage(sender, b"one tea", NO_OPTIONS).replace(partition_key="table-7")
             <Message (-1,-1,-1,-1) of persistent://public/default/t key='table-7' 7 bytes>
         """
-        properties, key, ordering_key, sequence_id, event_time, deliver_at, _ = self.options
+        properties, key, ordering_key, sequence_id, event_time, deliver_at, _ = self._given
         given: dict[str, Any] = {
             "content": self._content,
             "properties": properties,

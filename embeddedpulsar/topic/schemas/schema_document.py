@@ -19,7 +19,7 @@ class StoredSchema(NamedTuple):
         version: its number in the topic, from 0.
         type: its type.
         data: its definition.
-        properties: given when it was uploaded.
+        properties: given when it was uploaded, or of its parts.
         timestamp: when it was added, in ms since 1970.
     """
 
@@ -31,7 +31,7 @@ class StoredSchema(NamedTuple):
 
     def info(self) -> SchemaInfo:
         """The schema without its place in the topic."""
-        return SchemaInfo(self.type, self.type.name, self.data)
+        return SchemaInfo(self.type, self.type.name, self.data, properties=self.properties)
 
     def json(self) -> dict[str, Any]:
         """Return the fields as Pulsar's administration shows them."""
@@ -69,7 +69,7 @@ class SchemaDocument(NamedTuple):
         """The version of a schema that was not deleted; -1 if it is none of them."""
         current, kind = self.current, info.schema_type()
         for one in current:  # the usual case, without reading definitions
-            if one.data == info.schema() and one.type == kind:
+            if one.data == info.schema() and one.type == kind and kind != SchemaType.KEY_VALUE:
                 return one.version
         if not current or why_invalid(info):
             return NO_VERSION
@@ -79,9 +79,9 @@ class SchemaDocument(NamedTuple):
         """The schema of a version, deleted or not."""
         return next((one for one in self.schemas if one.version == version), None)
 
-    def with_schema(self, info: SchemaInfo, properties: dict[str, str], now_ms: int) -> SchemaDocument:
+    def with_schema(self, info: SchemaInfo, now_ms: int) -> SchemaDocument:
         """This with one more schema."""
-        new = StoredSchema(self.next_version, info.schema_type(), info.schema(), properties, now_ms)
+        new = StoredSchema(self.next_version, info.schema_type(), info.schema(), info.properties(), now_ms)
         return self._replace(schemas=(*self.schemas, new), next_version=new.version + 1)
 
     def emptied(self, *, force: bool) -> SchemaDocument:

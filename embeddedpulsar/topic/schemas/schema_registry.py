@@ -109,17 +109,17 @@ class SchemaRegistry:
                 return "Schema not found and schema auto updating is disabled; upload it with Admin.schemas()"
             return why_refused(document.infos(), info, self.strategy(name))
 
-        return self._add(name, info, {}, check, durable=durable)
+        return self._add(name, info, check, durable=durable)
 
-    def upload(self, name: str, info: SchemaInfo, properties: dict[str, str]) -> int:
+    def upload(self, name: str, info: SchemaInfo) -> int:
         """As `add`, also where programs may not add schemas."""
         return self._add(
-            name, info, properties, lambda document: why_refused(document.infos(), info, self.strategy(name))
+            name, info, lambda document: why_refused(document.infos(), info, self.strategy(name))
         )
 
     def copy(self, name: str, info: SchemaInfo, *, durable: bool = False) -> int:
         """As `add`, whatever the strategy says: for a topic that takes messages as another one has them."""
-        return self._add(name, info, {}, lambda _: "", durable=durable)
+        return self._add(name, info, lambda _: "", durable=durable)
 
     def admit(self, name: str, info: SchemaInfo, is_idle: Callable[[], bool]) -> None:
         """Check the schema of a consumer; a topic that is idle and has none gets it.
@@ -173,7 +173,6 @@ class SchemaRegistry:
         self,
         name: str,
         info: SchemaInfo,
-        properties: dict[str, str],
         check: Callable[[SchemaDocument], str],
         *,
         durable: bool = False,
@@ -193,7 +192,7 @@ class SchemaRegistry:
             text = check(current)
             if text:
                 raise _refused(name, info, text)
-            return current.with_schema(info, properties, self._clock.wall_ms())
+            return current.with_schema(info, self._clock.wall_ms())
 
         return self._change(name, change, durable=durable)[1].version_of(info)
 

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 Letter = tuple[bytes, Options]
 """A payload as it was stored, and its options."""
 KeyNames = tuple[str, ...]
-Use = tuple[KeyNames, "tuple[int, str] | None"]
-"""What the letters of one producer share: keys for encryption, and type and definition of their schema."""
+Use = tuple[KeyNames, "SchemaInfo | None"]
+"""What the letters of one producer share: keys for encryption, and their schema."""
 
 # Steps of a move: 1. the copy is stored; 2. it has the durability of the client; 3. the caller acknowledges
 # the original. A death before 1 leaves the original, one before 3 leaves both. Before the first letter, the
@@ -191,7 +191,7 @@ class DeadLetterProducer:
             failpoints.hit("letter:stored")
 
     def _target(self, names: KeyNames, written: SchemaInfo | None, value: bytes, options: Options) -> Target:
-        use = names, None if written is None else (written.schema_type().value, written.schema())
+        use = names, written
         try:
             producer = self._opened.get(use) or self._open(use, written, self._name)
             return producer._publisher.target_of(value, options)

@@ -1,0 +1,318 @@
+"""Schema of keys and values: both in the payload, or the key in the key of the message."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
+from embeddedpulsar.schema.key_value_info import KeyValueInfo
+from embeddedpulsar.schema.payload_decoder import payload_decoder
+from embeddedpulsar.schema.schema import Schema, SchemaInfo
+
+K = TypeVar("K")
+V = TypeVar("V")
+_LENGTH: Final = 4
+_NULL: Final = b"\xff" * _LENGTH
+_SEPARATED: Final = KeyValueEncodingType.SEPARATED
+_Decoder = Callable[[bytes], Any]
+
+
+class KeyValue(NamedTuple, Generic[K, V]):
+    """A key and its value; each may be None.
+
+    Example:
+        >>> key, value = KeyValue("table-7", 3)
+        >>> key, value, KeyValue("table-7", 3) == KeyValue(key="table-7", value=3)
+        ('table-7', 3, True)
+    """
+
+    key: K
+    value: V
+
+
+class KeyValueSchema(Schema[KeyValue[K, V]]):
+    """Values are `KeyValue` pairs, each part with a schema of its own. As in Pulsar's Java client.
+
+    With ``INLINE``, both are in the payload. With ``SEPARATED``, the payload is the value alone, and the key
+    of the message is the key, encoded by its schema and in Base64: `Message.partition_key` has it, and it
+    decides the partition, the consumer of a Key_Shared subscription, and what compaction and table views
+    keep. Then ``send`` takes no ``partition_key``.
+
+    Args:
+        key_schema: of the keys.
+        value_schema: of the values.
+        encoding: where the key is stored.
+
+    Raises:
+        TypeError: a part is not a schema, or ``encoding`` is not a `KeyValueEncodingType`.
+        ValueError: a part takes the schema of the topic, or is a pair that is stored ``SEPARATED``.
+
+    Example:
+        >>> from embeddedpulsar import Client
+        >>> from embeddedpulsar.schema import Int32Schema, StringSchema
+        >>> schema = KeyValueSchema(StringSchema(), Int32Schema(), KeyValueEncodingType.SEPARATED)
+        >>> with Client("memory://") as client:
+        ...     consumer = client.subscribe("tables", "s", schema=schema)
+        ...     _ = client.create_producer("tables", schema=schema).send(KeyValue("table-7", 3))
+        ...     message = consumer.receive()
+        >>> message.value(), message.partition_key(), message.data()
+        (KeyValue(key='table-7', value=3), 'dGFibGUtNw==', b'\\x00\\x00\\x00\\x03')
+        >>> KeyValueSchema(StringSchema(), Int32Schema()).encode(KeyValue("k", 3)).hex(" ", 4)
+        '00000001 6b000000 04000000 03'
+    """
+
+    def __init__(
+        self,
+        key_schema: Schema[K],
+        value_schema: Schema[V],
+        encoding: KeyValueEncodingType = KeyValueEncodingType.INLINE,
+    ) -> None:
+        for part in (key_schema, value_schema):
+            if not isinstance(part, Schema):
+                raise TypeError(f"{part!r} is not a schema; StringSchema() is one, for example")
+        if not isinstance(encoding, KeyValueEncodingType):
+            raise TypeError(f"encoding is a KeyValueEncodingType, not {encoding!r}")
+        self._key: Final = key_schema
+        self._value: Final = value_schema
+        own = KeyValueInfo(key_schema.schema_info(), value_schema.schema_info(), encoding)
+        self._record_cls = KeyValue
+        self._schema_info = own.info()
+        self._own: Final = own
+        self._written: dict[SchemaInfo, KeyValueInfo] = {}
+        self.separates_key = encoding == _SEPARATED
+
+    def encoding(self) -> KeyValueEncodingType:
+        """Return where the key is stored.
+
+        Example:
+            >>> from embeddedpulsar.schema import StringSchema
+            >>> KeyValueSchema(StringSchema(), StringSchema()).encoding().name
+            'INLINE'
+        """
+        return self._own.encoding
+
+    def partition_key(self, key: K) -> str:
+        """Return the key that a message has, with ``SEPARATED``: for `TableView.get`, for example.
+
+        Raises:
+            ValueError: the key is encoded to no bytes, as an empty text: a message has no empty key.
+
+        Example:
+            >>> from embeddedpulsar.schema import StringSchema
+            >>> schema = KeyValueSchema(StringSchema(), StringSchema(), KeyValueEncodingType.SEPARATED)
+            >>> schema.partition_key("k")
+            'aw=='
+        """
+        data = self._key.encode(key)
+        if not data:
+            raise ValueError(
+                f"the key {key!r} is encoded to no bytes, which is no key of a message; use "
+                "KeyValueEncodingType.INLINE, or another key"
+            )
+        return base64.b64encode(data).decode("ascii")
+
+    def encode(self, obj: KeyValue[K, V]) -> bytes:
+        """Return the payload of a pair; with ``SEPARATED``, that of its value.
+
+        Raises:
+            TypeError: ``obj`` is not a `KeyValue`, or a part of it is not of the type of its schema.
+        """
+        if self.separates_key:
+            return self.encode_keyed(obj, None)[0] or b""
+        self._validate_object_type(obj)
+        parts: list[bytes] = []
+        for part, schema in ((obj.key, self._key), (obj.value, self._value)):
+            data = None if part is None else schema.encode(part)  # type: ignore[arg-type]
+            parts += [_NULL] if data is None else [len(data).to_bytes(_LENGTH, "big"), data]
+        return b"".join(parts)
+
+    def encode_keyed(
+        self, obj: KeyValue[K, V] | None, partition_key: str | None
+    ) -> tuple[bytes | None, str | None]:
+        """Return the payload and the key of a message, with ``SEPARATED``. Called when it is sent.
+
+        Args:
+            obj: the pair; None for a message without either.
+            partition_key: as it was given to ``send``.
+
+        Returns:
+            None in place of the payload for a value of None, and in place of the key for a key of None.
+
+        Raises:
+            TypeError: see `encode`.
+            ValueError: a key was given to ``send``, or see `partition_key`.
+
+        Example:
+            >>> from embeddedpulsar.schema import StringSchema
+            >>> schema = KeyValueSchema(StringSchema(), StringSchema(), KeyValueEncodingType.SEPARATED)
+            >>> schema.encode_keyed(KeyValue("k", "soup"), None)
+            (b'soup', 'aw==')
+        """
+        if partition_key is not None:
+            raise ValueError(
+                "with KeyValueEncodingType.SEPARATED, the key of the message is that of the KeyValue; leave "
+                "partition_key out, or use INLINE"
+            )
+        if obj is None:
+            return None, None
+        self._validate_object_type(obj)
+        payload = None if obj.value is None else self._value.encode(obj.value)
+        return payload, None if obj.key is None else self.partition_key(obj.key)
+
+    def decode(self, data: bytes) -> KeyValue[K, V]:
+        """Return the pair of a payload, with ``INLINE``.
+
+        Raises:
+            ValueError: the payload is not a pair, or the key is not in it: with ``SEPARATED``, see
+                `decode_message` and `decode_keyed`.
+        """
+        return self._inline(data, self._own.encoding, None)
+
+    def decode_message(self, msg: Any) -> KeyValue[K, V]:
+        """Return the pair of a message."""
+        data = None if msg.has_null_value() else msg.data()
+        return self.decode_keyed(data, msg.partition_key(), msg.writer_schema())
+
+    def decode_written(self, data: bytes, writer: SchemaInfo | None) -> KeyValue[K, V]:
+        """Return the pair of a payload that was written with another version of the schema."""
+        written = self._parts_of(writer)
+        return self._inline(data, (written or self._own).encoding, written)
+
+    def decode_keyed(
+        self, data: bytes | None, partition_key: str, writer: SchemaInfo | None
+    ) -> KeyValue[K, V]:
+        """Return the pair of a payload and the key of its message.
+
+        Args:
+            data: the payload; None for a null value.
+            partition_key: of the message; ``""`` for none.
+            writer: the schema with which it was written; None if that is not known.
+
+        Raises:
+            ValueError: the payload is not a pair, or the key is not Base64.
+
+        Example:
+            >>> from embeddedpulsar.schema import StringSchema
+            >>> schema = KeyValueSchema(StringSchema(), StringSchema(), KeyValueEncodingType.SEPARATED)
+            >>> schema.decode_keyed(b"soup", "aw==", None)
+            KeyValue(key='k', value='soup')
+        """
+        written = self._parts_of(writer)
+        encoding = (written or self._own).encoding
+        if encoding != _SEPARATED:
+            return self._inline(data or b"", encoding, written)
+        return self._pair(key_bytes(partition_key), data, written)
+
+    def _parts_of(self, writer: SchemaInfo | None) -> KeyValueInfo | None:
+        """The parts of the schema of the writer; None if it has none, or another type."""
+        if writer is None or writer.schema_type() != self._schema_info.schema_type():
+            return None
+        found = self._written.get(writer)
+        if found is None:
+            found = self._written[writer] = KeyValueInfo.of(writer)
+        return found
+
+    def _inline(
+        self, data: bytes, encoding: KeyValueEncodingType, written: KeyValueInfo | None
+    ) -> KeyValue[K, V]:
+        if encoding == _SEPARATED:
+            raise ValueError(
+                "the key is not in the payload, but in the key of the message; use Message.value(), or "
+                "decode_keyed(data, partition_key, None)"
+            )
+        return self._pair(*_split(data), written)
+
+    def _pair(
+        self, key: bytes | None, value: bytes | None, written: KeyValueInfo | None
+    ) -> KeyValue[Any, Any]:
+        return KeyValue(
+            None if key is None else self._key.decode_written(key, written and written.key),
+            None if value is None else self._value.decode_written(value, written and written.value),
+        )
+
+    def _hint(self, obj: object) -> str:
+        return "; send KeyValue(*pair)" if isinstance(obj, tuple) else "; send KeyValue(key, value)"
+
+    def __str__(self) -> str:
+        return f"KeyValueSchema({self._key}, {self._value}, {self._own.encoding.name})"
+
+
+def key_bytes(partition_key: str) -> bytes | None:
+    """Return the bytes of a key that is stored apart; None for ``""``.
+
+    Raises:
+        ValueError: it is not Base64.
+
+    Example:
+        >>> key_bytes("aw=="), key_bytes("")
+        (b'k', None)
+    """
+    if not partition_key:
+        return None
+    try:
+        return base64.b64decode(partition_key, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(
+            f"the key {partition_key!r} of the message is not Base64, which KeyValueEncodingType.SEPARATED "
+            f"makes of a key: {error}"
+        ) from error
+
+
+def key_value_decoder(info: SchemaInfo) -> Callable[[bytes | None, str], KeyValue[Any, Any]]:
+    """Return the decoder of the messages of a schema of pairs, by the definition alone.
+
+    Returns:
+        A function of the payload, None for a null value, and of the key of the message. For errors see
+        `payload_decoder.payload_decoder`.
+    """
+    parts = KeyValueInfo.of(info)
+    decode_key, decode_value = payload_decoder(parts.key), payload_decoder(parts.value)
+
+    def decode(data: bytes | None, partition_key: str) -> KeyValue[Any, Any]:
+        is_apart = parts.encoding == _SEPARATED
+        key, value = (key_bytes(partition_key), data) if is_apart else _split(data or b"")
+        return KeyValue(_decoded(decode_key, key), _decoded(decode_value, value))
+
+    return decode
+
+
+def is_separated(info: SchemaInfo) -> bool:
+    """Whether messages of a schema have a key in Base64 that is part of the value.
+
+    Raises:
+        ValueError: the definition is not valid.
+    """
+    return info.schema_type() == SchemaType.KEY_VALUE and KeyValueInfo.of(info).encoding == _SEPARATED
+
+
+def value_decoder(info: SchemaInfo) -> _Decoder:
+    """Return the decoder of the payload alone: of a pair, or of its value if the key is stored apart."""
+    parts = KeyValueInfo.of(info)
+    if parts.encoding == _SEPARATED:
+        return payload_decoder(parts.value)
+    decode = key_value_decoder(info)
+    return lambda data: decode(data, "")
+
+
+def _decoded(decode: _Decoder, data: bytes | None) -> Any:
+    return None if data is None else decode(data)
+
+
+def _split(data: bytes) -> tuple[bytes | None, bytes | None]:
+    """The two parts of a payload, each behind its length; -1 stands for None."""
+    at, parts = 0, list[bytes | None]()
+    for _ in range(2):
+        size = int.from_bytes(data[at : at + _LENGTH], "big", signed=True)
+        start = at + _LENGTH
+        if start > len(data) or size < -1 or start + size > len(data):
+            raise ValueError(
+                f"a payload of {len(data)} bytes is not a key and a value, each behind its length"
+            )
+        parts.append(None if size < 0 else data[start : start + size])
+        at = start + max(size, 0)
+    if at != len(data):
+        raise ValueError(f"{len(data) - at} bytes are left behind the value")
+    return parts[0], parts[1]
