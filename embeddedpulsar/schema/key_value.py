@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.schema.key_value_info import KeyValueInfo
@@ -20,17 +20,37 @@ _SEPARATED: Final = KeyValueEncodingType.SEPARATED
 _Decoder = Callable[[bytes], Any]
 
 
-class KeyValue(NamedTuple, Generic[K, V]):
-    """A key and its value; each may be None.
+class KeyValue(tuple[K, V], Generic[K, V]):
+    """A key and its value; each may be None. A tuple of two.
 
     Example:
-        >>> key, value = KeyValue("table-7", 3)
-        >>> key, value, KeyValue("table-7", 3) == KeyValue(key="table-7", value=3)
-        ('table-7', 3, True)
+        >>> pair = KeyValue("table-7", 3)
+        >>> key, value = pair
+        >>> (key, value) == (pair.key, pair.value), pair
+        (True, KeyValue(key='table-7', value=3))
     """
 
-    key: K
-    value: V
+    __slots__ = ()
+
+    def __new__(cls, key: K | None, value: V | None) -> Self:
+        """Make a pair."""
+        return tuple.__new__(cls, (key, value))
+
+    @property
+    def key(self) -> K:
+        """The key; None for none."""
+        return self[0]
+
+    @property
+    def value(self) -> V:
+        """The value; None for none."""
+        return self[1]
+
+    def __getnewargs__(self) -> tuple[K, V]:
+        return self[0], self[1]
+
+    def __repr__(self) -> str:
+        return f"KeyValue(key={self[0]!r}, value={self[1]!r})"
 
 
 class KeyValueSchema(Schema[KeyValue[K, V]]):
@@ -60,8 +80,8 @@ class KeyValueSchema(Schema[KeyValue[K, V]]):
         ...     message = consumer.receive()
         >>> message.value(), message.partition_key(), message.data()
         (KeyValue(key='table-7', value=3), 'dGFibGUtNw==', b'\\x00\\x00\\x00\\x03')
-        >>> KeyValueSchema(StringSchema(), Int32Schema()).encode(KeyValue("k", 3)).hex(" ", 4)
-        '00000001 6b000000 04000000 03'
+        >>> KeyValueSchema(StringSchema(), Int32Schema()).encode(KeyValue("k", 3)).hex()
+        '000000016b0000000400000003'
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.schema.schema import SchemaInfo
 
 
@@ -41,9 +42,8 @@ def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
     if kind == SchemaType.PROTOBUF_NATIVE:
         return _protobuf_decoder(info.schema())
     if kind == SchemaType.KEY_VALUE:
-        from embeddedpulsar.schema.key_value import value_decoder
-
-        return value_decoder(info)
+        decode: Callable[[bytes], Any] = late_import("embeddedpulsar.schema.key_value").value_decoder(info)
+        return decode
     from embeddedpulsar.schema.primitives import primitive_decoder
 
     return primitive_decoder(kind) or bytes

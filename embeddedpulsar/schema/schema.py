@@ -61,11 +61,14 @@ class SchemaInfo:
             (b'"int"', b'')
             >>> KeyValueSchema(StringSchema(), StringSchema()).schema_info().data()
             b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
+            >>> KeyValueSchema(StringSchema(), StringSchema()).schema_info().properties()["kv.encoding.type"]
+            'INLINE'
         """
         if self._type == SchemaType.KEY_VALUE:
-            from embeddedpulsar.schema.key_value_info import KeyValueInfo  # few schemas are pairs
+            from embeddedpulsar.platform.fork import late_import  # few schemas are pairs
 
-            return KeyValueInfo.of(self).data()
+            parts = late_import("embeddedpulsar.schema.key_value_info").KeyValueInfo.of(self)
+            return bytes(parts.data())
         return b"" if self._definition == "null" else self._definition.encode()
 
     def __eq__(self, other: object) -> bool:

@@ -18,14 +18,17 @@ from embeddedpulsar import (
     BatchingType,
     Client,
     ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
     ConsumerType,
     IncompatibleSchema,
+    KeySharedMode,
     MessageId,
     ProducerInterceptor,
 )
 from embeddedpulsar import SchemaCompatibilityStrategy as Strategy
 from embeddedpulsar import asyncio as aio
 from embeddedpulsar.exceptions import OperationNotSupported
+from embeddedpulsar.format.key_hash import sticky_key_hash
 from embeddedpulsar.schema import (
     AutoConsumeSchema,
     AutoProduceBytesSchema,
@@ -229,6 +232,26 @@ def test_the_key_of_a_pair_is_the_key_of_the_message(client: Client, admin: Admi
     generic = client.create_table_view("orders", schema=AutoConsumeSchema()).get(key)
     assert generic is not None
     assert generic.get_native_object() == KeyValue("table-1", {"item": "tea", "count": 1})
+
+
+def test_key_shared_hashes_the_key_in_base64(client: Client):
+    """A sticky range gets the keys whose Base64 falls into it."""
+    key = SEPARATED.partition_key("table-7")
+    slot = sticky_key_hash(key.encode()) % 65536
+    ranges = [[(slot, slot)], [(0, slot - 1), (slot + 1, 65535)]]
+    consumers = [
+        client.subscribe(
+            "orders",
+            "s",
+            ConsumerType.KeyShared,
+            schema=SEPARATED,
+            key_shared_policy=ConsumerKeySharedPolicy(KeySharedMode.Sticky, False, one),
+        )
+        for one in ranges
+    ]
+    client.create_producer("orders", schema=SEPARATED).send(KeyValue("table-7", SOUP))
+    assert consumers[1].receive_nowait() is None
+    assert consumers[0].receive(2000).value().key == "table-7"
 
 
 def test_a_listener_of_a_table_view_gets_removals(client: Client):

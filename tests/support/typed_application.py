@@ -8,12 +8,28 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any, assert_type
 
 import embeddedpulsar as pulsar
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import Consumer, ConsumerType, Message, MessageId, Producer, Reader, TableView
-from embeddedpulsar.schema import AvroSchema, Integer, JsonSchema, Record, Schema, String, StringSchema
+from embeddedpulsar.schema import (
+    AvroSchema,
+    BooleanSchema,
+    InstantSchema,
+    Int64Schema,
+    Integer,
+    JsonSchema,
+    KeyValue,
+    KeyValueEncodingType,
+    KeyValueSchema,
+    LocalDateSchema,
+    Record,
+    Schema,
+    String,
+    StringSchema,
+)
 
 
 class Order(Record):
@@ -66,6 +82,28 @@ def schemas_give_the_type(client: pulsar.Client) -> None:
         client.create_producer("heat", schema=Celsius(float, pulsar.SchemaType.BYTES, None, "C")),
         Producer[float],
     )
+
+
+def pairs_and_numbers(client: pulsar.Client) -> None:
+    """Schemas of keys and values, of numbers and of times."""
+    pairs = KeyValueSchema(StringSchema(), JsonSchema(Order), KeyValueEncodingType.SEPARATED)
+    assert_type(pairs, KeyValueSchema[str, Order])
+    consumer = client.subscribe("orders", "kitchen", schema=pairs)
+    assert_type(consumer, Consumer[KeyValue[str, Order]])
+    pair = consumer.receive().value()
+    assert_type(pair.key, str)
+    assert_type(pair.value, Order)
+    producer = client.create_producer("orders", schema=pairs)
+    assert_type(producer, Producer[KeyValue[str, Order]])
+    producer.send(pair)
+    producer.send(KeyValue("table-7", Order(item="soup", count=2)))
+    producer.send(KeyValue("table-7", None))
+    producer.send(KeyValue(7, Order(item="soup", count=2)))  # type: ignore[arg-type]
+    assert_type(client.create_table_view("orders", schema=pairs), TableView[KeyValue[str, Order]])
+    assert_type(client.subscribe("counts", "s", schema=Int64Schema()), Consumer[int])
+    assert_type(client.create_producer("flags", schema=BooleanSchema()), Producer[bool])
+    assert_type(client.create_reader("times", MessageId.earliest, InstantSchema()), Reader[datetime])
+    assert_type(client.create_reader("days", MessageId.earliest, LocalDateSchema()), Reader[date])
 
 
 def without_a_schema(client: pulsar.Client) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -137,6 +139,15 @@ def test_a_payload_that_is_cut_off(data: str):
         PAIRS.decode(bytes.fromhex(data))
     with pytest.raises(ValueError, match="1 bytes are left"):
         PAIRS.decode(PAIRS.encode(KeyValue("k", 7)) + b"!")
+
+
+def test_a_pair_is_a_tuple():
+    """It is unpacked, compared, hashed and pickled like one."""
+    pair = KeyValue("k", 7)
+    key, value = pair
+    assert (key, value, pair.key, pair.value) == ("k", 7, "k", 7)
+    assert pickle.loads(pickle.dumps(pair)) == pair and {pair: 1}[KeyValue("k", 7)] == 1
+    assert repr(copy.copy(pair)) == "KeyValue(key='k', value=7)"
 
 
 def test_a_key_that_is_apart():
