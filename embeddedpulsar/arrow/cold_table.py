@@ -59,6 +59,40 @@ class ColdTable:
         except (LocationError, InvalidConfiguration, OSError, pa.ArrowException) as error:
             raise refusal(note, str(error).strip()) from error
 
+    def spans(self, keys: frozenset[bytes] | None, times: tuple[int, int] | None) -> list[tuple[int, int]]:
+        """Which entries can have one of these keys, and an event time in these limits, by the statistics of
+        row groups: from the first of each pair up to, not including, the second.
+
+        Args:
+            keys: None for any key or none.
+            times: the first and the last, in ms; None for any or none.
+
+        Raises:
+            ColdReadError: the table cannot be read.
+        """
+        note, found = self._note, list[tuple[int, int]]()
+        table = note.object_named(MESSAGES)
+        assert table is not None
+        try:
+            with location_of(note.location).open(table.name) as opened:
+                metadata = pq.ParquetFile(opened).metadata
+        except (LocationError, InvalidConfiguration, OSError, pa.ArrowException) as error:
+            raise refusal(note, str(error).strip()) from error
+        for group in range(metadata.num_row_groups):
+            column = _statistics(metadata, group, names.ENTRY_ID)
+            has_key = keys is None or any(_may_have(metadata, group, names.KEY, key, key) for key in keys)
+            has_time = times is None or _may_have(
+                metadata, group, names.EVENT_TIME, 1000 * times[0], 1000 * times[1] + 999
+            )
+            if has_key and has_time:
+                first, last = (
+                    (column.min_raw, column.max_raw) if column is not None else (0, note.entries - 1)
+                )
+                if found and first <= found[-1][1]:
+                    first = found.pop()[0]
+                found.append((first, last + 1))
+        return found
+
     @property
     def _is_whole(self) -> bool:
         planned = self._planned
@@ -67,12 +101,9 @@ class ColdTable:
 
     def _covers(self, metadata: Any, group: int) -> bool:
         """Whether a row group may have rows of the range, by the statistics of its entries."""
-        at = metadata.schema.names.index(names.ENTRY_ID)
-        found = metadata.row_group(group).column(at).statistics
-        if found is None or not found.has_min_max:
-            return True
+        found = _statistics(metadata, group, names.ENTRY_ID)
         planned = self._planned
-        return bool(found.max >= planned.first_entry and found.min < planned.end_entry)
+        return found is None or bool(found.max >= planned.first_entry and found.min < planned.end_entry)
 
     def _mask(self, batch: Any) -> Any:
         planned, entries = self._planned, batch.column(names.ENTRY_ID)
@@ -87,6 +118,22 @@ class ColdTable:
                     cut = pc.and_(pc.equal(entries, entry), is_out(indexes, limit))
                     mask = pc.and_not(mask, cut)
         return mask
+
+
+def _statistics(metadata: Any, group: int, name: str) -> Any:
+    """The statistics of a column in a row group; None if they have no limits."""
+    found = metadata.row_group(group).column(metadata.schema.names.index(name)).statistics
+    return found if found is not None and found.has_min_max else None
+
+
+def _may_have(metadata: Any, group: int, name: str, low: Any, high: Any) -> bool:
+    """Whether a row group can have a value of at least `low` and at most `high` in a column."""
+    found = metadata.row_group(group).column(metadata.schema.names.index(name)).statistics
+    if found is None:
+        return True
+    if not found.has_min_max:  # all are null, or the values are long
+        return not (found.has_null_count and found.null_count == metadata.row_group(group).num_rows)
+    return bool(found.min_raw <= high and found.max_raw >= low)
 
 
 def cold_table(planned: EntryRange) -> ColdTable | None:

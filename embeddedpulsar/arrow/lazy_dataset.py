@@ -6,19 +6,21 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.arrow.key_pruning import with_keys
+from embeddedpulsar.arrow.entry_pruning import Wanted, with_wanted
 from embeddedpulsar.arrow.plan import EntryLookup, EntryRange, split
 
 _PIECE_BYTES: Final = 1 << 20
 _SECOND_US: Final = 1000
-_MOST_KEYS: Final = 1000
+_MOST_VALUES: Final = 1000
 
 Opener = Callable[[list[EntryRange], tuple[str, ...]], Iterator[Any]]
 """Reads ranges: gives record batches of these columns."""
@@ -111,9 +113,8 @@ def surviving(ranges: list[EntryRange], filter: Any) -> list[EntryRange]:
             found[-1] = replace(last, end_entry=piece.end_entry, end_offset=piece.end_offset, keep=piece.keep)
         else:
             found.append(piece)
-    keys = keys_of(filter)
-    if keys is not None:
-        found = [part for piece in found for part in with_keys(piece, keys)]
+    wanted = wanted_by(filter)
+    found = [part for piece in found for part in with_wanted(piece, wanted)]
     kept, total = (sum(one.end_entry - one.first_entry for one in some) for some in (found, ranges))
     logging.getLogger("embeddedpulsar.arrow").info(
         "filters leave %d of %d entries to be read; %d are pruned", kept, total, total - kept
@@ -121,43 +122,68 @@ def surviving(ranges: list[EntryRange], filter: Any) -> list[EntryRange]:
     return found
 
 
-def keys_of(filter: Any) -> frozenset[bytes] | None:
-    """The keys that a row can have for which a filter holds; None if others are possible, or none at all.
+def wanted_by(filter: Any) -> Wanted:
+    """The keys and event times that rows can have for which a filter holds.
 
-    Candidates are the literals of the filter. Arrow decides whether it can hold for the keys between them,
-    and for null.
+    The literals of the filter divide all values into these and what lies between them. Arrow decides which of
+    the parts, and whether null, the filter can hold for.
 
     Example:
         >>> filter = ds.field("__key").isin([b"a", b"b"]) & (ds.field("__partition") == 1)
-        >>> sorted(keys_of(filter))
+        >>> sorted(wanted_by(filter).keys)
         [b'a', b'b']
-        >>> keys_of((ds.field("__key") == b"a") | (ds.field("__partition") == 1))
+        >>> wanted_by((ds.field("__key") == b"a") | (ds.field("__partition") == 1)).keys
     """
-    if names.KEY not in str(filter):
-        return None
-    found = sorted(_literals(filter))
-    if not 0 < len(found) <= _MOST_KEYS:
-        return None
-    key = ds.field(names.KEY)
-    others = [key < found[0], key > found[-1], key.is_null()]
-    others += [(key > one) & (key < other) for one, other in pairwise(found)]
-    possible = _satisfiable([*others, *(key == one for one in found)], filter)
-    if possible and possible[0] < len(others):
-        return None
-    return frozenset(found[number - len(others)] for number in possible)
+    text = str(filter)
+    literals = _literals(filter) if names.KEY in text or names.EVENT_TIME in text else []
+    keys, start, end = None, None, None
+    if names.KEY in text:
+        parts = _parts(names.KEY, sorted({one for one in literals if isinstance(one, bytes)}), filter)
+        if parts is not None and all(low == high for low, high in parts):
+            keys = frozenset(low for low, _ in parts)
+    if names.EVENT_TIME in text:
+        parts = _parts(
+            names.EVENT_TIME, sorted({one for one in literals if isinstance(one, datetime)}), filter
+        )
+        if parts:
+            start, end = milliseconds(parts[0][0]), milliseconds(parts[-1][1])
+            start, end = start and start - 1, None if end is None else end + 1
+        elif parts is not None:
+            start = end = 0
+    return Wanted(keys, start, end)
 
 
-def _literals(filter: Any) -> set[bytes]:
-    """All binary values in an expression, by the form in which Arrow sends it to other processes."""
+def _parts(name: str, values: list[Any], filter: Any) -> list[tuple[Any, Any]] | None:
+    """The intervals of a column in which a filter can hold, in order, None for an open side; None if it can
+    hold for null, or is not understood."""
+    if not 0 < len(values) <= _MOST_VALUES:
+        return None
+    field = ds.field(name)
+    kind = names.arrow_schema((name,)).field(0).type
+    scalars = [pa.scalar(value, kind) for value in values]
+    limits = [(None, values[0]), *pairwise(values), (values[-1], None), *zip(values, values, strict=True)]
+    guarantees = [field < scalars[0], *((field > one) & (field < other) for one, other in pairwise(scalars))]
+    guarantees += [field > scalars[-1], *(field == one for one in scalars), field.is_null()]
+    found = _satisfiable(guarantees, filter)
+    if len(limits) in found:
+        return None
+    ends = dict(zip(values, range(len(values)), strict=True)) | {None: -1}
+    return sorted(map(limits.__getitem__, found), key=lambda part: (ends[part[0]], part[0] != part[1]))
+
+
+def _literals(filter: Any) -> list[Any]:
+    """All values in an expression, by the form in which Arrow sends it to other processes."""
     (form,) = filter.__reduce__()[1]
     pending: list[Any] = [column.to_pylist() for column in pa.ipc.open_file(form).read_all().columns]
-    found: set[bytes] = set()
+    found: list[Any] = []
     while pending:
         value = pending.pop()
-        if isinstance(value, bytes | str):
-            found.add(value if isinstance(value, bytes) else value.encode())
-        elif isinstance(value, list | dict):
+        if isinstance(value, list | dict):
             pending += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, datetime):
+            found.append(value if value.tzinfo else value.replace(tzinfo=UTC))
+        else:
+            found.append(value.encode() if isinstance(value, str) else value)
     return found
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.arrow.key_pruning import with_keys
+from embeddedpulsar.arrow.entry_pruning import ANYTHING, Wanted, with_wanted
 from embeddedpulsar.arrow.plan import EntryRange, part_of
 from embeddedpulsar.topic_name import TopicName
 
@@ -43,7 +43,7 @@ EVERY: Final = Span()
 @dataclass(frozen=True, slots=True)
 class Pruning:
     """What rows can satisfy all filters: in publish time [start_ms, end_ms), in these topics and partitions,
-    ledgers and entries of ledgers, with these keys.
+    ledgers and entries of ledgers, with these keys and event times.
 
     None means that nothing is known. Pure numbers and strings: it travels with the reader.
     """
@@ -55,10 +55,10 @@ class Pruning:
     partitions: frozenset[int] | None = None
     ledgers: Span = EVERY
     entries: Span = EVERY
-    keys: frozenset[bytes] | None = None
+    wanted: Wanted = ANYTHING
 
     def narrowed(self, planned: EntryRange) -> list[EntryRange]:
-        """What of a range can satisfy the filters on ledgers, entries and keys.
+        """What of a range can satisfy the filters on ledgers, entries, keys and event times.
 
         Raises:
             FileNotFoundError: its segment is gone.
@@ -69,7 +69,7 @@ class Pruning:
         part = part_of(planned, first, end)
         if part is None:
             return []
-        return [part] if self.keys is None else with_keys(part, self.keys)
+        return with_wanted(part, self.wanted)
 
     def admits(self, name: TopicName) -> bool:
         """Whether rows of this topic or partition can satisfy the filters."""
@@ -96,29 +96,40 @@ def prune(filters: Iterable[Filter]) -> Pruning:
 
 
 def _narrow_time(found: Pruning, pushed: Filter) -> Pruning:
-    value = getattr(pushed, "value", None)
-    if not isinstance(value, datetime):
-        return found
-    time = value if value.tzinfo else value.replace(tzinfo=UTC)
-    at = milliseconds(time) or 0  # rounded up: the first whole millisecond not before it
-    exact = time.microsecond % 1000 == 0
-    start: int | None = None
-    end: int | None = None
-    if isinstance(pushed, GreaterThanOrEqual):
-        start = at
-    elif isinstance(pushed, GreaterThan):
-        start = at + exact
-    elif isinstance(pushed, LessThan):
-        end = at
-    elif isinstance(pushed, LessThanOrEqual):
-        end = at + exact
-    elif isinstance(pushed, EqualTo):
-        start, end = at, at + exact
+    start, end = _times(pushed)
     return replace(
         found,
         start_ms=_tighter(found.start_ms, start, max),
         end_ms=_tighter(found.end_ms, end, min),
     )
+
+
+def _narrow_event_time(found: Pruning, pushed: Filter) -> Pruning:
+    start, end = _times(pushed)
+    known = found.wanted
+    wanted = replace(
+        known, start_ms=_tighter(known.start_ms, start, max), end_ms=_tighter(known.end_ms, end, min)
+    )
+    return replace(found, wanted=wanted)
+
+
+def _times(pushed: Filter) -> tuple[int | None, int | None]:
+    """The first time in ms that can satisfy a filter, and the first one behind those that can."""
+    value = getattr(pushed, "value", None)
+    if not isinstance(value, datetime):
+        return None, None
+    time = value if value.tzinfo else value.replace(tzinfo=UTC)
+    at = milliseconds(time) or 0  # rounded up: the first whole millisecond not before it
+    exact = time.microsecond % 1000 == 0
+    if isinstance(pushed, GreaterThanOrEqual):
+        return at, None
+    if isinstance(pushed, GreaterThan):
+        return at + exact, None
+    if isinstance(pushed, LessThan):
+        return None, at
+    if isinstance(pushed, LessThanOrEqual):
+        return None, at + exact
+    return (at, at + exact) if isinstance(pushed, EqualTo) else (None, None)
 
 
 def _narrow_topic(found: Pruning, pushed: Filter) -> Pruning:
@@ -148,8 +159,8 @@ def _narrow_key(found: Pruning, pushed: Filter) -> Pruning:
         return found
     if not all(isinstance(value, bytes | bytearray) for value in values):
         return found
-    keys = frozenset(map(bytes, values))
-    return replace(found, keys=keys if found.keys is None else found.keys & keys)
+    keys, known = frozenset(map(bytes, values)), found.wanted.keys
+    return replace(found, wanted=replace(found.wanted, keys=keys if known is None else known & keys))
 
 
 def _span(pushed: Filter) -> Span:
@@ -175,6 +186,7 @@ _NARROWERS: dict[str, Callable[[Pruning, Filter], Pruning]] = {
     names.LEDGER_ID: _narrow_ledger,
     names.ENTRY_ID: _narrow_entry,
     names.KEY: _narrow_key,
+    names.EVENT_TIME: _narrow_event_time,
 }
 
 

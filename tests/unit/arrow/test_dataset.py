@@ -13,12 +13,14 @@ import pyarrow.dataset as ds
 import pytest
 
 from embeddedpulsar import Admin, BatchingType, Client, CompressionType
-from embeddedpulsar.arrow import dataset, key_pruning, lazy_dataset, read_topic
+from embeddedpulsar.arrow import dataset, entry_pruning, lazy_dataset, read_topic
 from embeddedpulsar.arrow.schema import ALL_COLUMNS, PLACE_COLUMNS
+from embeddedpulsar.storage.filenames import log_path
 from tests.conformance.chunks import LIMIT, use_small_entries
 from tests.conformance.offloading import TOPIC, Site
 from tests.support.key_files import key_files
 
+TIME = pa.timestamp("us", "UTC")
 COLUMNS = (*ALL_COLUMNS, *PLACE_COLUMNS)
 
 
@@ -31,7 +33,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     assert made.offload() == ""
     with made.client.create_producer(TOPIC, batching_enabled=True) as producer:
         for number in range(50):
-            producer.send_async(b"batched %d" % number, None, partition_key=f"k{number % 3}")
+            key, time = f"k{number % 3}", number % 5 and number
+            producer.send_async(b"batched %d" % number, None, partition_key=key, event_timestamp=time)
         producer.flush()
     made.publish(60)
     yield made
@@ -68,6 +71,9 @@ def test_pruning_never_loses_a_row(site: Site) -> None:
             ds.field("__key") == b"k1",
             ds.field("__key").isin([b"k1", b"k7"]),
             ds.field("__key") != b"k2",
+            ds.field("__eventTime") == pa.scalar(7000, TIME),
+            ds.field("__eventTime") < pa.scalar(40_000, TIME),
+            ds.field("__eventTime").is_null(),
             ds.field("__topic") == "persistent://public/default/other",
             ds.field("__partition").isin([-1]),
             ~(ds.field("__ledgerId") == place["__ledgerId"]),
@@ -97,7 +103,7 @@ def test_a_small_part_reads_a_small_part(site: Site) -> None:
 
 def test_keys_are_found_by_their_hashes(site: Site, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """Every third entry of a ledger that is here; the count of those that are left out is in the log."""
-    monkeypatch.setattr(key_pruning, "_GAP_BYTES", 0)
+    monkeypatch.setattr(entry_pruning, "_GAP_BYTES", 0)
     made = dataset(site.root, TOPIC, COLUMNS)
     noted = read_pieces(made)
     condition = (ds.field("__key") == b"k1") & (ds.field("__ledgerId") == 4)
@@ -107,9 +113,24 @@ def test_keys_are_found_by_their_hashes(site: Site, monkeypatch: pytest.MonkeyPa
     assert f"filters leave {found.num_rows} of 151 entries to be read" in caplog.text
 
 
+def test_tables_of_offloaded_ledgers_have_statistics(site: Site) -> None:
+    """Of ledgers that are not here, nothing is read but the limits of keys and event times."""
+    made = dataset(site.root, TOPIC, COLUMNS)
+    noted = read_pieces(made)
+    assert not Path(log_path(str(site.directory()), 1)).exists()
+    for condition, rows in (
+        ((ds.field("__ledgerId") < 3) & (ds.field("__key") == b"k9"), 0),
+        ((ds.field("__ledgerId") < 3) & (ds.field("__eventTime") > pa.scalar(0, TIME)), 0),
+        ((ds.field("__ledgerId") < 3) & (ds.field("__key") == b"k1"), 27),
+    ):
+        noted.clear()
+        assert made.count_rows(filter=condition) == rows
+        assert sum(entries for _, entries in noted) == (80 if rows else 0)
+
+
 def test_no_key_is_lost_by_any_producer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Encrypted, chunked, compressed, keyed batches, whole columns, compacted: as a filter of all rows."""
-    monkeypatch.setattr(key_pruning, "_GAP_BYTES", 0)
+    monkeypatch.setattr(entry_pruning, "_GAP_BYTES", 0)
     use_small_entries(tmp_path / "store")
     keys = key_files(tmp_path, "ec")
     kinds: list[dict[str, Any]] = [

@@ -137,9 +137,17 @@ def test_places_that_match_are_never_pruned(tmp_path_factory, filters, members):
 
 def test_keys():
     """All filters hold: what is common to them is left; null is no key."""
-    assert prune([EqualTo(("__key",), bytearray(b"k"))]).keys == {b"k"}
-    assert prune([In(("__key",), (b"a", b"b", None)), In(("__key",), (b"b", b"c"))]).keys == {b"b"}
-    assert prune([EqualTo(("__key",), b"a"), EqualTo(("__key",), b"b")]).keys == frozenset()
+    assert prune([EqualTo(("__key",), bytearray(b"k"))]).wanted.keys == {b"k"}
+    assert prune([In(("__key",), (b"a", b"b", None)), In(("__key",), (b"b", b"c"))]).wanted.keys == {b"b"}
+    assert prune([EqualTo(("__key",), b"a"), EqualTo(("__key",), b"b")]).wanted.keys == frozenset()
+
+
+def test_event_times():
+    """In whole milliseconds, which is what messages have."""
+    at = EPOCH + timedelta(microseconds=5500)
+    found = prune([GreaterThan(("__eventTime",), at), LessThanOrEqual(("__eventTime",), at)]).wanted
+    assert (found.start_ms, found.end_ms) == (6, 6)
+    assert prune([EqualTo(("__eventTime",), "1970")]).wanted == Pruning().wanted
 
 
 def test_what_is_pruned_is_counted(tmp_path, caplog):

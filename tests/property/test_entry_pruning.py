@@ -1,4 +1,4 @@
-"""Pruning by key never loses an entry that has one of the keys, whatever else the log holds."""
+"""Pruning by key and event time never loses an entry that has them, whatever else the log holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
-from embeddedpulsar.arrow import key_pruning  # noqa: E402
+from embeddedpulsar.arrow import entry_pruning  # noqa: E402
+from embeddedpulsar.arrow.entry_pruning import Wanted, with_wanted  # noqa: E402
 from embeddedpulsar.arrow.plan import part_of, plan_log  # noqa: E402
 from embeddedpulsar.format import frame  # noqa: E402
 from embeddedpulsar.format.entry import EntryContent, encode  # noqa: E402
@@ -24,14 +25,20 @@ from tests.support.log_files import BASE_MS, LogFiles  # noqa: E402
 from tests.unit.arrow.contents import PRODUCERS, contents  # noqa: E402
 
 NAME = TopicName.parse("t")
-wanted_keys = st.frozensets(st.text(max_size=3).map(str.encode) | st.just(b"other"), min_size=1, max_size=3)
+TIME = 1_700_000_000_123
+wanted_times = st.none() | st.sampled_from(
+    [(None, 2), (1, 2), (2, None), (TIME, TIME + 1), (0, 1 << 62), (3, 1)]
+)
+wanted_keys = st.none() | st.frozensets(
+    st.text(max_size=3).map(str.encode) | st.just(b"other"), min_size=1, max_size=3
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def every_gap() -> Any:
     """Each entry that may be left out is left out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_pruning, "_GAP_BYTES", 0)
+        patch.setattr(entry_pruning, "_GAP_BYTES", 0)
         yield
 
 
@@ -48,16 +55,18 @@ def encoded(content: EntryContent, form: str) -> Any:
     st.lists(
         st.tuples(contents(most=3), st.sampled_from(["plain", "packed", "sealed", "chunk"])),
         min_size=1,
-        max_size=12,
+        max_size=8,
     ),
     wanted_keys,
+    wanted_times,
     st.integers(0, 6),
 )
-def test_entries_with_a_key_are_kept(entries: list[tuple[EntryContent, str]], found: Any, first: int):
+def test_entries_with_what_is_wanted_are_kept(entries: Any, found: Any, times: Any, first: int):
     """Against brute force: of all forms of entries, and of parts of a ledger."""
     # Keys that occur are asked for, too: most random ones do not.
     occurring = [key.encode() for content, _ in entries for key in content.keys or () if key is not None]
-    wanted = found | frozenset(occurring[: len(found)])
+    keys = None if found is None else found | frozenset(occurring[: len(found)])
+    wanted = Wanted(keys, *(times or (None, None)))
     with tempfile.TemporaryDirectory() as path:
         log = LogFiles(Path(path))
         for content, form in entries:
@@ -67,7 +76,7 @@ def test_entries_with_a_key_are_kept(entries: list[tuple[EntryContent, str]], fo
         planned = part_of(replace(whole, skip=1, keep=1), first, len(entries))
         if planned is None:
             return
-        parts = key_pruning.with_keys(planned, wanted)
+        parts = with_wanted(planned, wanted)
         kept = [entry for part in parts for entry in range(part.first_entry, part.end_entry)]
         offsets = {entry: offset for _, entry, _, offset, _ in log.written} | {len(entries): whole.end_offset}
         for part in parts:
@@ -79,11 +88,28 @@ def test_entries_with_a_key_are_kept(entries: list[tuple[EntryContent, str]], fo
             assert part.keep == (1 if part.end_entry == planned.end_entry else 0)
         assert kept == sorted(set(kept))
         for number, (content, form) in enumerate(entries):
-            keys = {None if key is None else key.encode() for key in content.keys or (None,)}
-            if number >= first and keys & wanted:
+            is_wanted = any(
+                matches(wanted, *row)
+                for row in zip(
+                    content.keys or [None] * len(content.values),
+                    content.event_times or [0] * len(content.values),
+                    strict=True,
+                )
+            )
+            if number >= first and is_wanted:
                 assert number in kept
-            elif form == "plain" and b"" not in wanted and keys == {None}:
+            elif form == "plain" and wanted.is_timed and not content.event_times:
                 assert number not in kept
+            elif form == "plain" and keys and b"" not in keys and not content.keys:
+                assert number not in kept
+
+
+def matches(wanted: Wanted, key: str | None, time: int) -> bool:
+    """Whether a message is wanted."""
+    first, end = wanted.times
+    return (wanted.keys is None or (key is not None and key.encode() in wanted.keys)) and (
+        not wanted.is_timed or (time > 0 and first <= time < end)
+    )
 
 
 def test_what_is_pruned(tmp_path: Path):
@@ -109,10 +135,37 @@ def test_what_is_pruned(tmp_path: Path):
         log.append(encoded(content, form), BASE_MS)
     log.finish()
     (planned,) = plan_log(str(tmp_path), NAME)
-    parts = key_pruning.with_keys(planned, frozenset([b"a"]))
+    parts = with_wanted(planned, Wanted(frozenset([b"a"])))
     kept = [entry for part in parts for entry in range(part.first_entry, part.end_entry)]
     assert kept == [number for number, row in enumerate(rows) if row[-1]]
-    assert key_pruning.with_keys(planned, frozenset()) == key_pruning.with_keys(planned, frozenset([b"x"]))
+    assert with_wanted(planned, Wanted(frozenset())) == with_wanted(planned, Wanted(frozenset([b"x"])))
+
+
+def test_what_is_pruned_by_event_time(tmp_path: Path):
+    """Entries without event times, and those in the clear that have none in the limits."""
+    log = LogFiles(tmp_path)
+    rows: list[tuple[dict[str, Any], str, bool]] = [
+        ({}, "plain", False),
+        ({}, "sealed", False),
+        ({"event_times": [10]}, "plain", True),
+        ({"event_times": [20]}, "plain", False),
+        ({"event_times": [9]}, "packed", True),
+        ({"event_times": [0]}, "plain", False),
+        ({"event_times": [30, 0, 11]}, "plain", True),
+        ({"event_times": [30, 0, 9]}, "plain", False),
+        ({"event_times": [30], "keys": ["a" * 9], "properties": [{"p": "1"}]}, "plain", False),
+        ({"event_times": [19], "ordering_keys": ["a" * 17], "sequence_ids": [5]}, "plain", True),
+        ({"event_times": [9, 30], "keys": ["a", None], "ordering_keys": ["b", "c"]}, "plain", False),
+        ({"event_times": [30]}, "chunk", True),
+    ]
+    for columns, form, _ in rows:
+        count = max(map(len, columns.values()), default=1)
+        log.append(encoded(EntryContent([b"v" * 50] * count, 0, count > 1, **columns), form), BASE_MS)
+    log.finish()
+    (planned,) = plan_log(str(tmp_path), NAME)
+    parts = with_wanted(planned, Wanted(None, 10, 20))
+    kept = [entry for part in parts for entry in range(part.first_entry, part.end_entry)]
+    assert kept == [number for number, row in enumerate(rows) if row[-1]]
 
 
 def test_an_index_that_is_wrong_prunes_nothing(tmp_path: Path):
@@ -122,14 +175,14 @@ def test_an_index_that_is_wrong_prunes_nothing(tmp_path: Path):
         log.append(encode(EntryContent([b"v"], 0, False, keys=[key]), PRODUCERS[0]), BASE_MS)
     log.finish()
     (planned,) = plan_log(str(tmp_path), NAME)
-    wanted = frozenset([b"c"])
-    assert [one.first_entry for one in key_pruning.with_keys(planned, wanted)] == [2]
+    wanted = Wanted(frozenset([b"c"]))
+    assert [one.first_entry for one in with_wanted(planned, wanted)] == [2]
     path = log.index_path(planned.ledger_id)
     whole = path.read_bytes()
     for at in (4096 + 24 * 2, 4096 + 24 * 2 + 12, 4096 + 24 * 3 + 20):  # offset, hash, checksum of the frame
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert key_pruning.with_keys(planned, wanted) == [planned]
+        assert with_wanted(planned, wanted) == [planned]
     path.write_bytes(whole[:4096])
-    assert key_pruning.with_keys(planned, wanted) == [planned]
+    assert with_wanted(planned, wanted) == [planned]
     path.unlink()
-    assert key_pruning.with_keys(planned, wanted) == [planned]
+    assert with_wanted(planned, wanted) == [planned]
