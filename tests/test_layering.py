@@ -163,6 +163,7 @@ OWNERS = {
     "msgpack": ("format",),
     "msgspec": ("schema",),
     "orjson": ("schema",),
+    "polars": ("arrow",),
     "portalocker": ("platform",),
 }
 

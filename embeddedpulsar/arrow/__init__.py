@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.arrow.schema import (
     ALL_COLUMNS,
+    KNOWN,
     PUBLISH_TIME,
     SCHEMA_VERSION,
     TOPIC,
@@ -198,12 +199,16 @@ def dataset(
     fail_on_data_loss: bool = True,
     crypto_key_reader: CryptoKeyReader | None = None,
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+    decode: bool = False,
+    value_schema: str | None = None,
+    mode: str = "FAILFAST",
 ) -> TopicDataset:
     """A topic as a ``pyarrow.dataset.Dataset``; arguments and errors as in `read_topic`.
 
-    DuckDB takes it by the name of the variable, Polars by ``scan_pyarrow_dataset``, pandas by
+    DuckDB takes it by the name of the variable, Polars by its method ``lazy_frame``, pandas by
     ``to_table().to_pandas()``. Only the columns they use are read. Of filters on publish time, topic,
-    partition, ``__ledgerId`` and ``__entryId``, only pieces of the log that can have such rows.
+    partition, ``__ledgerId``, ``__entryId``, ``__key`` and ``__eventTime``, only what can have such rows.
+    With `decode` the columns are those of the schema that is the newest now.
 
     What is read is what is stored when the query begins; a second query sees what was published meanwhile.
 
@@ -218,16 +223,22 @@ def dataset(
     """
     discards = _is_discard(crypto_failure_action)
     limits = (start, end, start_time, end_time, fail_on_data_loss)
-    names, _ = _planned(path, topic, columns, *limits)
+    typed = _typed(path, topic, columns, value_schema, mode) if decode else None
+    names, _ = _planned(path, topic, columns if typed is None else None, *limits)
     from embeddedpulsar.arrow.columns import record_batches
     from embeddedpulsar.arrow.lazy_dataset import TopicDataset
 
     def read(ranges: list[EntryRange], wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        opened = _opened(ranges, wanted, crypto_key_reader, discards, fail_on_data_loss)
+        made = None if typed is None else typed.of_columns(wanted)
+        needed = wanted if made is None else made.needed
+        opened = _opened(ranges, needed, crypto_key_reader, discards, fail_on_data_loss)
         on_damage = _damage_handler(fail_on_data_loss)
-        return record_batches(opened, wanted, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage)
+        batches = record_batches(opened, needed, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage)
+        return batches if made is None else made.batches(batches)
 
-    return TopicDataset(names, lambda: _planned(path, topic, columns, *limits)[1], read)
+    every = arrow_schema(KNOWN) if typed is None else typed.every
+    own = names if typed is None else tuple(typed.schema.names)
+    return TopicDataset(own, every, lambda: _planned(path, topic, None, *limits)[1], read)
 
 
 def export(

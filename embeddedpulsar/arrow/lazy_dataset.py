@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -17,6 +17,7 @@ from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.entry_pruning import Wanted, with_wanted
 from embeddedpulsar.arrow.plan import EntryLookup, EntryRange, split
+from embeddedpulsar.exceptions import InvalidConfiguration
 
 _PIECE_BYTES: Final = 1 << 20
 _SECOND_US: Final = 1000
@@ -36,13 +37,15 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     Args:
         columns: names of columns.
+        every: the schema of all that could be asked for.
         plan: finds what there is, for each scanner anew.
         read: reads it.
     """
 
-    def __init__(self, columns: tuple[str, ...], plan: Planner, read: Opener) -> None:
+    def __init__(self, columns: tuple[str, ...], every: Any, plan: Planner, read: Opener) -> None:
         # Not the constructor of the base, which has files behind it.
         self._columns = columns
+        self._every = every
         self._plan = plan
         self._read = read
 
@@ -52,7 +55,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     @property
     def schema(self) -> Any:
         """The columns."""
-        return names.arrow_schema(self._columns)
+        return self._schema_of(self._columns)
 
     @property
     def partition_expression(self) -> Any:
@@ -65,7 +68,47 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     def replace_schema(self, schema: Any) -> TopicDataset:
         """The same messages with other columns."""
-        return TopicDataset(names.check_columns(schema.names), self._plan, self._read)
+        for name in schema.names:
+            if name not in self._every.names:
+                raise InvalidConfiguration(
+                    f"there is no column {name!r}; there are {', '.join(self._every.names)}"
+                )
+        return TopicDataset(tuple(schema.names), self._every, self._plan, self._read)
+
+    def lazy_frame(self) -> Any:
+        """The same as a ``polars.LazyFrame``: a query reads its columns, and what its filters may leave.
+
+        Raises:
+            ImportError: Polars is not installed.
+
+        Example:
+            >>> import embeddedpulsar
+            >>> with embeddedpulsar.Client("./data") as client:
+            ...     producer = client.create_producer("guests")
+            ...     _ = [producer.send(b"%d" % n, partition_key=f"table-{n % 3}") for n in range(6)]
+            >>> guests = embeddedpulsar.arrow.dataset("./data", "guests").lazy_frame()
+            >>> import polars
+            >>> guests.filter(polars.col("__key") == b"table-1").select("value").collect().rows()
+            [(b'1',), (b'4',)]
+        """
+        from embeddedpulsar.arrow.polars_source import lazy_frame
+
+        return lazy_frame(self)
+
+    def batches(self, columns: Sequence[str], filter: Any = None) -> Iterator[Any]:
+        """Record batches of what is stored now; for a filter, of pieces that can have such rows, whole.
+
+        Args:
+            columns: names.
+            filter: an expression, which is not applied to rows.
+        """
+        ranges = self._plan()
+        if filter is not None:
+            ranges = surviving(ranges, filter, self._every)
+        return self._read(ranges, tuple(columns) or self._columns[:1])
+
+    def _schema_of(self, columns: Sequence[str]) -> Any:
+        return pa.schema([self._every.field(name) for name in columns])
 
     def scanner(
         self, columns: Any = None, filter: Any = None, batch_size: int | None = None, **options: Any
@@ -79,11 +122,8 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
             options: others of `pyarrow.dataset.Dataset.scanner`.
         """
         wanted = self._needed(columns, filter)
-        ranges = self._plan()
-        if filter is not None:
-            ranges = surviving(ranges, filter)
-        schema = names.arrow_schema(wanted)
-        reader = pa.RecordBatchReader.from_batches(schema, self._read(ranges, wanted))
+        schema = self._schema_of(wanted)
+        reader = pa.RecordBatchReader.from_batches(schema, self.batches(wanted, filter))
         if batch_size is not None:
             options["batch_size"] = batch_size
         return ds.Scanner.from_batches(reader, columns=columns, filter=filter, **options)
@@ -99,21 +139,26 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return tuple(found or self._columns[:1])
 
 
-def surviving(ranges: list[EntryRange], filter: Any) -> list[EntryRange]:
+def surviving(ranges: list[EntryRange], filter: Any, schema: Any) -> list[EntryRange]:
     """The pieces of ranges that can have rows for which a filter holds; neighbours are put together again.
 
     Arrow decides it: each piece is shown to it as a file of which it knows a few bounds.
+
+    Args:
+        ranges: what is planned.
+        filter: an expression.
+        schema: of the columns that it may name, all columns of messages among them.
     """
     pieces = [piece for planned in ranges for piece in split(planned, _PIECE_BYTES)]
     bounds = [_bounds(piece) for piece in pieces]
     found: list[EntryRange] = []
-    for piece in map(pieces.__getitem__, _satisfiable(bounds, filter)):
+    for piece in map(pieces.__getitem__, _satisfiable(bounds, filter, schema)):
         last = found[-1] if found else None
         if last is not None and (last.path, last.end_entry, last.keep) == (piece.path, piece.first_entry, 0):
             found[-1] = replace(last, end_entry=piece.end_entry, end_offset=piece.end_offset, keep=piece.keep)
         else:
             found.append(piece)
-    wanted = wanted_by(filter)
+    wanted = wanted_by(filter, schema)
     found = [part for piece in found for part in with_wanted(piece, wanted)]
     kept, total = (sum(one.end_entry - one.first_entry for one in some) for some in (found, ranges))
     logging.getLogger("embeddedpulsar.arrow").info(
@@ -122,7 +167,7 @@ def surviving(ranges: list[EntryRange], filter: Any) -> list[EntryRange]:
     return found
 
 
-def wanted_by(filter: Any) -> Wanted:
+def wanted_by(filter: Any, schema: Any) -> Wanted:
     """The keys and event times that rows can have for which a filter holds.
 
     The literals of the filter divide all values into these and what lies between them. Arrow decides which of
@@ -130,21 +175,22 @@ def wanted_by(filter: Any) -> Wanted:
 
     Example:
         >>> filter = ds.field("__key").isin([b"a", b"b"]) & (ds.field("__partition") == 1)
-        >>> sorted(wanted_by(filter).keys)
+        >>> sorted(wanted_by(filter, names.arrow_schema(names.KNOWN)).keys)
         [b'a', b'b']
-        >>> wanted_by((ds.field("__key") == b"a") | (ds.field("__partition") == 1)).keys
+        >>> filter = (ds.field("__key") == b"a") | (ds.field("__partition") == 1)
+        >>> wanted_by(filter, names.arrow_schema(names.KNOWN)).keys
     """
     text = str(filter)
     literals = _literals(filter) if names.KEY in text or names.EVENT_TIME in text else []
     keys, start, end = None, None, None
     if names.KEY in text:
-        parts = _parts(names.KEY, sorted({one for one in literals if isinstance(one, bytes)}), filter)
+        found = sorted({one for one in literals if isinstance(one, bytes)})
+        parts = _parts(names.KEY, found, filter, schema)
         if parts is not None and all(low == high for low, high in parts):
             keys = frozenset(low for low, _ in parts)
     if names.EVENT_TIME in text:
-        parts = _parts(
-            names.EVENT_TIME, sorted({one for one in literals if isinstance(one, datetime)}), filter
-        )
+        moments = sorted({one for one in literals if isinstance(one, datetime)})
+        parts = _parts(names.EVENT_TIME, moments, filter, schema)
         if parts:
             start, end = milliseconds(parts[0][0]), milliseconds(parts[-1][1])
             start, end = start and start - 1, None if end is None else end + 1
@@ -153,7 +199,7 @@ def wanted_by(filter: Any) -> Wanted:
     return Wanted(keys, start, end)
 
 
-def _parts(name: str, values: list[Any], filter: Any) -> list[tuple[Any, Any]] | None:
+def _parts(name: str, values: list[Any], filter: Any, schema: Any) -> list[tuple[Any, Any]] | None:
     """The intervals of a column in which a filter can hold, in order, None for an open side; None if it can
     hold for null, or is not understood."""
     if not 0 < len(values) <= _MOST_VALUES:
@@ -164,7 +210,7 @@ def _parts(name: str, values: list[Any], filter: Any) -> list[tuple[Any, Any]] |
     limits = [(None, values[0]), *pairwise(values), (values[-1], None), *zip(values, values, strict=True)]
     guarantees = [field < scalars[0], *((field > one) & (field < other) for one, other in pairwise(scalars))]
     guarantees += [field > scalars[-1], *(field == one for one in scalars), field.is_null()]
-    found = _satisfiable(guarantees, filter)
+    found = _satisfiable(guarantees, filter, schema)
     if len(limits) in found:
         return None
     ends = dict(zip(values, range(len(values)), strict=True)) | {None: -1}
@@ -187,7 +233,7 @@ def _literals(filter: Any) -> list[Any]:
     return found
 
 
-def _satisfiable(guarantees: list[Any], filter: Any) -> list[int]:
+def _satisfiable(guarantees: list[Any], filter: Any, schema: Any) -> list[int]:
     """The numbers of the guarantees under which a filter can hold; each is shown to Arrow as a file."""
     if not guarantees:
         return []
@@ -196,7 +242,7 @@ def _satisfiable(guarantees: list[Any], filter: Any) -> list[int]:
         form.make_fragment(str(number), files, partition_expression=one)
         for number, one in enumerate(guarantees)
     ]
-    shown = ds.FileSystemDataset(fragments, names.arrow_schema(names.KNOWN), form, files)
+    shown = ds.FileSystemDataset(fragments, schema, form, files)
     return [int(os.path.basename(one.path)) for one in shown.get_fragments(filter)]
 
 

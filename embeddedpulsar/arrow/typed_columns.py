@@ -130,11 +130,22 @@ class TypedColumns:
         self._numbers = pa.array([], pa.int32())
         numbers = {name: number for number, name in enumerate(self._types)}
         self._sources: Final = [_Column(numbers.get(name, -1), name) for name in columns]
-        own = {field.name: field.type for field in fields} | {CORRUPT: pa.binary()}
-        kinds = [own[name] if name in own else names.arrow_schema([name]).field(0).type for name in columns]
-        self.schema: Final = pa.schema(list(zip(columns, kinds, strict=True)))
-        taken = [name for name in columns if name not in own]
+        every = _every(decoding)
+        self.schema: Final = pa.schema([every.field(name) for name in columns])
+        taken = [name for name in columns if name not in (*fields.names, CORRUPT)]
         self.needed: Final = tuple(dict.fromkeys((*taken, names.VALUE, names.SCHEMA_VERSION, *_PLACE)))
+
+    @property
+    def every(self) -> Any:
+        """The schema of all columns that there could be."""
+        return _every(self._decoding)
+
+    def of_columns(self, columns: Sequence[str]) -> TypedColumns | None:
+        """The same with other columns; None if these need no decoding."""
+        fields = {*self._decoding.fields.names, CORRUPT}
+        if self._decoding.mode != DROPMALFORMED and fields.isdisjoint(columns):
+            return None
+        return TypedColumns(self._decoding, columns)
 
     def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Batches of the result.
@@ -265,6 +276,12 @@ class TypedColumns:
             found = {field.name: default_of(field) for field in record_of(definition).fields}
             defaults = {name: found[name] for name in self._types if found.get(name) is not None}
         return JsonDecoder(self._types, defaults)
+
+
+def _every(decoding: Decoding) -> Any:
+    own = {field.name: field.type for field in decoding.fields} | {CORRUPT: pa.binary()}
+    others = names.arrow_schema([name for name in names.KNOWN if name not in own])
+    return pa.schema([*own.items(), *((field.name, field.type) for field in others)])
 
 
 def _types(definition: str | None, wanted: list[Any]) -> dict[str, ValueType]:

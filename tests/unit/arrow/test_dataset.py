@@ -187,14 +187,52 @@ def test_duckdb_takes_it(site: Site) -> None:
 
 
 def test_polars_takes_it(site: Site) -> None:
-    """A lazy frame, with the same."""
+    """A lazy frame, with the same; and one of our own, which prunes by keys, too."""
     polars = pytest.importorskip("polars")
     made = dataset(site.root, TOPIC, COLUMNS)
     noted = read_pieces(made)
-    frame = polars.scan_pyarrow_dataset(made)
-    found = frame.filter((polars.col("__ledgerId") == 1) & (polars.col("__entryId") < 3)).select("value")
-    assert found.collect()["value"].to_list() == [b"0", b"1", b"2"]
-    assert sum(entries for _, entries in noted) < 10
+    condition = (polars.col("__ledgerId") == 1) & (polars.col("__entryId") < 3)
+    for frame in (polars.scan_pyarrow_dataset(made), made.lazy_frame()):
+        noted.clear()
+        assert frame.filter(condition).select("value").collect()["value"].to_list() == [b"0", b"1", b"2"]
+        assert sum(entries for _, entries in noted) < 10
+    whole = made.lazy_frame().collect()
+    assert whole.schema == made.lazy_frame().collect_schema()
+    assert whole.height == 200
+    assert made.lazy_frame().head(7).collect().equals(whole.head(7))
+    assert made.lazy_frame().filter(polars.col("__ledgerId") == 99).select("__key").collect().rows() == []
+
+
+def test_filters_of_polars_never_lose_a_row(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random predicates give the rows that they give of the whole frame; often less is read."""
+    polars = pytest.importorskip("polars")
+    monkeypatch.setattr(entry_pruning, "_GAP_BYTES", 0)
+    made = dataset(site.root, TOPIC, COLUMNS)
+    noted, choose, pruned = read_pieces(made), random.Random(5), 0
+    whole = made.lazy_frame().collect()
+    column, time = polars.col, datetime.fromtimestamp(0.007, UTC)
+    terms = [
+        column("__key") == b"k1",
+        column("__key").is_in([b"k1", b"k7", None]),
+        polars.lit(3) > column("__entryId"),
+        column("__entryId") <= 5.5,
+        column("__ledgerId").is_between(2, 4, closed="left"),
+        column("__eventTime") == time,
+        column("__eventTime") < polars.lit(time).dt.cast_time_unit("ns"),
+        column("__eventTime").is_null(),
+        column("__topic") != "a",
+        ~(column("__key") == b"k1"),
+        column("__key").is_null().not_(),
+        column("__entryId") < column("__batchIndex"),
+    ]
+    for _ in range(25):
+        condition = choose.choice(terms)
+        for term in choose.sample(terms, choose.randrange(3)):
+            condition = condition & term if choose.random() < 0.7 else condition | term
+        noted.clear()
+        assert made.lazy_frame().filter(condition).collect().equals(whole.filter(condition)), condition
+        pruned += sum(entries for _, entries in noted) < 151
+    assert pruned > 8
 
 
 def _has(module: str) -> bool:

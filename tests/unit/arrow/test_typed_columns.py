@@ -278,3 +278,27 @@ def test_schema_versions_filter_a_dataset(tmp_path):
     send_orders(tmp_path, JsonSchema)
     found = dataset(tmp_path, "orders", ["__key", "__schemaVersion"])
     assert found.to_table(["__key"], filter=ds.field("__schemaVersion") == 0).to_pylist() == [{"__key": b"a"}]
+
+
+@pytest.mark.parametrize("make", [JsonSchema, AvroSchema])
+def test_fields_of_a_dataset(tmp_path, make, monkeypatch):
+    """Filters on fields and on columns of messages; what needs no fields decodes nothing."""
+    send_orders(tmp_path, make)
+    send_bytes(tmp_path, b"\xff", topic="orders")
+    orders = dataset(tmp_path, "orders", decode=True, mode="PERMISSIVE")
+    assert orders.schema.equals(read_topic(tmp_path, "orders", decode=True, mode="PERMISSIVE").schema)
+    whole = orders.to_table()
+    for condition in (
+        ds.field("table") == 1,
+        (ds.field("table") > 0) & (ds.field("__key") == b"a"),
+        ds.field("__corrupt").is_valid(),
+    ):
+        assert orders.to_table(filter=condition).equals(whole.filter(condition))
+    strict = dataset(tmp_path, "orders", ["table", "__key"], decode=True)
+    assert strict.to_table(["__key"]).num_rows == 3
+    with pytest.raises(ValueError, match="malformed"):
+        strict.to_table(["table"])
+    assert dataset(tmp_path, "orders", decode=True, mode="DROPMALFORMED").count_rows() == 2
+    polars = pytest.importorskip("polars")
+    frame = orders.lazy_frame().filter((polars.col("table") >= 1) & (polars.col("__key") == b"a"))
+    assert frame.select("table").collect().height == 1
