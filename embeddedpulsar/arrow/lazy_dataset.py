@@ -6,14 +6,13 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.entry_pruning import Wanted, with_wanted
 from embeddedpulsar.arrow.plan import EntryLookup, EntryRange, split
@@ -21,6 +20,8 @@ from embeddedpulsar.exceptions import InvalidConfiguration
 
 _PIECE_BYTES: Final = 1 << 20
 _SECOND_US: Final = 1000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _MOST_VALUES: Final = 1000
 
 Opener = Callable[[list[EntryRange], tuple[str, ...]], Iterator[Any]]
@@ -192,8 +193,9 @@ def wanted_by(filter: Any, schema: Any) -> Wanted:
         moments = sorted({one for one in literals if isinstance(one, datetime)})
         parts = _parts(names.EVENT_TIME, moments, filter, schema)
         if parts:
-            start, end = milliseconds(parts[0][0]), milliseconds(parts[-1][1])
-            start, end = start and start - 1, None if end is None else end + 1
+            first, last = parts[0][0], parts[-1][1]
+            start = None if first is None else (first - _EPOCH) // _MILLISECOND
+            end = None if last is None else (last - _EPOCH) // _MILLISECOND + 1
         elif parts is not None:
             start = end = 0
     return Wanted(keys, start, end)
