@@ -7,6 +7,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
@@ -99,21 +100,84 @@ def write_export(
     on_progress: Callable[[int], object],
 ) -> ExportReport:
     """Write batches that have the columns, topic and publish time; see `embeddedpulsar.arrow.export`."""
-    parts: dict[tuple[str, str], tuple[str, _Part]] = {}
     rows = 0
-    with contextlib.ExitStack() as closing:
+    with _Parts(target, columns, file_format) as parts:
         for batch in batches:
             days = pc.strftime(batch.column(names.PUBLISH_TIME), "%Y-%m-%d")
             for key, piece in _pieces(batch, days):
-                if key not in parts:
-                    parts[key] = _begin(target, key, columns, file_format)
-                    closing.callback(parts[key][1].close)
-                parts[key][1].write(piece.select(columns))
+                parts.of(key).write(piece.select(columns))
             rows += batch.num_rows
             on_progress(rows)
-    for path, _ in parts.values():
-        os.replace(path + _UNFINISHED, path)  # a file that has its name is whole
-    return ExportReport(tuple(sorted(path for path, _ in parts.values())), rows)
+        return ExportReport(parts.publish(), rows)
+
+
+class _Parts:
+    """The files of one export. They get their names when all are whole, so an export that fails leaves none.
+
+    One is open at a time: topics come one after the other, and their days, too.
+    """
+
+    def __init__(self, target: str, columns: tuple[str, ...], file_format: str) -> None:
+        self._target: Final = target
+        self._columns: Final = columns
+        self._format: Final = file_format
+        self._key: tuple[str, str] | None = None
+        self._open: _Part | None = None
+        self._made: Final[list[tuple[str, str]]] = []  # name for now, and name at the end
+
+    def of(self, key: tuple[str, str]) -> _Part:
+        """The file of a topic and a day."""
+        if self._open is None or key != self._key:
+            self._close()
+            topic, day = key
+            folder = os.path.join(self._target, f"topic={quote(topic, safe='')}", f"date={day}")
+            os.makedirs(folder, exist_ok=True)
+            self._key, self._open = key, self._begin(self._claimed(folder))
+        return self._open
+
+    def _claimed(self, folder: str) -> str:
+        """The name for now of the next file, which no other export takes."""
+        for number in count():
+            name = f"part-{number:05d}.{self._format}"
+            path, made = os.path.join(folder, name), os.path.join(folder, f"_{name}{_UNFINISHED}")
+            if os.path.exists(path):
+                continue
+            with contextlib.suppress(FileExistsError):
+                open(made, "x").close()
+                if not os.path.exists(path):  # by an export that ended meanwhile
+                    self._made.append((made, path))
+                    return made
+                os.remove(made)
+        raise AssertionError("numbers do not end")
+
+    def _begin(self, made: str) -> _Part:
+        if self._format == "parquet":
+            return _Table(made, names.arrow_schema(self._columns))
+        return _Texts(made, self._columns, self._format == "csv")
+
+    def _close(self) -> None:
+        part, self._open = self._open, None
+        if part is not None:
+            part.close()
+
+    def publish(self) -> tuple[str, ...]:
+        """Give all files their names, which are returned, sorted."""
+        self._close()
+        found = sorted(path for _, path in self._made)
+        while self._made:
+            made, path = self._made[0]
+            os.replace(made, path)
+            del self._made[0]
+        return tuple(found)
+
+    def __enter__(self) -> _Parts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+        for made, _path in self._made:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(made)
 
 
 def _pieces(batch: Any, days: Any) -> Iterator[tuple[tuple[str, str], Any]]:
@@ -124,17 +188,3 @@ def _pieces(batch: Any, days: Any) -> Iterator[tuple[tuple[str, str], Any]]:
             piece = batch.filter(pc.and_(pc.equal(topics, topic), pc.equal(days, day)))
             if piece.num_rows:
                 yield (topic, day), piece
-
-
-def _begin(
-    target: str, key: tuple[str, str], columns: tuple[str, ...], file_format: str
-) -> tuple[str, _Part]:
-    topic, day = key
-    folder = os.path.join(target, f"topic={quote(topic, safe='')}", f"date={day}")
-    os.makedirs(folder, exist_ok=True)
-    number = 0
-    while os.path.exists(path := os.path.join(folder, f"part-{number:05d}.{file_format}")):
-        number += 1
-    if file_format == "parquet":
-        return path, _Table(path + _UNFINISHED, names.arrow_schema(columns))
-    return path, _Texts(path + _UNFINISHED, columns, file_format == "csv")

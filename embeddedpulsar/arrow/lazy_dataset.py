@@ -250,8 +250,11 @@ def _satisfiable(guarantees: list[Any], filter: Any, schema: Any) -> list[int]:
 
 def _bounds(piece: EntryRange) -> Any:
     """What holds for all rows of a piece."""
-    first_ms = _lookup(piece).publish_ms(piece.first_entry)
-    last_ms = _lookup(piece).publish_ms(piece.end_entry - 1)
+    lookup = EntryLookup.of(piece)
+    try:
+        first_ms, last_ms = lookup.publish_ms(piece.first_entry), lookup.publish_ms(piece.end_entry - 1)
+    except FileNotFoundError:  # trimmed meanwhile: the reading of it says so, if that is to be said
+        return ds.scalar(True)
     time = names.arrow_schema((names.PUBLISH_TIME,)).field(0).type
 
     def at(ms: int) -> Any:
@@ -267,7 +270,3 @@ def _bounds(piece: EntryRange) -> Any:
         & (entry >= piece.first_entry)
         & (entry < piece.end_entry)
     )
-
-
-def _lookup(piece: EntryRange) -> EntryLookup:
-    return EntryLookup(piece.path, piece.ledger_id, piece.end_offset, piece.end_entry)

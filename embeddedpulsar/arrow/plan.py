@@ -215,7 +215,7 @@ def part_of(planned: EntryRange, first: int, end: int) -> EntryRange | None:
         return None
     if (first, end) == (planned.first_entry, planned.end_entry):
         return planned
-    lookup = EntryLookup(planned.path, planned.ledger_id, planned.end_offset, planned.end_entry)
+    lookup = EntryLookup.of(planned)
     return replace(
         planned,
         first_entry=first,
@@ -235,7 +235,7 @@ def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:
     pieces = -(-planned.size // max(1, most_bytes))
     if pieces <= 1:
         return [planned]
-    lookup = EntryLookup(planned.path, planned.ledger_id, planned.end_offset, planned.end_entry)
+    lookup = EntryLookup.of(planned)
     cuts = [(planned.first_entry, planned.first_offset)]
     try:
         for i in range(1, pieces):
@@ -319,6 +319,11 @@ class EntryLookup:
         self._end, self._entries = end_offset, entries
         self._opened: Segment | None = None
         self._frames: list[tuple[int, int, int]] | None = None
+
+    @classmethod
+    def of(cls, planned: EntryRange) -> EntryLookup:
+        """That of the segment of a range, up to the end of the range."""
+        return cls(planned.path, planned.ledger_id, planned.end_offset, planned.end_entry)
 
     def offset_of(self, entry: int) -> int:
         """Where entry `entry` starts; the end of the segment behind the last."""

@@ -9,7 +9,7 @@ from embeddedpulsar.arrow.plan import EntryLookup, EntryRange
 
 def messages_in(planned: EntryRange) -> int:
     """How many messages a range has; every part of a chunked message counts as the index counts it."""
-    lookup = _lookup(planned)
+    lookup = EntryLookup.of(planned)
     last = lookup.messages_before(planned.end_entry)
     if planned.keep:
         last = lookup.messages_before(planned.end_entry - 1) + planned.keep
@@ -18,7 +18,7 @@ def messages_in(planned: EntryRange) -> int:
 
 def first_publish_ms(planned: EntryRange) -> int:
     """When the first entry of a range was published."""
-    return _lookup(planned).publish_ms(planned.first_entry)
+    return EntryLookup.of(planned).publish_ms(planned.first_entry)
 
 
 def head(planned: EntryRange, messages: int, size: int, *, takes_one: bool = False) -> EntryRange | None:
@@ -32,7 +32,7 @@ def head(planned: EntryRange, messages: int, size: int, *, takes_one: bool = Fal
     Returns:
         The range itself if all of it fits; None if nothing does.
     """
-    lookup, first = _lookup(planned), planned.first_entry
+    lookup, first = EntryLookup.of(planned), planned.first_entry
     if takes_one:
         size = max(size, lookup.offset_of(first + 1) - planned.first_offset)
     if messages <= 0 or size <= 0:
@@ -60,7 +60,3 @@ def head(planned: EntryRange, messages: int, size: int, *, takes_one: bool = Fal
     if end == first:
         return None
     return replace(planned, end_entry=end, end_offset=lookup.offset_of(end), keep=keep)
-
-
-def _lookup(planned: EntryRange) -> EntryLookup:
-    return EntryLookup(planned.path, planned.ledger_id, planned.end_offset, planned.end_entry)

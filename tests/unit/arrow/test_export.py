@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from embeddedpulsar.arrow import export, read_topic
+from embeddedpulsar.arrow import arrow_schema, export, read_topic
+from embeddedpulsar.arrow.exporting import FORMATS, write_export
+from embeddedpulsar.arrow.schema import TOPIC as TOPIC_COLUMN
 from embeddedpulsar.exceptions import InvalidConfiguration
 from tests.conformance.offloading import TOPIC, Site
 
@@ -49,3 +55,57 @@ def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
         export(site.root, TOPIC, tmp_path / "out", file_format="orc")
     assert export(site.root, TOPIC, tmp_path / "out").rows == 1
     site.close()
+
+
+def batch_of(*rows: tuple[str, int, bytes]) -> pa.RecordBatch:
+    """Rows of topic, day of January 2026, and value."""
+    published = [datetime(2026, 1, day, tzinfo=UTC) for _, day, _ in rows]
+    columns = {TOPIC_COLUMN: [row[0] for row in rows], "__publishTime": published}
+    schema = arrow_schema((TOPIC_COLUMN, "__publishTime", "value"))
+    return pa.RecordBatch.from_pydict(columns | {"value": [row[2] for row in rows]}, schema=schema)
+
+
+def test_two_exports_at_the_same_time(tmp_path: Path) -> None:
+    """Each has files of its own, and what is not finished is hidden from those that read the folder."""
+    inner: list[str] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch_of(("t", 1, b"outer"))
+        (hidden,) = (path for path in tmp_path.rglob("*") if path.is_file())
+        assert hidden.name.startswith("_")
+        inner.extend(
+            write_export(iter([batch_of(("t", 1, b"inner"))]), ("value",), str(tmp_path), "jsonl", int).files
+        )
+        yield batch_of(("t", 1, b"outer"))
+
+    (outer,) = write_export(batches(), ("value",), str(tmp_path), "jsonl", int).files
+    assert Path(outer).read_text() == 2 * '{"value": "outer"}\n'
+    assert Path(inner[0]).read_text() == '{"value": "inner"}\n'
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_an_export_that_fails_leaves_nothing(tmp_path: Path, file_format: str) -> None:
+    """Neither files nor unfinished ones."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch_of(("t", 1, b"1"), ("t", 2, b"2"))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_export(batches(), ("value",), str(tmp_path), file_format, int)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_many_days_need_one_descriptor(tmp_path: Path) -> None:
+    """One file is open at a time."""
+    before, most = len(os.listdir("/proc/self/fd")), 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for day in range(1, 29):
+            yield batch_of(("t", day, b"1"), ("t", day + 1, b"2"))
+            most = max(most, len(os.listdir("/proc/self/fd")))
+
+    report = write_export(batches(), ("value",), str(tmp_path), "jsonl", int)
+    assert (len(report.files), report.rows) == (29, 56) and most <= before + 2
+    assert Path(report.files[1]).read_text() == '{"value": "2"}\n{"value": "1"}\n'

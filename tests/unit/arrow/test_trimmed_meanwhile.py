@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyarrow")
+import pyarrow.dataset as ds
 
 from embeddedpulsar import CorruptionError, TopicNotFound
 from embeddedpulsar.arrow import mapped_segment, read_topic, scan_topic
 from embeddedpulsar.arrow.columns import record_batches, table
 from embeddedpulsar.arrow.damage import raise_damage, raise_gone, warn_of_gone
+from embeddedpulsar.arrow.lazy_dataset import surviving
 from embeddedpulsar.arrow.mapped_segment import open_ahead
 from embeddedpulsar.arrow.plan import Bounds, listed_segments, plan_log, plan_segments, split
 from embeddedpulsar.platform import descriptors
@@ -136,3 +139,12 @@ def test_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     next(opened)
     assert len(asked) == 5
     assert len(list(opened)) == 19
+
+
+def test_between_planning_and_filtering(tmp_path: Path, log: LogFiles):
+    """A filter of a dataset keeps the pieces of which nothing is known any more; reading them says it."""
+    planned = plan_log(str(tmp_path), NAME)
+    trim(log, 11)
+    kept = surviving(planned, ds.field("__publishTime") >= datetime(2100, 1, 1, tzinfo=UTC))
+    assert [piece.ledger_id for piece in kept] == [7, 9]
+    assert rows(kept, is_fresh=True) == 0
