@@ -53,6 +53,17 @@ def imported_modules(name: str, tree: ast.Module, *, with_types: bool = False) -
     return found
 
 
+def late_modules(tree: ast.Module) -> set[str]:
+    """The names of the modules that a module imports by `late_import`, each of which it spells out."""
+    return {
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] == "late_import"
+        and isinstance(node.args[0], ast.Constant)
+    }
+
+
 def _submodule_or(module: str, name: str) -> str:
     full = f"{module}.{name}"
     return full if full in _names() else module
