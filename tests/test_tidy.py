@@ -36,13 +36,9 @@ LONE_BASES: dict[str, str] = {
     "ActiveAttachment": "a consumer of a persistent topic; those of others differ in few methods",
     "SharedAttachment": "likewise",
     "ConsumerCore": "likewise, on the side of the application",
-    "CompactionCalls": "as TopicLooks: a part of Topics",
-    "OffloadCalls": "likewise",
     "UnackedReader": "the hot path of consumers that do not read compacted stays without a look at that",
     "AppendPoint": "the slow paths of SegmentWriter: the fast path of an append reads the same fields",
     "Segment": "its subclass has no file: the hot path of all others stays without a look at that",
-    "SubscriptionCalls": "the façade Topics by subject: in one file, its documentation would be 900 lines",
-    "TopicLooks": "Topics has the methods of one Java interface; those that look have a file of their own",
 }
 
 # Modules that talk to a terminal.

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.admin import store_care
 from embeddedpulsar.admin.brokers import Brokers
 from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.kept_ledgers import KeptLedgers
@@ -16,6 +17,7 @@ from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.admin.resource_groups import ResourceGroups
 from embeddedpulsar.admin.schemas import Schemas
 from embeddedpulsar.admin.tenants import Tenants
+from embeddedpulsar.admin.topic_looks import all_kept_ledgers
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, PulsarException
@@ -23,18 +25,12 @@ from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.service_url import ServiceUrl
 from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from embeddedpulsar.admin.store_activity import ActivityWatch
     from embeddedpulsar.functions.function_calls import Functions
     from embeddedpulsar.topic.care.care_progress import CareProgress
     from embeddedpulsar.topic.care.repair_plan import RepairReport
-    from embeddedpulsar.topic.care.store_backup import BackupReport
-    from embeddedpulsar.topic.care.store_report import StoreReport
-    from embeddedpulsar.topic.care.store_restore import RestoreReport
 
 
 class Admin(SaysWhatThereIs):
@@ -193,43 +189,11 @@ class Admin(SaysWhatThereIs):
             ...     kept.ledgers[0].reason, kept.ledgers[0].subscriptions
             ('open', ('billing',))
         """
-        return self._topics._kept_ledgers(topic)
+        return all_kept_ledgers(self._topics, topic)
 
-    def check(
-        self, topic: str | None = None, *, on_progress: Callable[[CareProgress], object] | None = None
-    ) -> StoreReport:
-        """Read everything in the store, or in one topic, and verify it. Not in Pulsar. Nothing is changed, no
-        lock is taken, and other processes may use the store meanwhile: what looks damaged is read again, and
-        counts only if it stays so. Takes as long as reading all files.
-
-        Args:
-            topic: name of a topic, a partition, or a partitioned topic; None for the whole store.
-            on_progress: called with how far it is, once a second, from the second second on. ``str`` of that
-                is a line for people.
-
-        Returns:
-            What is wrong, where, what it means and what to do; and how much was read.
-
-        Raises:
-            TopicNotFound: no such topic.
-            NotAllowedError: a store in memory.
-            AlreadyClosed: the Admin is closed.
-            UnsupportedFormatVersion: a newer release wrote a file.
-            OSError: a file cannot be read.
-
-        Example:
-            >>> from embeddedpulsar import Admin, Client
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     message_id = client.create_producer("pumps").send(b"on")
-            ...     report = admin.check("pumps")
-            ...     report.messages, report.damage
-            (1, [])
-        """
-        store = self._store_in_files()
-        name = None if topic is None else TopicName.parse(topic).full
-        late = late_import("embeddedpulsar.topic.care.store_check")
-        done: StoreReport = late.check_store(store.root, is_closed=False, topic=name, on_progress=on_progress)
-        return done
+    check = store_care.check
+    backup = store_care.backup
+    restore = staticmethod(store_care.restore)
 
     def repair(
         self, *, dry_run: bool = False, on_progress: Callable[[CareProgress], object] | None = None
@@ -294,79 +258,6 @@ class Admin(SaysWhatThereIs):
         late = late_import("embeddedpulsar.admin.store_activity")
         watch: ActivityWatch = late.ActivityWatch(self._open_store)
         return watch
-
-    def backup(
-        self,
-        target: str | os.PathLike[str],
-        topics: Iterable[str] | None = None,
-        *,
-        on_progress: Callable[[CareProgress], object] | None = None,
-    ) -> BackupReport:
-        """Copy the store into a directory, while others publish, acknowledge and trim. Not in Pulsar.
-
-        Each topic is copied as of one moment after the call: with everything that was stored before, and no
-        subscription ahead of it. A second backup into the same directory copies what is new since then. It
-        takes the place of the first one as its last step, so a backup that is killed changes nothing.
-
-        Args:
-            target: a directory, outside of the store; made if necessary.
-            topics: names of topics or partitioned topics; None for all. Policies and namespaces are always
-                copied.
-            on_progress: see `check`.
-
-        Returns:
-            How much it holds, and how much was copied.
-
-        Raises:
-            TopicNotFound: no such topic.
-            NotAllowedError: another backup is being made there, or is of another store; or a store in memory.
-            ForeignFileError: the directory holds something else.
-            StorageError: a file is damaged so that nothing says what of it to copy; or no room.
-            AlreadyClosed: the Admin is closed.
-
-        Example:
-            >>> import tempfile
-            >>> from embeddedpulsar import Admin, Client
-            >>> with tempfile.TemporaryDirectory() as directory:
-            ...     with Client("./data") as client, Admin("./data") as admin:
-            ...         message_id = client.create_producer("valves").send(b"open")
-            ...         report = admin.backup(directory + "/backup", ["valves"])
-            ...     restored = Admin.restore(directory + "/backup", directory + "/store")
-            ...     report.topics, restored.topics
-            (1, 1)
-        """
-        store = self._store_in_files()
-        late = late_import("embeddedpulsar.topic.care.store_backup")
-        names = None if topics is None else [TopicName.parse(topic).full for topic in topics]
-        report: BackupReport = late.backup_store(store, os.fspath(target), names, on_progress)
-        return report
-
-    @staticmethod
-    def restore(
-        source: str | os.PathLike[str],
-        target: str | os.PathLike[str],
-        *,
-        on_progress: Callable[[CareProgress], object] | None = None,
-    ) -> RestoreReport:
-        """Make a store of a backup, as in the example of `backup`. Not in Pulsar.
-
-        Every byte is verified. The directory gets its name as the last step. The store is the same one as
-        before, with its id: message ids that were kept elsewhere stay valid, and later backups may go into
-        the same directory. Ledger ids that the store gave out after the backup do not come again.
-
-        Args:
-            source: the directory that was given to `backup`.
-            target: of the new store; must not be there, or be empty.
-            on_progress: see `check`.
-
-        Raises:
-            ForeignFileError: there is no backup.
-            NotAllowedError: the target is not empty, or another process makes or restores a backup there.
-            StorageError: the backup is damaged, or no room. Nothing is made.
-        """
-        late = late_import("embeddedpulsar.topic.care.store_restore")
-        report: RestoreReport = late.restore_store(os.fspath(source), os.fspath(target), on_progress)
-        return report
 
     def close(self) -> None:
         """Release the store. Idempotent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.admin.topic_looks import TopicLooks
+from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic.exclusive_work import NOT_RUN, LongRunningProcessStatus, joint_status
@@ -13,53 +13,52 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 
-class CompactionCalls(TopicLooks):
-    """Compacts topics on demand. A part of `Topics`."""
+def compact(self: HasStore, topic: str) -> None:
+    """Begin to compact a topic, or all partitions of a partitioned one, and return.
 
-    def compact(self, topic: str) -> None:
-        """Begin to compact a topic, or all partitions of a partitioned one, and return.
+    The newest message of each key stays for those that read with ``is_read_compacted``. It runs in this
+    process, in the background; closing the Admin, or the last client, waits for it.
 
-        The newest message of each key stays for those that read with ``is_read_compacted``. It runs in this
-        process, in the background; closing the Admin, or the last client, waits for it.
+    Raises:
+        NotAllowedError: it is being compacted already, in whatever process, or is not persistent.
+        TopicNotFound: no such topic.
 
-        Raises:
-            NotAllowedError: it is being compacted already, in whatever process, or is not persistent.
-            TopicNotFound: no such topic.
+    Example:
+        >>> from embeddedpulsar import Admin, Client, MessageId
+        >>> with Client("./data") as client, Admin("./data") as admin:
+        ...     producer = client.create_producer("stock")
+        ...     for count in (b"12", b"11", b"10"):
+        ...         message_id = producer.send(count, partition_key="apples")
+        ...     admin.topics().compact("stock")
+        ...     while admin.topics().compaction_status("stock").status == "RUNNING":
+        ...         pass
+        ...     reader = client.create_reader("stock", MessageId.earliest, is_read_compacted=True)
+        ...     reader.read_next().data(), reader.has_message_available()
+        (b'10', False)
+    """
+    store = self._store()
+    with interrupts.translated:
+        for name in partitions_of(self, topic) or [topic]:
+            use = store.use_topic(name, create=False)
+            try:
+                if use.topic.ledger.is_volatile:
+                    raise NotAllowedError(f"{use.topic.name} is not persistent, and cannot be compacted")
+                use.topic.compaction.get().start(use.release)
+            except BaseException:
+                use.release()
+                raise
 
-        Example:
-            >>> from embeddedpulsar import Admin, Client, MessageId
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     producer = client.create_producer("stock")
-            ...     for count in (b"12", b"11", b"10"):
-            ...         message_id = producer.send(count, partition_key="apples")
-            ...     admin.topics().compact("stock")
-            ...     while admin.topics().compaction_status("stock").status == "RUNNING":
-            ...         pass
-            ...     reader = client.create_reader("stock", MessageId.earliest, is_read_compacted=True)
-            ...     reader.read_next().data(), reader.has_message_available()
-            (b'10', False)
-        """
-        store = self._store()
-        with interrupts.translated:
-            for name in self._partitions_of(topic) or [topic]:
-                use = store.use_topic(name, create=False)
-                try:
-                    if use.topic.ledger.is_volatile:
-                        raise NotAllowedError(f"{use.topic.name} is not persistent, and cannot be compacted")
-                    use.topic.compaction.get().start(use.release)
-                except BaseException:
-                    use.release()
-                    raise
 
-    def compaction_status(self, topic: str) -> LongRunningProcessStatus:
-        """Return how the compaction of a topic stands, in whatever process it runs; of a partitioned topic,
-        ``RUNNING`` or ``ERROR`` if that holds for a partition."""
-        return joint_status(self._look(name, _status) for name in self._partitions_of(topic) or [topic])
+def compaction_status(self: HasStore, topic: str) -> LongRunningProcessStatus:
+    """Return how the compaction of a topic stands, in whatever process it runs; of a partitioned topic,
+    ``RUNNING`` or ``ERROR`` if that holds for a partition."""
+    return joint_status(look(self, name, _status) for name in partitions_of(self, topic) or [topic])
 
-    def _compaction_progress(self, topic: str) -> tuple[int, int]:
-        """How many entries a compaction in this process has read, of about how many."""
-        found = [self._look(name, _progress) for name in self._partitions_of(topic) or [topic]]
-        return sum(done for done, _ in found), sum(total for _, total in found)
+
+def compaction_progress(self: HasStore, topic: str) -> tuple[int, int]:
+    """How many entries a compaction in this process has read, of about how many."""
+    found = [look(self, name, _progress) for name in partitions_of(self, topic) or [topic]]
+    return sum(done for done, _ in found), sum(total for _, total in found)
 
 
 def _status(topic: Topic | None) -> LongRunningProcessStatus:

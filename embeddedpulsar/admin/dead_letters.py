@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
-from embeddedpulsar.admin.subscription_calls import check_number, log_names, skip_all
+from embeddedpulsar.admin.subscription_calls import check_number, skip_all
+from embeddedpulsar.admin.topic_access import log_names
 from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
 from embeddedpulsar.format.acknowledgement import AckBatch
 from embeddedpulsar.format.entry_view import EntryView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.admin.compaction_calls import CompactionCalls
+from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic.exclusive_work import NOT_RUN, LongRunningProcessStatus, joint_status
@@ -15,79 +15,80 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 
-class OffloadCalls(CompactionCalls):
-    """Moves ledgers to an offload location on demand. A part of `Topics`."""
+def offload(self: HasStore, topic: str, size_threshold: int = 0) -> None:
+    """Begin to move the oldest closed ledgers of a topic, or of each partition of a partitioned one, to
+    its offload location, and return.
 
-    def offload(self, topic: str, size_threshold: int = 0) -> None:
-        """Begin to move the oldest closed ledgers of a topic, or of each partition of a partitioned one, to
-        its offload location, and return.
+    It runs in this process, in the background; closing the Admin, or the last client, waits for it. The
+    ledger that is being written stays. The messages are read back as before.
 
-        It runs in this process, in the background; closing the Admin, or the last client, waits for it. The
-        ledger that is being written stays. The messages are read back as before.
+    Args:
+        topic: the name.
+        size_threshold: bytes of the topic, or of each partition, that stay in the store.
 
-        Args:
-            topic: the name.
-            size_threshold: bytes of the topic, or of each partition, that stay in the store.
+    Raises:
+        NotAllowedError: the topic is being offloaded already, in whatever process, or is kept in memory.
+        InvalidConfiguration: no location is set, or there is no such file system.
+        TopicNotFound: no such topic.
 
-        Raises:
-            NotAllowedError: the topic is being offloaded already, in whatever process, or is kept in memory.
-            InvalidConfiguration: no location is set, or there is no such file system.
-            TopicNotFound: no such topic.
+    Example:
+        >>> from embeddedpulsar import Admin, Client, MessageId
+        >>> from embeddedpulsar.policy_values import OffloadPolicies
+        >>> with Client("./data") as client, Admin("./data") as admin:
+        ...     _ = client.create_producer("archive").send(b"old news")
+        ...     admin.topics().set_offload_policies("archive", OffloadPolicies("./cold"))
+        ...     admin.topics().offload("archive")
+        ...     while admin.topics().offload_status("archive").status == "RUNNING":
+        ...         pass
+        ...     client.create_reader("archive", MessageId.earliest).read_next().data()
+        b'old news'
+    """
+    if isinstance(size_threshold, bool) or not isinstance(size_threshold, int) or size_threshold < 0:
+        raise InvalidConfiguration(f"size_threshold is a number of bytes from 0, not {size_threshold!r}")
+    for name in partitions_of(self, topic) or [topic]:
+        _offload(self, name, lambda topic: _first_within(topic, size_threshold))
 
-        Example:
-            >>> from embeddedpulsar import Admin, Client, MessageId
-            >>> from embeddedpulsar.policy_values import OffloadPolicies
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     _ = client.create_producer("archive").send(b"old news")
-            ...     admin.topics().set_offload_policies("archive", OffloadPolicies("./cold"))
-            ...     admin.topics().offload("archive")
-            ...     while admin.topics().offload_status("archive").status == "RUNNING":
-            ...         pass
-            ...     client.create_reader("archive", MessageId.earliest).read_next().data()
-            b'old news'
-        """
-        if isinstance(size_threshold, bool) or not isinstance(size_threshold, int) or size_threshold < 0:
-            raise InvalidConfiguration(f"size_threshold is a number of bytes from 0, not {size_threshold!r}")
-        for name in self._partitions_of(topic) or [topic]:
-            self._offload(name, lambda topic: _first_within(topic, size_threshold))
 
-    def trigger_offload(self, topic: str, message_id: MessageId) -> None:
-        """Begin to move all closed ledgers before that of a message, and return. As `offload` otherwise; of a
-        partitioned topic, name a partition.
+def trigger_offload(self: HasStore, topic: str, message_id: MessageId) -> None:
+    """Begin to move all closed ledgers before that of a message, and return. As `offload` otherwise; of a
+    partitioned topic, name a partition.
 
-        Example:
-            >>> from embeddedpulsar import Admin, Client, MessageId
-            >>> from embeddedpulsar.policy_values import OffloadPolicies
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     message_id = client.create_producer("letters").send(b"news")
-            ...     admin.topics().set_offload_policies("letters", OffloadPolicies("./cold"))
-            ...     admin.topics().trigger_offload("letters", message_id)
-            ...     while admin.topics().offload_status("letters").status == "RUNNING":
-            ...         pass
-            ...     client.create_reader("letters", MessageId.earliest).read_next().data()
-            b'news'
-        """
-        self._offload(topic, lambda _: message_id.ledger_id())
+    Example:
+        >>> from embeddedpulsar import Admin, Client, MessageId
+        >>> from embeddedpulsar.policy_values import OffloadPolicies
+        >>> with Client("./data") as client, Admin("./data") as admin:
+        ...     message_id = client.create_producer("letters").send(b"news")
+        ...     admin.topics().set_offload_policies("letters", OffloadPolicies("./cold"))
+        ...     admin.topics().trigger_offload("letters", message_id)
+        ...     while admin.topics().offload_status("letters").status == "RUNNING":
+        ...         pass
+        ...     client.create_reader("letters", MessageId.earliest).read_next().data()
+        b'news'
+    """
+    _offload(self, topic, lambda _: message_id.ledger_id())
 
-    def offload_status(self, topic: str) -> LongRunningProcessStatus:
-        """Return how the offloading of a topic stands, in whatever process it runs; of a partitioned topic,
-        ``RUNNING`` or ``ERROR`` if that holds for a partition."""
-        return joint_status(self._look(name, _status) for name in self._partitions_of(topic) or [topic])
 
-    def _offload(self, name: str, before: Callable[[Topic], int]) -> None:
-        use = self._store().use_topic(name, create=False)
-        try:
-            with interrupts.translated:
-                offloading = use.topic.offload.get()
-                offloading.start(before(use.topic), use.release)
-        except BaseException:
-            use.release()
-            raise
+def offload_status(self: HasStore, topic: str) -> LongRunningProcessStatus:
+    """Return how the offloading of a topic stands, in whatever process it runs; of a partitioned topic,
+    ``RUNNING`` or ``ERROR`` if that holds for a partition."""
+    return joint_status(look(self, name, _status) for name in partitions_of(self, topic) or [topic])
 
-    def _offload_progress(self, topic: str) -> tuple[int, int]:
-        """How many ledgers an offloading in this process has done, of how many."""
-        found = [self._look(name, _progress) for name in self._partitions_of(topic) or [topic]]
-        return sum(done for done, _ in found), sum(total for _, total in found)
+
+def _offload(self: HasStore, name: str, before: Callable[[Topic], int]) -> None:
+    use = self._store().use_topic(name, create=False)
+    try:
+        with interrupts.translated:
+            offloading = use.topic.offload.get()
+            offloading.start(before(use.topic), use.release)
+    except BaseException:
+        use.release()
+        raise
+
+
+def offload_progress(self: HasStore, topic: str) -> tuple[int, int]:
+    """How many ledgers an offloading in this process has done, of how many."""
+    found = [look(self, name, _progress) for name in partitions_of(self, topic) or [topic]]
+    return sum(done for done, _ in found), sum(total for _, total in found)
 
 
 def _first_within(topic: Topic, most: int) -> int:

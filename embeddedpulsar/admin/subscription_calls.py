@@ -1,11 +1,19 @@
-"""What `Topics` does with subscriptions."""
+"""The methods of `Topics` that create, move, empty and delete durable subscriptions.
+
+On a partitioned topic they do it in every partition that has the subscription, one after the other. Each
+partition is changed as a whole or not at all. If the process is killed in between, the call can be made
+again. Consumers of any process may be attached. Thread-safe.
+
+All of them raise `SubscriptionNotFound` if no partition has the subscription, and otherwise what `Topics`
+says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from embeddedpulsar.exceptions import BrokerMetadataError, NotAllowedError, SubscriptionNotFound
+from embeddedpulsar.admin.topic_access import HasStore, in_all, in_each, log_names
+from embeddedpulsar.exceptions import BrokerMetadataError, NotAllowedError
 from embeddedpulsar.format.acknowledgement import AckBatch
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
@@ -15,280 +23,221 @@ from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
-    from embeddedpulsar.topic.store import Store
     from embeddedpulsar.topic.topic import Topic
 
-R = TypeVar("R")
+
+# -- creating and deleting -----------------------------------------------------------------------------------
 
 
-class SubscriptionCalls:
-    """The methods of `Topics` that create, move, empty and delete durable subscriptions.
+def create_subscription(
+    self: HasStore, topic: str, subscription: str, message_id: MessageId = MessageId.latest
+) -> None:
+    """Create a durable subscription, independent of ``allowAutoSubscriptionCreation``. The topic is
+    created as well, if ``allowAutoTopicCreation`` is on.
 
-    On a partitioned topic they do it in every partition that has the subscription, one after the other. Each
-    partition is changed as a whole or not at all. If the process is killed in between, the call can be made
-    again. Consumers of any process may be attached. Thread-safe.
+    Args:
+        topic: its name; for a partitioned topic, all partitions get the subscription.
+        subscription: its name.
+        message_id: the first message it delivers, or the batch with it; `MessageId.earliest`, or
+            `MessageId.latest` for new messages only.
 
-    All methods raise `SubscriptionNotFound` if no partition has the subscription, and otherwise what `Topics`
-    says.
+    Raises:
+        NotAllowedError: it exists already; or the topic is partitioned, and the id is that of a message.
+        ValueError: the name is empty, or the id is not a `MessageId`.
+
+    Example:
+        >>> from embeddedpulsar import Admin, Client, MessageId
+        >>> with Client("./data") as client, Admin("./data") as admin:
+        ...     producer = client.create_producer("invoices")
+        ...     ids = [producer.send(text) for text in (b"one", b"two", b"three")]
+        ...     admin.topics().create_subscription("invoices", "archive", ids[1])
+        ...     client.subscribe("invoices", "archive").receive().data()
+        b'two'
+    """
+    if not subscription or not isinstance(subscription, str):
+        raise ValueError(f"a subscription has a name, not {subscription!r}")
+    _check_id(message_id)
+    with interrupts.translated:
+        store = self._store()
+        partitions = store.topics.resolve(topic)
+        _check_place(topic, partitions, message_id)
+        made = []
+        for name in log_names(topic, partitions):
+            use = store.use_topic(name)
+            try:
+                initial = _mark_delete_before(use.topic.ledger, message_id)
+                made.append(use.topic.create_subscription(subscription, initial))
+            finally:
+                use.release()
+        if not any(made):
+            raise NotAllowedError(
+                f"{TopicName.parse(topic).full} has a subscription {subscription!r} already; move it "
+                "with reset_cursor, or use another name"
+            )
+
+
+def delete_subscription(self: HasStore, topic: str, subscription: str, force: bool = False) -> None:
+    """Delete a durable subscription. What it has not acknowledged is not kept for it any more.
+
+    Args:
+        topic: its name.
+        subscription: its name.
+        force: delete it even if consumers are attached. Their next call raises `AlreadyClosed`.
+
+    Raises:
+        BrokerMetadataError: consumers are attached, and ``force`` is False. Nothing was deleted, unless
+            a consumer attached to a partition while the others were deleted.
+
+    Example:
+        >>> from embeddedpulsar import Admin
+        >>> with Admin("./data") as admin:
+        ...     admin.topics().create_subscription("receipts", "audit")
+        ...     admin.topics().delete_subscription("receipts", "audit")
     """
 
-    _store: Callable[[], Store]
-
-    # -- creating and deleting ---------------------------------------------------------------------------
-
-    def create_subscription(
-        self, topic: str, subscription: str, message_id: MessageId = MessageId.latest
-    ) -> None:
-        """Create a durable subscription, independent of ``allowAutoSubscriptionCreation``. The topic is
-        created as well, if ``allowAutoTopicCreation`` is on.
-
-        Args:
-            topic: its name; for a partitioned topic, all partitions get the subscription.
-            subscription: its name.
-            message_id: the first message it delivers, or the batch with it; `MessageId.earliest`, or
-                `MessageId.latest` for new messages only.
-
-        Raises:
-            NotAllowedError: it exists already; or the topic is partitioned, and the id is that of a message.
-            ValueError: the name is empty, or the id is not a `MessageId`.
-
-        Example:
-            >>> from embeddedpulsar import Admin, Client, MessageId
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     producer = client.create_producer("invoices")
-            ...     ids = [producer.send(text) for text in (b"one", b"two", b"three")]
-            ...     admin.topics().create_subscription("invoices", "archive", ids[1])
-            ...     client.subscribe("invoices", "archive").receive().data()
-            b'two'
-        """
-        if not subscription or not isinstance(subscription, str):
-            raise ValueError(f"a subscription has a name, not {subscription!r}")
-        _check_id(message_id)
-        with interrupts.translated:
-            store = self._store()
-            partitions = store.topics.resolve(topic)
-            _check_place(topic, partitions, message_id)
-            made = []
-            for name in log_names(topic, partitions):
-                use = store.use_topic(name)
-                try:
-                    initial = _mark_delete_before(use.topic.ledger, message_id)
-                    made.append(use.topic.create_subscription(subscription, initial))
-                finally:
-                    use.release()
-            if not any(made):
-                raise NotAllowedError(
-                    f"{TopicName.parse(topic).full} has a subscription {subscription!r} already; move it "
-                    "with reset_cursor, or use another name"
-                )
-
-    def delete_subscription(self, topic: str, subscription: str, force: bool = False) -> None:
-        """Delete a durable subscription. What it has not acknowledged is not kept for it any more.
-
-        Args:
-            topic: its name.
-            subscription: its name.
-            force: delete it even if consumers are attached. Their next call raises `AlreadyClosed`.
-
-        Raises:
-            BrokerMetadataError: consumers are attached, and ``force`` is False. Nothing was deleted, unless
-                a consumer attached to a partition while the others were deleted.
-
-        Example:
-            >>> from embeddedpulsar import Admin
-            >>> with Admin("./data") as admin:
-            ...     admin.topics().create_subscription("receipts", "audit")
-            ...     admin.topics().delete_subscription("receipts", "audit")
-        """
-
-        def check(topic: Topic, one: Subscription) -> None:
-            names = ", ".join(repr(consumer.name) for consumer in one.consumers()[:5])
-            if names:
-                raise BrokerMetadataError(
-                    f"the subscription {one.name!r} of {topic.name} has consumers: {names}; close them, or "
-                    "delete it with force"
-                )
-
-        with interrupts.translated:
-            if not force:
-                self._in_each(topic, subscription, check)
-            self._in_each(topic, subscription, lambda _, one: one.delete(force))
-
-    # -- moving ------------------------------------------------------------------------------------------
-
-    def reset_cursor(self, topic: str, subscription: str, target: int | MessageId) -> None:
-        """Move a subscription, as `Consumer.seek` does: everything before the target counts as acknowledged,
-        and nothing from there on.
-
-        Attached consumers are moved, too. Messages that they hold or have fetched are void: those behind the
-        target are delivered again, and acknowledgements of the others have no effect.
-
-        Args:
-            topic: its name.
-            subscription: its name.
-            target: a time in ms since 1970, for the first message published then or later; or the id of the
-                first message to deliver, `MessageId.earliest` or `MessageId.latest`. An id with a partition
-                moves the subscription in that partition only.
-
-        Raises:
-            NotAllowedError: the topic is partitioned, and the id is that of a message without a partition.
-                Or the topic is non-persistent.
-            ValueError: the target is neither a time nor an id.
-
-        Example:
-            >>> from embeddedpulsar import Admin, Client, MessageId
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     consumer = client.subscribe("payments", "ledger")
-            ...     _ = client.create_producer("payments").send(b"100 EUR")
-            ...     consumer.acknowledge(consumer.receive())
-            ...     admin.topics().reset_cursor("payments", "ledger", MessageId.earliest)
-            ...     consumer.receive().data()
-            b'100 EUR'
-        """
-        is_time = isinstance(target, int) and not isinstance(target, bool) and target >= 0
-        if not is_time:
-            _check_id(target, "a cursor is reset to a time in ms since 1970 or to a MessageId")
-        with interrupts.translated:
-            if isinstance(target, MessageId) and target.partition() >= 0:
-                parsed = TopicName.parse(topic)
-                if parsed.partition < 0 and self._store().topics.partitions(topic):
-                    topic = parsed.of_partition(target.partition()).full
-            _check_place(topic, self._store().topics.partitions(topic), target)
-            self._in_each(topic, subscription, lambda topic, one: _reset(topic.ledger, one, target))
-
-    # -- emptying ----------------------------------------------------------------------------------------
-
-    def skip_messages(self, topic: str, subscription: str, count: int) -> int:
-        """Acknowledge the first messages that a subscription has not acknowledged, as `peek_messages` shows
-        them: also those that a consumer holds, or that are delayed.
-
-        Attached consumers of an Exclusive or Failover subscription go back to the first message that is left,
-        and get the messages again that they hold. Consumers of the other types keep what they have fetched,
-        and their acknowledgements of skipped messages have no effect.
-
-        Args:
-            topic: its name, or that of a partition.
-            subscription: its name.
-            count: how many messages. A message of a batch counts as one.
-
-        Returns:
-            The number of messages skipped: fewer if there were fewer.
-
-        Raises:
-            NotAllowedError: it is a partitioned topic; its partitions can be named.
-            ValueError: ``count`` is not above 0.
-
-        Example:
-            >>> from embeddedpulsar import Admin, Client
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     admin.topics().create_subscription("parcels", "van")
-            ...     producer = client.create_producer("parcels")
-            ...     _ = [producer.send(text) for text in (b"broken", b"whole")]
-            ...     admin.topics().skip_messages("parcels", "van", 1)
-            ...     client.subscribe("parcels", "van").receive().data()
-            1
-            b'whole'
-        """
-        check_number("count", count, 1)
-        with interrupts.translated:
-            if self._store().topics.partitions(topic):
-                raise NotAllowedError(
-                    f"{TopicName.parse(topic).full} is partitioned, and its partitions have no common order; "
-                    f"skip messages of one, such as {TopicName.parse(topic).of_partition(0).full}"
-                )
-            return self._in_each(topic, subscription, lambda _, one: one.operator_commands().skip(count))[0]
-
-    def skip_all_messages(self, topic: str, subscription: str) -> None:
-        """Acknowledge all messages that are stored now; see `skip_messages`.
-
-        Example:
-            >>> from embeddedpulsar import Admin, Client
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     admin.topics().create_subscription("noise", "listener")
-            ...     _ = client.create_producer("noise").send(b"...")
-            ...     admin.topics().skip_all_messages("noise", "listener")
-            ...     admin.topics().peek_messages("noise", "listener", 1)
-            []
-        """
-        with interrupts.translated:
-            self._in_each(topic, subscription, skip_all)
-
-    def expire_messages(self, topic: str, subscription: str, seconds: int) -> None:
-        """Acknowledge the messages that were published more than ``seconds`` ago; see `skip_messages`.
-
-        Raises:
-            ValueError: ``seconds`` is not an integer from 0 on.
-
-        Example:
-            >>> from embeddedpulsar import Admin
-            >>> with Admin("./data") as admin:
-            ...     admin.topics().create_subscription("weather", "display")
-            ...     admin.topics().expire_messages("weather", "display", 3600)
-            ...     admin.topics().expire_messages_for_all_subscriptions("weather", 3600)
-        """
-        check_number("seconds", seconds, 0)
-        with interrupts.translated:
-            cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
-            self._in_each(topic, subscription, lambda topic, one: _skip_before(topic, one, cutoff_ms))
-
-    def expire_messages_for_all_subscriptions(self, topic: str, seconds: int) -> None:
-        """Do `expire_messages` for every durable subscription of a topic."""
-        check_number("seconds", seconds, 0)
-        with interrupts.translated:
-            cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
-            self._in_all(topic, lambda topic, one: _skip_before(topic, one, cutoff_ms))
-
-    # -- the partitions of a topic -----------------------------------------------------------------------
-
-    def _in_each(self, topic: str, subscription: str, work: Callable[[Topic, Subscription], R]) -> list[R]:
-        """Do ``work`` in the topic, or in each partition, that has the subscription.
-
-        Raises:
-            SubscriptionNotFound: none has it.
-        """
-        found: list[R] = []
-        store = self._store()
-        for name in log_names(topic, store.topics.partitions(topic)):
-            use = store.use_topic(name, create=False)
-            try:
-                found += _with_subscription(use.topic, subscription, work)
-            finally:
-                use.release()
-        if not found:
-            raise SubscriptionNotFound(
-                f"{TopicName.parse(topic).full} has no subscription {subscription!r}; make it with "
-                "create_subscription"
+    def check(topic: Topic, one: Subscription) -> None:
+        names = ", ".join(repr(consumer.name) for consumer in one.consumers()[:5])
+        if names:
+            raise BrokerMetadataError(
+                f"the subscription {one.name!r} of {topic.name} has consumers: {names}; close them, or "
+                "delete it with force"
             )
-        return found
 
-    def _in_all(self, topic: str, work: Callable[[Topic, Subscription], object]) -> None:
-        """Do ``work`` with every durable subscription of the topic, or of its partitions."""
-        store = self._store()
-        for name in log_names(topic, store.topics.partitions(topic)):
-            use = store.use_topic(name, create=False)
-            try:
-                for subscription in use.topic.subscriptions():
-                    _with_subscription(use.topic, subscription, work)
-            finally:
-                use.release()
+    with interrupts.translated:
+        if not force:
+            in_each(self, topic, subscription, check)
+        in_each(self, topic, subscription, lambda _, one: one.delete(force))
 
 
-def _with_subscription(topic: Topic, name: str, work: Callable[[Topic, Subscription], R]) -> list[R]:
-    """The result of ``work``; nothing if the topic has no such subscription."""
-    try:
-        subscription = topic.use_subscription(name, create=False)
-    except SubscriptionNotFound:
-        return []
-    try:
-        return [work(topic, subscription)]
-    finally:
-        topic.end_use(subscription, name)
+# -- moving --------------------------------------------------------------------------------------------------
 
 
-def log_names(topic: str, partitions: int) -> list[str]:
-    """The full names of the topics that have the log of a topic."""
-    parsed = TopicName.parse(topic)
-    return [parsed.of_partition(index).full for index in range(partitions)] or [parsed.full]
+def reset_cursor(self: HasStore, topic: str, subscription: str, target: int | MessageId) -> None:
+    """Move a subscription, as `Consumer.seek` does: everything before the target counts as acknowledged,
+    and nothing from there on.
+
+    Attached consumers are moved, too. Messages that they hold or have fetched are void: those behind the
+    target are delivered again, and acknowledgements of the others have no effect.
+
+    Args:
+        topic: its name.
+        subscription: its name.
+        target: a time in ms since 1970, for the first message published then or later; or the id of the
+            first message to deliver, `MessageId.earliest` or `MessageId.latest`. An id with a partition
+            moves the subscription in that partition only.
+
+    Raises:
+        NotAllowedError: the topic is partitioned, and the id is that of a message without a partition.
+            Or the topic is non-persistent.
+        ValueError: the target is neither a time nor an id.
+
+    Example:
+        >>> from embeddedpulsar import Admin, Client, MessageId
+        >>> with Client("./data") as client, Admin("./data") as admin:
+        ...     consumer = client.subscribe("payments", "ledger")
+        ...     _ = client.create_producer("payments").send(b"100 EUR")
+        ...     consumer.acknowledge(consumer.receive())
+        ...     admin.topics().reset_cursor("payments", "ledger", MessageId.earliest)
+        ...     consumer.receive().data()
+        b'100 EUR'
+    """
+    is_time = isinstance(target, int) and not isinstance(target, bool) and target >= 0
+    if not is_time:
+        _check_id(target, "a cursor is reset to a time in ms since 1970 or to a MessageId")
+    with interrupts.translated:
+        if isinstance(target, MessageId) and target.partition() >= 0:
+            parsed = TopicName.parse(topic)
+            if parsed.partition < 0 and self._store().topics.partitions(topic):
+                topic = parsed.of_partition(target.partition()).full
+        _check_place(topic, self._store().topics.partitions(topic), target)
+        in_each(self, topic, subscription, lambda topic, one: _reset(topic.ledger, one, target))
+
+
+# -- emptying ------------------------------------------------------------------------------------------------
+
+
+def skip_messages(self: HasStore, topic: str, subscription: str, count: int) -> int:
+    """Acknowledge the first messages that a subscription has not acknowledged, as `peek_messages` shows
+    them: also those that a consumer holds, or that are delayed.
+
+    Attached consumers of an Exclusive or Failover subscription go back to the first message that is left,
+    and get the messages again that they hold. Consumers of the other types keep what they have fetched,
+    and their acknowledgements of skipped messages have no effect.
+
+    Args:
+        topic: its name, or that of a partition.
+        subscription: its name.
+        count: how many messages. A message of a batch counts as one.
+
+    Returns:
+        The number of messages skipped: fewer if there were fewer.
+
+    Raises:
+        NotAllowedError: it is a partitioned topic; its partitions can be named.
+        ValueError: ``count`` is not above 0.
+
+    Example:
+        >>> from embeddedpulsar import Admin, Client
+        >>> with Client("./data") as client, Admin("./data") as admin:
+        ...     admin.topics().create_subscription("parcels", "van")
+        ...     producer = client.create_producer("parcels")
+        ...     _ = [producer.send(text) for text in (b"broken", b"whole")]
+        ...     admin.topics().skip_messages("parcels", "van", 1)
+        ...     client.subscribe("parcels", "van").receive().data()
+        1
+        b'whole'
+    """
+    check_number("count", count, 1)
+    with interrupts.translated:
+        if self._store().topics.partitions(topic):
+            raise NotAllowedError(
+                f"{TopicName.parse(topic).full} is partitioned, and its partitions have no common order; "
+                f"skip messages of one, such as {TopicName.parse(topic).of_partition(0).full}"
+            )
+        return in_each(self, topic, subscription, lambda _, one: one.operator_commands().skip(count))[0]
+
+
+def skip_all_messages(self: HasStore, topic: str, subscription: str) -> None:
+    """Acknowledge all messages that are stored now; see `skip_messages`.
+
+    Example:
+        >>> from embeddedpulsar import Admin, Client
+        >>> with Client("./data") as client, Admin("./data") as admin:
+        ...     admin.topics().create_subscription("noise", "listener")
+        ...     _ = client.create_producer("noise").send(b"...")
+        ...     admin.topics().skip_all_messages("noise", "listener")
+        ...     admin.topics().peek_messages("noise", "listener", 1)
+        []
+    """
+    with interrupts.translated:
+        in_each(self, topic, subscription, skip_all)
+
+
+def expire_messages(self: HasStore, topic: str, subscription: str, seconds: int) -> None:
+    """Acknowledge the messages that were published more than ``seconds`` ago; see `skip_messages`.
+
+    Raises:
+        ValueError: ``seconds`` is not an integer from 0 on.
+
+    Example:
+        >>> from embeddedpulsar import Admin
+        >>> with Admin("./data") as admin:
+        ...     admin.topics().create_subscription("weather", "display")
+        ...     admin.topics().expire_messages("weather", "display", 3600)
+        ...     admin.topics().expire_messages_for_all_subscriptions("weather", 3600)
+    """
+    check_number("seconds", seconds, 0)
+    with interrupts.translated:
+        cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
+        in_each(self, topic, subscription, lambda topic, one: _skip_before(topic, one, cutoff_ms))
+
+
+def expire_messages_for_all_subscriptions(self: HasStore, topic: str, seconds: int) -> None:
+    """Do `expire_messages` for every durable subscription of a topic."""
+    check_number("seconds", seconds, 0)
+    with interrupts.translated:
+        cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
+        in_all(self, topic, lambda topic, one: _skip_before(topic, one, cutoff_ms))
 
 
 def skip_all(topic: Topic, subscription: Subscription) -> None:

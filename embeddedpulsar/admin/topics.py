@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.admin import (
+    compaction_calls,
+    offload_calls,
+    subscription_calls,
+    topic_looks,
+    topic_operations,
+)
 from embeddedpulsar.admin.expiry_calls import ExpiryCalls
 from embeddedpulsar.admin.limit_calls import limit_calls
-from embeddedpulsar.admin.offload_calls import OffloadCalls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
 from embeddedpulsar.admin.rate_calls import RateCalls
-from embeddedpulsar.admin.subscription_calls import SubscriptionCalls, log_names, skip_all
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
 from embeddedpulsar.admin.value_calls import value_calls
-from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
-from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.exceptions import TopicNotFound
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic.policies import creation_policy, topic_limits
 from embeddedpulsar.topic.policies.resource_groups import IN_GROUP
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAMESPACE = "public/default"
 
 
-class Topics(OffloadCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryCalls):
+class Topics(PolicyCalls, RateCalls, ExpiryCalls):
     """Creates, grows, lists and deletes topics, manages their subscriptions, and sets their policies.
     `Admin.topics` returns it.
 
@@ -37,6 +41,47 @@ class Topics(OffloadCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryCall
     All methods raise `InvalidTopicName` for a text that is not a topic name, `AlreadyClosed` if the Admin
     is closed, and a `StorageError` if files cannot be used.
     """
+
+    # -- looking -----------------------------------------------------------------------------------------
+
+    get_stats = topic_looks.get_stats
+    get_partitioned_stats = topic_looks.get_partitioned_stats
+    get_internal_stats = topic_looks.get_internal_stats
+    get_subscriptions = topic_looks.get_subscriptions
+    analyze_subscription_backlog = topic_looks.analyze_subscription_backlog
+    get_backlog_size_by_message_id = topic_looks.get_backlog_size_by_message_id
+    peek_messages = topic_looks.peek_messages
+    examine_message = topic_looks.examine_message
+    get_message_by_id = topic_looks.get_message_by_id
+    get_messages_by_id = topic_looks.get_messages_by_id
+    get_last_message_id = topic_looks.get_last_message_id
+    get_message_id_by_timestamp = topic_looks.get_message_id_by_timestamp
+
+    # -- subscriptions -----------------------------------------------------------------------------------
+
+    create_subscription = subscription_calls.create_subscription
+    delete_subscription = subscription_calls.delete_subscription
+    reset_cursor = subscription_calls.reset_cursor
+    skip_messages = subscription_calls.skip_messages
+    skip_all_messages = subscription_calls.skip_all_messages
+    expire_messages = subscription_calls.expire_messages
+    expire_messages_for_all_subscriptions = subscription_calls.expire_messages_for_all_subscriptions
+
+    # -- operation ---------------------------------------------------------------------------------------
+
+    terminate_topic = topic_operations.terminate_topic
+    terminate_partitioned_topic = topic_operations.terminate_partitioned_topic
+    unload = topic_operations.unload
+    trim_topic = topic_operations.trim_topic
+    truncate = topic_operations.truncate
+
+    # -- compaction and offloading ------------------------------------------------------------------------
+
+    compact = compaction_calls.compact
+    compaction_status = compaction_calls.compaction_status
+    offload = offload_calls.offload
+    trigger_offload = offload_calls.trigger_offload
+    offload_status = offload_calls.offload_status
 
     # -- delivery ----------------------------------------------------------------------------------------
 
@@ -205,138 +250,6 @@ class Topics(OffloadCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryCall
         with interrupts.translated:
             self._store().delete_partitioned_topic(topic, force=force)
 
-    # -- ending ------------------------------------------------------------------------------------------
-
-    def terminate_topic(self, topic: str) -> MessageId:
-        """End a topic, for ever: it takes no more messages. Those it has stay, and are received as before.
-
-        Producers of all processes get `TopicTerminated` from their next call, and so does `create_producer`.
-        On return the end survives a power failure. May be repeated.
-
-        Args:
-            topic: its name, or that of a partition.
-
-        Returns:
-            The id of the last entry; `MessageId.earliest` if there is none.
-
-        Raises:
-            TopicNotFound: no such topic.
-            NotAllowedError: it is partitioned; use `terminate_partitioned_topic`.
-
-        Example:
-            >>> from embeddedpulsar import Admin, Client
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     producer = client.create_producer("election")
-            ...     last = producer.send(b"the last vote")
-            ...     admin.topics().terminate_topic("election") == last
-            True
-        """
-        with interrupts.translated:
-            store = self._store()
-            if store.topics.partitions(topic):
-                raise NotAllowedError(
-                    f"{TopicName.parse(topic).full} is partitioned; use terminate_partitioned_topic"
-                )
-            return _terminate(store, topic)
-
-    def terminate_partitioned_topic(self, topic: str) -> dict[int, MessageId]:
-        """End all partitions of a topic, one after the other; see `terminate_topic`. If the process is killed
-        in between, the call can be made again.
-
-        Returns:
-            The id of the last entry of each partition, by the index of the partition.
-
-        Raises:
-            NotAllowedError: it is not partitioned.
-        """
-        with interrupts.translated:
-            store = self._store()
-            partitions = self.get_partitioned_topic_metadata(topic).partitions
-            if not partitions:
-                raise NotAllowedError(
-                    f"{TopicName.parse(topic).full} is not partitioned; use terminate_topic"
-                )
-            names = log_names(topic, partitions)
-            return {index: _terminate(store, name) for index, name in enumerate(names)}
-
-    def unload(self, topic: str) -> None:
-        """Have consumers of all processes begin anew, as when a broker gives up a topic: what they hold or
-        have fetched is void, and what is not acknowledged is delivered again. The redelivery counts of Shared
-        and Key_Shared subscriptions begin at 0. Nothing else is lost.
-
-        For a partitioned topic, in all partitions. Concerns durable subscriptions.
-
-        Raises:
-            TopicNotFound: no such topic.
-
-        Example:
-            >>> from embeddedpulsar import Admin, Client
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     consumer = client.subscribe("alarms", "guard")
-            ...     _ = client.create_producer("alarms").send(b"smoke")
-            ...     first = consumer.receive()
-            ...     admin.topics().unload("alarms")
-            ...     consumer.receive().message_id() == first.message_id()
-            True
-        """
-        with interrupts.translated:
-            self._in_all(topic, lambda _, subscription: subscription.operator_commands().give_back())
-
-    # -- trimming ----------------------------------------------------------------------------------------
-
-    def trim_topic(self, topic: str) -> int:
-        """Remove closed ledgers now instead of in the background: those that every durable subscription has
-        acknowledged, and retention does not keep. For a partitioned topic, in all partitions.
-
-        Returns:
-            The number of removed ledgers.
-
-        Raises:
-            TopicNotFound: no such topic.
-
-        Example:
-            >>> from embeddedpulsar import Admin
-            >>> with Admin("./data") as admin:
-            ...     admin.topics().create_non_partitioned_topic("visits")
-            ...     admin.topics().trim_topic("visits")
-            0
-        """
-        with interrupts.translated:
-            store, name = self._store(), TopicName.parse(topic)
-            partitions = store.topics.partitions(topic)
-            if not partitions:
-                return store.trim_topic(topic)
-            return sum(store.trim_topic(name.of_partition(index).full) for index in range(partitions))
-
-    def truncate(self, topic: str) -> None:
-        """Acknowledge all messages for every durable subscription, and remove all closed ledgers, whatever
-        retention says. The open ledger, which producers append to, stays. For a partitioned topic, in all
-        partitions.
-
-        Readers and non-durable subscriptions go on with the open ledger.
-
-        Raises:
-            TopicNotFound: no such topic.
-
-        Example:
-            >>> from embeddedpulsar import Admin, Client
-            >>> with Client("./data") as client, Admin("./data") as admin:
-            ...     admin.topics().create_subscription("debug", "nightly")
-            ...     _ = client.create_producer("debug").send(b"...")
-            ...     admin.topics().truncate("debug")
-            ...     admin.topics().peek_messages("debug", "nightly", 1)
-            []
-        """
-        with interrupts.translated:
-            self._in_all(topic, skip_all)
-            store = self._store()
-            for name in log_names(topic, store.topics.partitions(topic)):
-                use = store.use_topic(name, create=False)
-                try:
-                    use.topic.trim_now(ignore_retention=True)
-                finally:
-                    use.release()
-
     def _owner(self, name: str) -> str:
         return TopicName.parse(name).full
 
@@ -387,14 +300,3 @@ class Topics(OffloadCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryCall
         store = self._store()
         store.topics.namespaces.check(namespace)
         return store
-
-
-def _terminate(store: Store, name: str) -> MessageId:
-    use = store.use_topic(name, create=False)
-    try:
-        last = use.topic.terminate()
-    finally:
-        use.release()
-    if last.entry_id < 0:
-        return MessageId.earliest
-    return MessageId(TopicName.parse(name).partition, last.ledger_id, last.entry_id)

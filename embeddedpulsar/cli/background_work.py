@@ -17,7 +17,7 @@ from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.topic.exclusive_work import ERROR, RUNNING
 
 if TYPE_CHECKING:
-    from embeddedpulsar.admin.topics import Topics
+    from embeddedpulsar.admin.topic_access import HasStore
     from embeddedpulsar.topic.exclusive_work import LongRunningProcessStatus
 
 _PAUSE_S: Final = 0.05
@@ -34,8 +34,8 @@ class BackgroundWork(NamedTuple):
     """
 
     name: str
-    status: Callable[[Topics, str], LongRunningProcessStatus]
-    progress: Callable[[Topics, str], tuple[int, int]]
+    status: Callable[[HasStore, str], LongRunningProcessStatus]
+    progress: Callable[[HasStore, str], tuple[int, int]]
     text: str
 
     def wait(self, context: click.Context, admin: Admin, topic: str) -> None:

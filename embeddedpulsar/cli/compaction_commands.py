@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from embeddedpulsar.admin import compaction_calls
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.admin.policy_calls import PolicyCalls
-from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.background_work import BackgroundWork
 from embeddedpulsar.cli.expiry_commands import SIZE
 from embeddedpulsar.cli.namespace_commands import namespaces
@@ -15,7 +15,10 @@ from embeddedpulsar.cli.output import as_json, print_json, size
 from embeddedpulsar.cli.topic_commands import topics
 
 _COMPACTION = BackgroundWork(
-    "compaction", Topics.compaction_status, Topics._compaction_progress, "{:,} of about {:,} entries read"
+    "compaction",
+    compaction_calls.compaction_status,
+    compaction_calls.compaction_progress,
+    "{:,} of about {:,} entries read",
 )
 
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from embeddedpulsar.admin.topics import Topics
+from embeddedpulsar.admin import offload_calls
 from embeddedpulsar.cli.background_work import BackgroundWork
 from embeddedpulsar.cli.expiry_commands import SIZE
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
@@ -15,7 +15,7 @@ from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.platform.fork import late_import
 
 _OFFLOADING = BackgroundWork(
-    "offloading", Topics.offload_status, Topics._offload_progress, "{:,} of {:,} ledgers moved"
+    "offloading", offload_calls.offload_status, offload_calls.offload_progress, "{:,} of {:,} ledgers moved"
 )
 
 

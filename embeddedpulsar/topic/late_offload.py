@@ -17,7 +17,7 @@ from embeddedpulsar.storage.filenames import offload_lock_path, offload_path
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES
 from embeddedpulsar.topic.catalog.root_layout import in_root
 from embeddedpulsar.topic.exclusive_work import ExclusiveWork, LongRunningProcessStatus
-from embeddedpulsar.topic.late_part import HasParts, LatePart, Working
+from embeddedpulsar.topic.late_part import HasParts, LatePart, PartLike
 from embeddedpulsar.topic.policies.topic_policy import OFFLOAD_RULES, OffloadRules, rules_of
 from embeddedpulsar.topic_name import TopicName
 
@@ -57,7 +57,7 @@ def read_offload_record(directory: str) -> OffloadRecord:
         return OffloadRecord()
 
 
-class Offloading(Working, Protocol):
+class Offloading(PartLike, Protocol):
     """The part of `offload.topic_offload.TopicOffload` that is used here and above."""
 
     @property

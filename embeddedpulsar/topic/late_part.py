@@ -28,7 +28,7 @@ class HasParts(Protocol):
     def view(self) -> TopicView: ...
 
 
-class Working(Protocol):
+class PartLike(Protocol):
     """A part that works in the background; see `ExclusiveWork`."""
 
     def start_if_due(self) -> None: ...
@@ -36,7 +36,7 @@ class Working(Protocol):
     def abandon(self) -> None: ...
 
 
-Part = TypeVar("Part", bound=Working)
+Part = TypeVar("Part", bound=PartLike)
 
 
 class LatePart(ABC, Generic[Part]):

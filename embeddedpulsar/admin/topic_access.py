@@ -1,0 +1,109 @@
+"""How the methods of `Topics`, which lie in several modules, come to a topic, its partitions and its
+subscriptions.
+
+A method is a function of such a module, whose first argument is the `Topics`; the class names them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from embeddedpulsar.exceptions import SubscriptionNotFound
+from embeddedpulsar.platform import deadline, interrupts
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar.topic.topic import Topic
+
+_PATIENCE_S: Final = 5.0
+
+R = TypeVar("R")
+
+
+class HasStore(Protocol):
+    """A part of an Admin."""
+
+    _store: Callable[[], Store]
+
+
+def log_names(topic: str, partitions: int) -> list[str]:
+    """The full names of the topics that have the log of a topic."""
+    parsed = TopicName.parse(topic)
+    return [parsed.of_partition(index).full for index in range(partitions)] or [parsed.full]
+
+
+def partitions_of(topics: HasStore, topic: str) -> list[str]:
+    """The partitions of a topic; none if it is not partitioned, or does not exist."""
+    name = TopicName.parse(topic)
+    return [name.of_partition(index).full for index in range(topics._store().topics.partitions(topic))]
+
+
+def look(topics: HasStore, topic: str, body: Callable[[Topic | None], R]) -> R:
+    """``body(topic)``; with None for a topic that was never used."""
+
+    def used() -> R:
+        store = topics._store()
+        if not store.topics.was_used(topic):
+            return body(None)
+        use = store.use_topic(topic, create=False, to_look=True)
+        try:
+            return body(use.topic)
+        finally:
+            use.release()
+
+    with interrupts.translated:
+        return deadline.within(_PATIENCE_S, used)
+
+
+def in_each(
+    topics: HasStore, topic: str, subscription: str, work: Callable[[Topic, Subscription], R]
+) -> list[R]:
+    """Do ``work`` in the topic, or in each partition, that has the subscription.
+
+    Raises:
+        SubscriptionNotFound: none has it.
+    """
+    found: list[R] = []
+    in_logs(topics, topic, lambda one: found.extend(_with_subscription(one, subscription, work)))
+    if not found:
+        raise SubscriptionNotFound(
+            f"{TopicName.parse(topic).full} has no subscription {subscription!r}; make it with "
+            "create_subscription"
+        )
+    return found
+
+
+def in_all(topics: HasStore, topic: str, work: Callable[[Topic, Subscription], object]) -> None:
+    """Do ``work`` with every durable subscription of the topic, or of its partitions."""
+
+    def in_log(one: Topic) -> None:
+        for subscription in one.subscriptions():
+            _with_subscription(one, subscription, work)
+
+    in_logs(topics, topic, in_log)
+
+
+def in_logs(topics: HasStore, topic: str, work: Callable[[Topic], object]) -> None:
+    """Do ``work`` with the topic, or with each partition, one after the other."""
+    store = topics._store()
+    for name in log_names(topic, store.topics.partitions(topic)):
+        use = store.use_topic(name, create=False)
+        try:
+            work(use.topic)
+        finally:
+            use.release()
+
+
+def _with_subscription(topic: Topic, name: str, work: Callable[[Topic, Subscription], R]) -> list[R]:
+    """The result of ``work``; nothing if the topic has no such subscription."""
+    try:
+        subscription = topic.use_subscription(name, create=False)
+    except SubscriptionNotFound:
+        return []
+    try:
+        return [work(topic, subscription)]
+    finally:
+        topic.end_use(subscription, name)
