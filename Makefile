@@ -17,8 +17,8 @@ TEST := $(VENV)/.stamp-test
 DEMO := $(VENV)/.stamp-demo
 BENCH := $(VENV)/.stamp-bench
 
-# Tests that start processes and watch the time need the machine to themselves; the others share its cores.
-ALONE := tests/multiprocess tests/crash tests/spark tests/storms tests/test_benchmarks.py
+# Tests that watch the time of processes need the machine to themselves; the others share its cores.
+ALONE := tests/multiprocess tests/spark tests/test_benchmarks.py
 
 TARGETS := test storm bench demo format clean
 .PHONY: $(TARGETS)
