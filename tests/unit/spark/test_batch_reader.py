@@ -17,9 +17,10 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 
 from embeddedpulsar import Client
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
-from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration
+from embeddedpulsar.exceptions import ColdReadError, CryptoError, InvalidConfiguration
 from embeddedpulsar.spark.data_loss import DataLossError
 from embeddedpulsar.spark.data_source import DefaultSource, PushdownDataSource, requested_columns, struct_type
+from tests.conformance.offloading import TOPIC, Site
 from tests.support.key_files import key_files
 from tests.support.log_files import write_topic
 
@@ -141,3 +142,25 @@ def test_keys_of_encrypted_topics(tmp_path):
             values(**given)
     assert values(cryptoPrivateKeyPath=paths["rsa"], cryptoFailureAction="discard") == [b"rsa"]
     assert values(cryptoFailureAction="DISCARD") == []
+
+
+def test_offloaded_between_plan_and_read(tmp_path):
+    """A task reads what it planned, from the table that is there now; or it says what it misses."""
+    site = Site(tmp_path)
+    site.publish(35)
+    reader = DefaultSource({"path": str(site.root), "topic": TOPIC, "columns": "value"})
+    reader = reader.reader(reader.schema())
+    tasks = reader.partitions()
+    assert site.offload() == ""
+
+    def values():
+        return [
+            value for task in tasks for batch in reader.read(task) for value in batch.column(0).to_pylist()
+        ]
+
+    site.cold.rename(tmp_path / "away")
+    with pytest.raises(ColdReadError, match=f"default/{TOPIC}.*{site.cold}"):
+        values()
+    (tmp_path / "away").rename(site.cold)
+    assert values() == [b"%d" % number for number in range(35)]
+    site.close()

@@ -197,6 +197,26 @@ def test_a_commit_of_a_dead_job_is_finished_by_others(tmp_path: Path):
     assert left(tmp_path) == []
 
 
+@pytest.mark.parametrize("rows", [0, 3, 1_000_000], ids=["none", "few", "many"])
+def test_a_task_that_fails(tmp_path: Path, rows: int):
+    """Whenever it does, and however often, it leaves nothing; another attempt stores its rows once."""
+    batch = batch_of({"value": [b"x"] * rows})
+    writer = source(tmp_path, topic="t").writer(schema_of(batch), False)
+
+    def failing() -> Any:
+        yield batch
+        raise RuntimeError("a row that the query cannot compute")
+
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="cannot compute"):
+            writer.write(failing())
+        assert left(tmp_path) == []
+    staged(writer, [{"value": [b"lost on the way"]}])  # it ended, and the driver does not know
+    writer.commit([writer.write(iter([batch_of({"value": [b"y"]})]))])
+    assert rows_of(tmp_path, "t") == [b"y"]
+    assert left(tmp_path) == []
+
+
 def test_upkeep_finishes_a_commit_of_a_dead_job(tmp_path: Path):
     """A consumer gets the rest of the batch without any other write; not while a process commits."""
     assert die_at("sink:publishing", lambda: write(tmp_path, {"value": [b"a"] * 3}, topic="t"))
