@@ -135,8 +135,22 @@ class Demo:
             return None
         self._display.say("Spark reads the topic (it takes some seconds to start) ...")
         begun = time.monotonic()
-        log = self._directory / "spark.log"
-        means, messages = spark_means.means(self._directory / "store", TOPIC, log)
+        bar = Bar("spark", self.flights)
+
+        def advance(rows: int) -> None:
+            bar.advance(rows)
+            self._display.show([bar])
+
+        places = (
+            self._directory / "store",
+            TOPIC,
+            self._directory / "checkpoint",
+            self._directory / "spark.log",
+        )
+        means, messages = spark_means.means(*places, advance)
+        bar.advance(messages)
+        self._display.show([bar])
+        self._display.settle()
         self._display.say(f"Spark has read {messages:,} messages after {time.monotonic() - begun:.1f} s")
         self.check(messages == self.flights, f"Spark counts {messages:,} flights")
         self.check(same(means, expected), f"the {len(means)} means of Spark are those of the CSV")

@@ -7,11 +7,13 @@ import importlib.util
 import os
 import shutil
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 SCHEMA = "row INT, carrier STRING, dep_delay INT"
+BATCH = 50_000
 GET_JAVA = (
     "Spark needs Java 17 or later and there is none on the PATH. Debian, Ubuntu: sudo apt-get install "
     "openjdk-17-jre-headless; macOS: brew install openjdk@17; others: https://adoptium.net"
@@ -30,33 +32,48 @@ def check() -> None:
         raise SparkMissing('PySpark is not installed: pip install "embeddedpulsar[spark]"')
 
 
-def means(store: Path, topic: str, log: Path) -> tuple[dict[str, float], int]:
-    """Mean departure delay of each carrier, and the number of messages; what Java prints goes to `log`."""
-    from pyspark.sql import SparkSession, functions
+def means(
+    store: Path, topic: str, checkpoint: Path, log: Path, advance: Callable[[int], object]
+) -> tuple[dict[str, float], int]:
+    """Mean departure delay of each carrier, and the number of messages; what Java prints goes to `log`.
 
-    import embeddedpulsar.spark
+    A stream that ends where the topic ends now. After each batch Spark says how many rows it has read, and
+    `advance` gets their number.
+    """
+    from pyspark.sql import SparkSession, functions
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need the packages of this interpreter
     with _stderr_into(log), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.sql.shuffle.partitions", "2")
         spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
         try:
-            embeddedpulsar.spark.register(spark)
-            messages = (
-                spark.read.format("embeddedpulsar")
+            flights = (
+                spark.readStream.format("embeddedpulsar")
                 .option("path", os.fspath(store))
                 .option("topic", topic)
-                .option("columns", "value")
+                .option("startingOffsets", "earliest")
+                .option("maxOffsetsPerTrigger", str(BATCH))
+                .option("valueSchema", SCHEMA)
                 .load()
             )
-            flights = messages.select(
-                functions.from_json(messages.value.cast("string"), SCHEMA).alias("flight")
-            ).select("flight.*")
             rows = flights.groupBy("carrier").agg(
                 functions.avg("dep_delay").alias("delay"), functions.count("*").alias("flights")
             )
-            found = rows.collect()
+            query = (
+                rows.writeStream.outputMode("complete")
+                .format("memory")
+                .queryName("delays")
+                .option("checkpointLocation", os.fspath(checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            while query.isActive:
+                time.sleep(0.2)
+                advance(sum(batch["numInputRows"] for batch in query.recentProgress))
+            query.awaitTermination()
+            found = spark.table("delays").collect()
         finally:
             spark.stop()
     return {row["carrier"]: row["delay"] for row in found}, sum(row["flights"] for row in found)
