@@ -52,6 +52,7 @@ _EXPECTED: Final = (
     "worker",
     "Socket",
     "stream is closed",
+    "Stream closed",
 )
 
 Progress = Callable[[str, int, int], object]
