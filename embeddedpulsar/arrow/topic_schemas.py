@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from embeddedpulsar.arrow.plan import partition_total, topic_directory
-from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.avro_definition import parsed
 from embeddedpulsar.schema.avro_resolution import why_unreadable
+from embeddedpulsar.schema.key_value_info import KeyValueInfo
 from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.schema.schema_avro import with_defaults
 from embeddedpulsar.storage import filenames
@@ -35,7 +36,7 @@ class TopicSchemas:
     def latest(self, topic: str) -> SchemaInfo | None:
         """The newest schema of a topic or partition; None if it has none."""
         current = self._document(topic).current
-        return current[-1].info() if current else None
+        return _of_payload(current[-1].info()) if current else None
 
     def written(self, topic: str, version: int) -> SchemaInfo | None:
         """The schema of messages of a version; of those without one, the newest. None if there is none."""
@@ -45,7 +46,7 @@ class TopicSchemas:
         if stored is None:
             self._documents.pop(topic, None)
             stored = self._document(topic).written(version)
-        return None if stored is None else stored.info()
+        return None if stored is None else _of_payload(stored.info())
 
     def _document(self, topic: str) -> SchemaDocument:
         found = self._documents.get(topic)
@@ -57,6 +58,14 @@ class TopicSchemas:
             path = filenames.schemas_path(topic_directory(self._root, name))
             found = self._documents[topic] = read_schemas(path)[0]
         return found
+
+
+def _of_payload(info: SchemaInfo) -> SchemaInfo:
+    """The schema of the payload: of a pair whose key is the key of the message, that of the value."""
+    if info.schema_type() != SchemaType.KEY_VALUE:
+        return info
+    parts = KeyValueInfo.of(info)
+    return parts.value if parts.encoding == KeyValueEncodingType.SEPARATED else info
 
 
 def common_definition(root: str, topics: list[str]) -> str:

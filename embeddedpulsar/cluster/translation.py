@@ -200,7 +200,7 @@ def _adapter() -> Any:
             self._writers: dict[tuple[str, int], SchemaInfo | None] = {}
             kind = max(info.schema_type(), enums.SchemaType.BYTES)  # those that depend on the topic are bytes
             make = late_import("_pulsar").SchemaInfo
-            self._schema_info = make(_enum(enums.SchemaType(kind)), info.name(), info.schema())
+            self._schema_info = make(_kind(enums.SchemaType(kind)), info.name(), info.schema())
 
         def encode(self, obj: Any) -> Any:
             return self.ours.encode(obj)
@@ -223,10 +223,23 @@ def _adapter() -> Any:
                 except TopicNotFound:  # not kept any more; a cluster that does not answer raises
                     return None
                 kind = enums.SchemaType(int(theirs.schema_type()))
+                if kind == enums.SchemaType.KEY_VALUE:  # without its properties it says nothing
+                    return None
                 self._writers[place] = SchemaInfo(kind, theirs.name(), theirs.schema())
             return self._writers[place]
 
     return Adapter
+
+
+def _kind(kind: enums.SchemaType) -> Any:
+    """The type of a schema that ``pulsar-client`` registers: not those whose properties it does not send."""
+    if kind == enums.SchemaType.KEY_VALUE or not hasattr(late_import("_pulsar").SchemaType, kind.name):
+        raise InvalidConfiguration(
+            f"pulsar-client does not register schemas of the type {kind.name}; leave the schema out, and "
+            "call it yourself: send(schema.encode(value)) and schema.decode(message.data()); of a "
+            "KeyValueSchema that is SEPARATED, encode_keyed and decode_keyed, with partition_key"
+        )
+    return _enum(kind)
 
 
 def _schema(value: Schema[Any]) -> Any:

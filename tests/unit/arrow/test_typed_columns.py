@@ -19,6 +19,9 @@ from embeddedpulsar.schema import (
     Double,
     Integer,
     JsonSchema,
+    KeyValue,
+    KeyValueEncodingType,
+    KeyValueSchema,
     Long,
     Map,
     Record,
@@ -94,6 +97,22 @@ def test_versions_are_merged(tmp_path, make):
     assert few.column("price").to_pylist() == [None, 4.5]
     (batch,) = scan_topic(tmp_path, "orders", ["guests"], decode=True)
     assert batch.to_pylist() == [{"guests": 2}, {"guests": 3}]
+
+
+def test_values_of_pairs(tmp_path):
+    """With the key in the key of the message: columns of the value, and the key as the message has it."""
+    pairs = KeyValueSchema(StringSchema(), JsonSchema(Order), KeyValueEncodingType.SEPARATED)
+    with Client(tmp_path) as client, client.create_producer("orders", schema=pairs) as producer:
+        producer.send(KeyValue("bar", Order(table=7)))
+        producer.send(KeyValue("bar", None))
+    found = read_topic(tmp_path, "orders", ["table", "__key"], decode=True)
+    assert found.to_pylist() == [{"table": 7, "__key": b"YmFy"}, {"table": None, "__key": b"YmFy"}]
+    assert read_topic(tmp_path, "orders", ["__key"]).column("__key").to_pylist() == [b"YmFy", b"YmFy"]
+    assert dataset(tmp_path, "orders").count_rows(filter=ds.field("__key") == b"YmFy") == 2
+    with Client(tmp_path) as client:
+        client.create_producer("inline", schema=KeyValueSchema(StringSchema(), JsonSchema(Order))).close()
+    with pytest.raises(InvalidConfiguration, match="type KEY_VALUE; columns are made of JSON and AVRO"):
+        read_topic(tmp_path, "inline", decode=True)
 
 
 @pytest.mark.parametrize("make", [JsonSchema, AvroSchema])

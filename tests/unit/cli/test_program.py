@@ -717,6 +717,15 @@ def test_schemas(call, store, tmp_path: Path):
     broken = tmp_path / "broken"
     broken.write_text("{")
     assert call("schemas", "upload", "orders", "-f", str(broken))[0] == 1
+    pairs = {
+        "type": "KEY_VALUE",
+        "schema": '{"key":"","value":"int"}',
+        "properties": {"key.schema.type": "STRING"},
+    }
+    pairs["properties"]["value.schema.type"] = "AVRO"
+    broken.write_text(json.dumps(pairs))
+    assert call("schemas", "upload", "pairs", "-f", str(broken))[1] == "version 0\n"
+    assert call("schemas", "get", "pairs")[1] == 'version 0, KEY_VALUE\n{"key":"","value":"int"}\n'
     assert call("schemas", "delete", "orders", "--dry-run")[0] == 0
     assert call("schemas", "delete", "orders", "-y", "-f")[0] == 0
     assert call("schemas", "get", "orders")[0] == 1
