@@ -88,6 +88,8 @@ class Segment:
         self.writable: Final = file.writable
         self.header: Final = header
         self.ledger_id: Final = header.ledger_id
+        self.given_back = 0
+        """Up to here, a reader took what it had read out of the memory of this process."""
         self.data: Final = cast("bytearray", file.view.obj)
         """The map itself, for reading: its slices are bytes."""
         self.view: Final = file.view

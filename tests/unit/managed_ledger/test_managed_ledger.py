@@ -13,6 +13,7 @@ from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, send_batch, values
@@ -184,6 +185,23 @@ def test_what_was_read_does_not_stay_in_memory(site: LedgerSite):
         most = max(most, resident_bytes(".log"))
     assert found == count and len(ledger.segments()) == 3
     assert 1 << 20 < most < 6 << 20
+
+
+@FILES
+def test_what_is_read_again_stays_in_memory(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
+    """The second reading takes no pages out, so the third one brings none back."""
+    ledger = site.open(segment_size=12 << 20)
+    for _ in range(40):
+        send(ledger, b"x" * (512 << 10))
+    taken: list[int] = []
+    monkeypatch.setattr(MappedFile, "not_needed", lambda self, start, end: taken.append(end))
+    passes = []
+    for _ in range(3):
+        cursor = ledger.cursor(START, inclusive=True)
+        while cursor.read(10, 10, EVERYTHING):
+            pass
+        passes.append(len(taken))
+    assert len(ledger.segments()) == 2 and passes[0] >= 4 and passes == [passes[0]] * 3
 
 
 def test_publish_time_never_goes_back(tmp_path: Path):
