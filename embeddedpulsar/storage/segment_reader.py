@@ -38,7 +38,7 @@ _KEPT: Final = 4 << 20
 """Bytes behind the place that stay in the memory of this process. Without that, a process that reads a log
 once holds pages of the size of all its segments."""
 _MAPPED_AGAIN: Final = 8
-"""Segments of which pages that are read again stay: half a gigabyte of the page cache, where they are full."""
+"""Segments of which pages that are read again stay: half a gigabyte of the page cache if they are full."""
 UNKNOWN_CRC: Final = -1
 _UNLIMITED: Final = 1 << 62
 _PLACE: Final = struct.Struct("<II")

@@ -13,13 +13,23 @@ import pytest
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import (
     AlreadyClosed,
+    BytesSchema,
     Client,
     InvalidTopicName,
     StringSchema,
     TableView,
     TopicNotFound,
 )
+from embeddedpulsar.client.consumer.delivery import Delivery
+from embeddedpulsar.schema import SchemaInfo
 from tests.children import in_child
+
+
+class Evolving(BytesSchema):
+    """Needs to know with which version a value was written."""
+
+    def decode_written(self, data: bytes, writer: SchemaInfo | None) -> bytes:
+        return data
 
 
 def send(
@@ -187,6 +197,29 @@ def test_nothing_is_missed_between_loading_and_following(client):
     expected = {f"k{i}": b"%d" % i for i in range(1, last[0] + 1)}
     for view in views:
         wait_for(view, expected)
+
+
+@pytest.mark.parametrize("schema", [BytesSchema(), Evolving()], ids=["plain", "versioned"])
+def test_a_view_does_not_run_after_a_producer(client, monkeypatch, schema):
+    """It loads what is there when it is made, and follows from there on, while another message is stored
+    whenever it looks for one."""
+    poll, sent = Delivery.poll, 0
+    with client.create_producer("prices") as producer:
+        for number in range(3):
+            producer.send(b"%d" % number, partition_key=f"k{number}")
+
+        def poll_after_a_send(self, take):
+            nonlocal sent
+            assert sent < 10, "it never ends"
+            producer.send(b"more", partition_key=f"m{sent}")
+            sent += 1
+            return poll(self, take)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Delivery, "poll", poll_after_a_send)
+            view = client.create_table_view("prices", schema=schema)
+            assert len(view) >= 3 and sent <= 4
+    wait_for(view, {"k0": b"0", "k1": b"1", "k2": b"2"} | {f"m{number}": b"more" for number in range(sent)})
 
 
 def test_its_text(client):

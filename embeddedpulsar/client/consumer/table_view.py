@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.reader_core import ReaderCore
+    from embeddedpulsar.managed_ledger.position import Position
     from embeddedpulsar.message import Message
     from embeddedpulsar.schema.schema import SchemaInfo
 
@@ -63,20 +64,24 @@ class TableView(Generic[T]):
         fork.register(self)
 
     def _load(self) -> None:
-        """Take all messages that are there. The reader has not started to call `_on_message`.
+        """Take all messages that are there now. The reader has not started to call `_on_message`.
 
-        No message is missed or taken twice: the reader continues where this ends."""
+        No message is missed or taken twice: the reader continues where this ends. It does not run after a
+        producer: reading takes nearly as long as sending."""
         try:
             for part in self._reader._core.readers:
+                last = part.ledger.last_position()
+                if last is None:
+                    continue
                 if self._keeps_version:
-                    self._take_versioned(part)
+                    self._take_versioned(part, last)
                 else:
-                    self._take_all(part)
+                    self._take_all(part, last)
         except BaseException:
             self._reader.close()
             raise
 
-    def _take_all(self, part: ReaderCore) -> None:
+    def _take_all(self, part: ReaderCore, last: Position) -> None:
         # Hot: 0.7 us a message. The columns of an entry are looked up once for all its messages.
         poll, take, values = part.delivery.poll, part.take, self._values
         for keys, payload, offsets in part.compacted_columns():
@@ -87,11 +92,13 @@ class TableView(Generic[T]):
                 if key
             )
         entry: Any = None
+        final = -1  # the index of the message to end with
         message = poll(take)
         while message is not None:
             if message._entry is not entry:
                 entry = message._entry
                 keys, payload, offsets = entry.keys(), entry.payload, entry.offsets
+                final = entry.count - 1 if (entry.ledger_id, entry.entry_id) >= last else -1
             index = message._index
             if keys is not None and (key := keys[index]):
                 start, end = offsets[index], offsets[index + 1]
@@ -99,15 +106,20 @@ class TableView(Generic[T]):
                     values[key] = payload[start:end]
                 else:
                     values.pop(key, None)
+            if index == final:
+                return
             try:
                 message = take()
             except IndexError:
                 message = poll(take)
 
-    def _take_versioned(self, part: ReaderCore) -> None:
+    def _take_versioned(self, part: ReaderCore, last: Position) -> None:
         """As `_take_all`, for a schema that needs the version with which a value was written."""
         while (message := part.delivery.poll(part.take)) is not None:
             self._on_message(self, message)
+            entry = message._entry
+            if (entry.ledger_id, entry.entry_id) >= last and message._index == entry.count - 1:
+                return
 
     def _value(self, key: str, data: bytes) -> T:
         """The value of a key, from what is kept for it; that of an empty payload if it was removed."""
