@@ -53,6 +53,11 @@ class Backoff:
         self._passed_s += self.pause_s
         return self.pause_s
 
+    def is_busy(self, progress: object) -> bool:
+        """Whether the lock was held, and passed to another holder since the last `is_long` with its
+        ``progress``: then it is not stuck, and worth waiting for a little."""
+        return self.pause_s > 0 and progress != self._progress
+
     def is_long(self, progress: object = None) -> bool:
         """Whether to tell the user: once, when the pauses since the last `reset` come to a second.
 

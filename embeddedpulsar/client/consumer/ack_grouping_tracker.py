@@ -30,6 +30,9 @@ MOST_QUICK: Final = GROUP_SIZE - 1
 _RETRY_S: Final = 1.0
 _PATIENCE_S: Final = 0.1
 """Seconds that a call waits for a lock to write acknowledgements that are lost if this process dies."""
+_TURN_S: Final = 0.02
+"""Seconds that the timer waits for a lock that it found held and that passes from one to the next: those that
+consume may hold it nearly always. It does not wait for one that is stuck: others have the same timer."""
 
 Position = tuple[int, int]
 
@@ -258,10 +261,7 @@ class AckGroupingTracker:
 
     def _try_to_flush(self, patience_s: float = 0.0) -> None:
         try:
-            if patience_s:
-                deadline.within(patience_s, self.flush)
-            else:
-                deadline.try_now(self.flush)
+            deadline.within(patience_s, self.flush)
             self._backoff.reset()
         except LockTimeout as error:
             pause_s = self._backoff.next()
@@ -286,7 +286,7 @@ class AckGroupingTracker:
     def _on_timer(self) -> None:
         self.armed = self.ready = False  # first: the next acknowledgement starts the timer again
         try:
-            self._try_to_flush()
+            self._try_to_flush(_TURN_S * self._backoff.is_busy(self._attachment.progress()))
         except AlreadyClosed:
             return  # the consumer is closed, and later acknowledgements have no effect
         except Exception as error:  # noqa: BLE001 - a raw OSError, too: it is still owed

@@ -30,6 +30,7 @@ class Attachment:
         self.written: list[Any] = []
         self.fail: Exception | None = None
         self.is_held = False
+        self.left: list[float] = []
         self.tries = 0
         self.commits = 0  # of others, which hold the lock one after the other
         self.epoch = 1
@@ -66,6 +67,7 @@ class Attachment:
     def _write(self, *what: Any) -> None:
         self.tries += 1
         if self.is_held:
+            self.left.append(deadline.left(30.0))
             raise LockTimeout(f"held, and {deadline.left(30.0):g} s are left")
         failure, self.fail = self.fail, None
         if failure is not None:
@@ -528,6 +530,23 @@ def test_a_consumer_that_joins_again_has_a_new_ring(make, attachment):
     attachment.epoch = 3
     tracker.begin_epoch()
     assert found_in(new)[:3] == (2, 3, [])
+
+
+def test_the_timer_waits_for_a_lock_that_is_busy(make, attachment, scheduler):
+    """When it found it held, and others held it one after the other since; not for one that is stuck."""
+    tracker = make()
+    tracker.acknowledge(7, 1, -1, 0)
+    attachment.is_held = True
+    for _ in range(3):
+        run(scheduler, 0.2)
+    assert attachment.left == [0.0, 0.0, 0.0]
+    attachment.commits += 1
+    run(scheduler, 0.2)
+    run(scheduler, 0.2)
+    assert 0.0 < attachment.left[3] <= 0.02 and attachment.left[4] == 0.0
+    attachment.is_held = False
+    run(scheduler, 0.2)
+    assert attachment.written == [("some", [(7, 1)], {})]
 
 
 def test_behind_a_lock_that_stays_held_as_many_are_known_as_the_ring_holds(make, attachment):
