@@ -16,7 +16,6 @@ from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.backlog_quotas import BacklogQuotas
 from embeddedpulsar.topic.housekeeping import TopicTrimming, UpkeptParts
@@ -30,12 +29,12 @@ from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION, KEEP_UNTIL
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import TopicJournal
+from embeddedpulsar.topic.subscription_opening import SubscriptionOpening
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView
 from embeddedpulsar.topic.upkeep import Check, upkeep_of
 
 if TYPE_CHECKING:
-    from embeddedpulsar.settings import BrokerSettings
     from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.store_session import StoreSession
 
@@ -79,9 +78,11 @@ class Topic:
         source, words, settings = session.policies, session.control.words, session.settings
         self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic)
         ledger.on_look = self.policies.look
-        self._settings: BrokerSettings | None = None  # of subscriptions
+        opening = SubscriptionOpening(
+            session, ledger, self.policies, clock, options.durability, self._check_open
+        )
         self._subscriptions: Final = TopicSubscriptions(
-            self.name, directory, ledger, self._open_subscription, self.policies.values, session.catalog.lock
+            self.name, directory, ledger, opening, self.policies.values, session.catalog.lock
         )
         self.view: Final = TopicView(directory, ledger, session)
         self.compaction: Final = LateCompaction(self, settings, clock)
@@ -315,30 +316,6 @@ class Topic:
     def _close_all_idle(self) -> None:
         self._subscriptions.close_idle()
         self._make_room()
-
-    def _open_subscription(self, directory: str, name: str, *, durable: bool) -> Subscription:
-        # Imported on first use: most processes that publish have no subscription.
-        live = late_import("embeddedpulsar.topic.policies.live_settings").live_settings
-        module = late_import("embeddedpulsar.subscription.subscription")
-
-        self._check_open()
-        self._settings = self._settings or live(
-            self._session.settings, self.policies, self._subscriptions, self._session.chores
-        )
-        opened: Subscription = module.Subscription.open(
-            directory,
-            name,
-            managed_ledger=self.ledger,
-            mailbox=self._session.mailbox,
-            peers=self._session.peers,
-            clock=self._clock,
-            settings=self._settings,
-            admission=self._subscriptions,
-            scheduler=self._session.scheduler,
-            durability=self._durability if durable else PROCESS,
-            damage=self._session.damage.report,
-        )
-        return opened
 
     # -- housekeeping ------------------------------------------------------------------------------
 

@@ -53,10 +53,12 @@ class SubscriptionKey(NamedTuple):
         return subscription_directory_name(self.name, durable=self.durable)
 
 
-class OpenSubscription(Protocol):
-    """Opens the subscription in a directory."""
+class Opening(Protocol):
+    """`SubscriptionOpening`."""
 
-    def __call__(self, directory: str, name: str, *, durable: bool) -> Subscription: ...
+    def open(
+        self, among: TopicSubscriptions, directory: str, name: str, *, durable: bool
+    ) -> Subscription: ...
 
 
 class TopicSubscriptions:
@@ -68,7 +70,7 @@ class TopicSubscriptions:
 
     Args:
         topic, directory, ledger: of which topic.
-        open_subscription: opens one.
+        opening: opens one.
         limits: the policies that hold.
         limit_lock: held while subscriptions or consumers are counted and one more is made, where their number
             is limited: the lock of the catalog. Others are made without it.
@@ -79,20 +81,23 @@ class TopicSubscriptions:
         topic: str,
         directory: str,
         ledger: Log,
-        open_subscription: OpenSubscription,
+        opening: Opening,
         limits: Limits,
         limit_lock: FileLock,
     ) -> None:
         self._topic: Final = topic
         self._path: Final = filenames.subscriptions_path(directory)
         self._ledger: Final = ledger
-        self._open: Final = open_subscription
+        self._opening: Final = opening
         self._limits: Final = limits
         self._limit_lock: Final = limit_lock
         self._lock = threads.RLock()  # guards everything below
         self._opened: dict[str, Subscription] = {}
         self._usage = Usage(MOST_IDLE_SUBSCRIPTIONS)
         self._to_look_at: list[str] = []  # of `clear_away` alone
+
+    def _open_in(self, directory: str, name: str = "", *, durable: bool = True) -> Subscription:
+        return self._opening.open(self, os.path.join(self._path, directory), name, durable=durable)
 
     def __len__(self) -> int:
         return len(self._opened)
@@ -130,8 +135,7 @@ class TopicSubscriptions:
             self._lock.acquire()
             subscription = self._opened.get(name)
             if subscription is None:
-                path = os.path.join(self._path, name)
-                subscription = self._opened[name] = self._open(path, key.name, durable=key.durable)
+                subscription = self._opened[name] = self._open_in(name, key.name, durable=key.durable)
             if is_kept:
                 self._usage.keep(name)
             else:
@@ -192,12 +196,9 @@ class TopicSubscriptions:
         for name in self._directories():
             if name.startswith(NON_DURABLE_PREFIX):
                 continue
-            opened = self._open(os.path.join(self._path, name), "", durable=True)
-            try:
+            with contextlib.closing(self._open_in(name)) as opened:
                 if opened.exists() and opened.name:  # without one, all is damaged that says it
                     found.append(opened.name)
-            finally:
-                opened.close()
         return sorted(found)
 
     def mark_deletes(self) -> list[Position]:
@@ -261,21 +262,17 @@ class TopicSubscriptions:
         if known is not None:
             yield known
             return
-        with contextlib.closing(self._open(os.path.join(self._path, name), "", durable=True)) as opened:
+        with contextlib.closing(self._open_in(name)) as opened:
             yield opened
 
     def consumers(self) -> list[str]:
         """Names of the living consumers of all subscriptions, durable or not."""
         found: list[str] = []
         for name in self._directories():
-            opened = self._open(
-                os.path.join(self._path, name), "", durable=not name.startswith(NON_DURABLE_PREFIX)
-            )
-            try:
+            durable = not name.startswith(NON_DURABLE_PREFIX)
+            with contextlib.closing(self._open_in(name, durable=durable)) as opened:
                 if opened.exists():
                     found += [consumer.name for consumer in opened.consumers()]
-            finally:
-                opened.close()
         return found
 
     def most_consumers(self) -> int:
@@ -349,7 +346,7 @@ class TopicSubscriptions:
                 with contextlib.suppress(AlreadyClosed):  # its last user has left meanwhile, and deleted it
                     self._delete_if_left(known)
         elif may_have_ended(path, durable=durable):
-            with contextlib.closing(self._open(path, "", durable=durable)) as opened:
+            with contextlib.closing(self._open_in(name, durable=durable)) as opened:
                 if not durable:
                     self._delete_if_left(opened)
                 if not opened.exists():
