@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic.exclusive_work import NOT_RUN, LongRunningProcessStatus, joint_status
 
 if TYPE_CHECKING:
-    from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.topic.topic import Topic
 
 
@@ -65,6 +65,8 @@ def trigger_offload(self: HasStore, topic: str, message_id: MessageId) -> None:
         ...     client.create_reader("letters", MessageId.earliest).read_next().data()
         b'news'
     """
+    if not isinstance(message_id, MessageId):
+        raise ValueError(f"message_id is a MessageId, not {message_id!r}")
     _offload(self, topic, lambda _: message_id.ledger_id())
 
 

@@ -148,7 +148,8 @@ class InactiveTopics:
         if now - self._noted_ms >= 1000 * _SLACK * self._every_s or now < self._noted_ms:
             self._noted_ms = now
             for topic in self._in_use():
-                topic.ledger.words[TopicWord.SEEN_ACTIVE_MS] = now
+                with contextlib.suppress(ValueError):  # its map is closed: it is used no more
+                    topic.ledger.words[TopicWord.SEEN_ACTIVE_MS] = now
 
     def _begin_round(self) -> bool:
         """Whether there is anything to look at, and it is time."""

@@ -164,6 +164,8 @@ def test_a_size_and_a_message_say_how_far(site: Site) -> None:
     assert site.notes() == [ids[0].ledger_id(), ids[10].ledger_id()]
     with pytest.raises(InvalidConfiguration):
         site.admin.topics().offload(TOPIC, -1)
+    with pytest.raises(ValueError, match="message_id is a MessageId, not 5"):
+        site.admin.topics().trigger_offload(TOPIC, 5)
 
 
 def test_without_a_location(tmp_path: Path) -> None:
