@@ -15,7 +15,7 @@ from benchmarks.contest import READ_ONLY, Contestant
 from benchmarks.embedded import prepare
 from benchmarks.embedded.cold import shared_store
 from benchmarks.peers import parquet, rate_source
-from benchmarks.peers.spark_session import session
+from benchmarks.peers.spark_session import CPU, processor_seconds, session
 from embeddedpulsar import Admin, Client
 
 
@@ -54,10 +54,11 @@ class Scan(Contestant):
     def run(self, operations: int) -> float:
         from pyspark.sql import functions
 
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), processor_seconds()
         frame = self.frame()
         ((total,),) = frame.select(functions.sum(functions.length("value"))).collect()
         seconds = time.perf_counter() - begun
+        self.notes[CPU] = processor_seconds() - used
         assert total == operations * self._size, (total, operations)
         return seconds
 
@@ -181,7 +182,7 @@ class Write(Contestant):
     def run(self, operations: int) -> float:
         root = self._place / "store"
         prepare.keep_everything(root)
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), processor_seconds()
         (
             self._rows.write.format("embeddedpulsar")
             .mode("append")
@@ -191,6 +192,7 @@ class Write(Contestant):
             .save()
         )
         seconds = time.perf_counter() - begun
+        self.notes[CPU] = processor_seconds() - used
         with Admin(root) as admin:
             assert admin.topics().get_stats(prepare.TOPIC).msg_in_counter == operations
         shutil.rmtree(root)

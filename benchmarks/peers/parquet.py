@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import READ_ONLY, Contestant
-from benchmarks.peers.spark_session import session
+from benchmarks.peers.spark_session import CPU, processor_seconds, session
 
 
 def write(path: Path, messages: int, size: int) -> None:
@@ -64,10 +64,11 @@ class SparkScan(ReadTable):
     def run(self, operations: int) -> float:
         from pyspark.sql import functions
 
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), processor_seconds()
         frame = self._spark.read.parquet(os.fspath(self._path))
         ((total,),) = frame.select(functions.sum(functions.length("value"))).collect()
         seconds = time.perf_counter() - begun
+        self.notes[CPU] = processor_seconds() - used
         assert total == operations * self._size
         return seconds
 
@@ -106,8 +107,9 @@ class SparkWrite(Contestant):
         self._rows = cached_rows(self._messages, self._size)
 
     def run(self, operations: int) -> float:
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), processor_seconds()
         self._rows.write.option("compression", "none").parquet(os.fspath(self._path))
         seconds = time.perf_counter() - begun
+        self.notes[CPU] = processor_seconds() - used
         shutil.rmtree(self._path)
         return seconds

@@ -15,6 +15,7 @@ from benchmarks.contest import Unavailable
 from tests.support.spark_home import make_spark_home
 
 ROOT = Path(__file__).resolve().parents[2]
+CPU = "s of CPU"
 _SESSIONS: list[Any] = []
 
 
@@ -42,3 +43,26 @@ def session() -> Any:
         builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
         _SESSIONS.append(builder.getOrCreate())
     return _SESSIONS[0]
+
+
+def processor_seconds() -> float:
+    """The processor time that JVM and workers have taken so far, those that ended as well."""
+    parents: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(name)] = int(fields[1])
+            used[int(name)] = sum(map(int, fields[11:15]))
+
+    def is_ours(number: int) -> bool:
+        while number in parents:
+            number = parents[number]
+            if number == os.getpid():
+                return True
+        return False
+
+    return sum(ticks for number, ticks in used.items() if is_ours(number)) / os.sysconf("SC_CLK_TCK")
