@@ -39,10 +39,10 @@ def table(
     starts: dict[str, str] = {}
     logs = topic_partitions(root, topic)
     for log in logs:
-        uris, first = _cold_part(root, log)
+        uris, start = cold_part(root, log)
         if uris:
             cold += uris
-            starts[log.full] = f"{first}:0"
+            starts[log.full] = start
     reader = spark.read.format("embeddedpulsar").options(
         **{name: str(value) for name, value in options.items()},
         path=root,
@@ -58,15 +58,17 @@ def table(
     return spark.read.schema(struct_type(names)).parquet(*cold).select(*names).unionByName(tail)
 
 
-def _cold_part(root: str, log: TopicName) -> tuple[list[str], int]:
-    """The tables of the oldest ledgers of a log, as long as each has one; and the ledger behind them."""
+def cold_part(root: str, log: TopicName) -> tuple[list[str], str]:
+    """The tables of the oldest ledgers of a log, as long as each has one; and the position behind them."""
     notes = {note.ledger_id: note for note in cold_ledgers(topic_directory(root, log))}
     found: list[str] = []
+    end = ""
     for info in listed_segments(root, log):
         note = notes.get(info.ledger_id)
         if info.entries and (note is None or note.state != OFFLOADED or note.rows < 0):
-            return found, info.ledger_id
+            return found, f"{info.ledger_id}:0"
         messages = None if note is None else note.object_named(MESSAGES)
         if note is not None and messages is not None:
             found.append(hadoop_uri(note.location, messages.name))
-    return [], 0  # the last ledger is never offloaded; so there is nothing
+        end = f"{info.ledger_id}:{info.entries}"
+    return found, end

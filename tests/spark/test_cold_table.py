@@ -39,4 +39,9 @@ def test_cold_and_hot_ledgers_are_one_table(spark: Any, tmp_path: Path) -> None:
     narrow = embeddedpulsar.spark.table(spark, site.root, TOPIC, ["__key"])
     assert narrow.columns == ["__key"] and narrow.distinct().count() == 3
     assert site.logs() == logs
+    site.roll()
+    assert site.offload() == ""
+    table = embeddedpulsar.spark.table(spark, site.root, TOPIC)
+    assert "parquet" in table._jdf.queryExecution().toString()
+    assert table.count() == 50
     site.close()
