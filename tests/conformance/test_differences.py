@@ -14,6 +14,7 @@ import embeddedpulsar.asyncio
 from embeddedpulsar import (
     Admin,
     AlreadyClosed,
+    BatchingType,
     Client,
     CompressionType,
     ConsumerDeadLetterPolicy,
@@ -25,6 +26,8 @@ from embeddedpulsar import (
     Result,
     TopicNotFound,
 )
+from embeddedpulsar.backlog_quota import BacklogQuota
+from embeddedpulsar.policy_values import DelayedDeliveryPolicies
 from embeddedpulsar.schema import Array, AvroSchema, Bytes, Integer, JsonSchema, Map, Record
 from tests.conformance.conftest import Topic, numbers, receive_all
 from tests.conformance.manual_time import ManualTime
@@ -137,6 +140,8 @@ def test_policies_that_are_not_set(admin: Admin):
     assert admin.topics().get_subscription_types_enabled("topic") is None
     assert admin.namespaces().get_max_topics_per_namespace(SPACE) is None
     assert admin.topics().get_retention("topic") is None
+    assert not hasattr(BacklogQuota(1), "limit")
+    assert not hasattr(DelayedDeliveryPolicies(), "max_delivery_delay_in_millis")
 
 
 def test_publish_times_never_decrease(time: ManualTime):
@@ -161,8 +166,39 @@ def test_publish_times_never_decrease(time: ManualTime):
 
 def test_readers_are_no_subscriptions(client: Client, admin: Admin):
     """In the statistics of the topic they read."""
-    with client.create_reader("topic", MessageId.earliest):
-        assert not admin.topics().get_stats("topic").subscriptions
+    admin.topics().create_non_partitioned_topic("topic")
+    admin.topics().set_max_consumers("topic", 1)
+    admin.topics().set_max_subscriptions_per_topic("topic", 1)
+    with client.create_reader("topic", MessageId.earliest), client.subscribe("topic", "sub"):
+        client.create_reader("topic", MessageId.earliest).close()
+        assert list(admin.topics().get_stats("topic").subscriptions) == ["sub"]
+
+
+def test_statistics_that_are_left_out(client: Client, admin: Admin):
+    """None in the object, and missing in JSON."""
+    client.subscribe("topic", "sub")
+    client.create_producer("topic").send(b"soup")
+    stats = admin.topics().get_stats("topic").json()
+    subscription = stats["subscriptions"]["sub"]
+    of_delivery = {"msgRateOut", "msgThroughputOut", "bytesOutCounter", "msgRateRedeliver", "messageAckRate"}
+    for found in (stats, subscription, *stats["publishers"], *subscription["consumers"]):
+        names = of_delivery | {
+            "replication",
+            "ownerBroker",
+            "address",
+            "clientVersion",
+            "durable",
+            "replicated",
+        }
+        names |= {"metadata", "lastAckedTimestamp", "drainingHashesCount"}
+        assert not found.keys() & names
+    assert not any("connectedSince" in found for found in stats["publishers"])
+    for found in (subscription, *subscription["consumers"]):
+        assert not found.keys() & {"availablePermits", "msgOutCounter", "readPosition"}
+    assert {"isDurable", "isReplicated"} <= subscription.keys()
+    internal = admin.topics().get_internal_stats("topic").json()
+    assert not internal.keys() & {"waitingCursorsCount", "pendingAddEntriesCount", "schemaLedgers"}
+    assert not internal["cursors"]["sub"].keys() & {"cursorLedger", "pendingReadOps", "waitingReadOp"}
 
 
 def test_counters_survive_the_process(store_path: Path):
@@ -270,10 +306,12 @@ def test_the_second_close(topic: Topic):
         with pytest.raises(AlreadyClosed):
             made.close()
     gone, left = topic.consumer(), topic.client.subscribe("topic", "other")
+    reader = topic.client.create_reader("topic", MessageId.earliest)
     gone.unsubscribe()
     gone.close()
     topic.client.close()
     left.close()
+    reader.close()
 
 
 def test_a_reader_listener_gets_the_reader(topic: Topic):
@@ -288,3 +326,67 @@ def test_a_reader_listener_gets_the_reader(topic: Topic):
     reader = topic.client.create_reader("topic", MessageId.earliest, reader_listener=listen)
     assert seen.get(timeout=10) == (reader, b"hello-0")
     assert not reader.is_connected()
+
+
+# -- ids and letters ---------------------------------------------------------------------------------------
+
+
+def test_the_last_sequence_id_of_a_batch(topic: Topic):
+    """It is that of its last message, also if the ids have gaps."""
+    producer = topic.producer(batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    for number in (3, 9, 4):
+        producer.send_async(b"soup", None, sequence_id=number)
+    producer.flush()
+    assert producer.last_sequence_id() == 4
+
+
+def test_a_batch_by_key_ends_where_the_key_changes(topic: Topic):
+    """If the application gives ids: they are stored in their order."""
+    consumer = topic.consumer()
+    producer = topic.producer(
+        batching_type=BatchingType.KeyBased, batching_enabled=True, batching_max_publish_delay_ms=60_000
+    )
+    for number, key in enumerate("aaba", 1):
+        producer.send_async(b"hello-%d" % number, None, sequence_id=number, partition_key=key)
+    producer.flush()
+    found = receive_all(consumer)
+    assert numbers(found) == [1, 2, 3, 4]
+    assert [one.message_id().batch_index() for one in found] == [0, 1, 0, 0]
+
+
+def test_letters_of_a_partition(time: ManualTime):
+    """They go to the topic of the whole, and null stays null."""
+    with Admin(time.url) as admin:
+        admin.topics().create_partitioned_topic("orders", 2)
+        consumer = time.client.subscribe(
+            "orders",
+            "sub",
+            ConsumerType.Shared,
+            dead_letter_policy=ConsumerDeadLetterPolicy(1, initial_subscription_name="left"),
+            negative_ack_redelivery_delay_ms=1,
+        )
+        time.client.create_producer("orders").send(None)
+        for _ in range(2):
+            consumer.negative_acknowledge(consumer.receive(1000))
+            time.pass_ms(200)
+        letters = time.client.subscribe("orders-sub-DLQ", "left")
+        assert letters.receive(1000).has_null_value()
+        assert "persistent://public/default/orders-sub-DLQ" in admin.topics().get_list()
+
+
+def test_a_batch_that_is_acknowledged_in_part_keeps_its_count(time: ManualTime):
+    """Acknowledgements of others of its messages do not reset it."""
+    topic = Topic(time.client)
+    consumer = topic.consumer(
+        consumer_type=ConsumerType.Shared, batch_index_ack_enabled=True, negative_ack_redelivery_delay_ms=1
+    )
+    topic.publish_batch(3)
+    messages = receive_all(consumer)
+    for count in (1, 2):
+        for message in messages[1:]:
+            consumer.negative_acknowledge(message)
+        consumer.acknowledge(messages[0])
+        time.pass_ms(200)
+        messages = receive_all(consumer)
+        assert {one.redelivery_count() for one in messages} == {count}
+    assert numbers(messages) == [2]

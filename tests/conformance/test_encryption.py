@@ -307,6 +307,27 @@ def test_without_the_extra_the_error_says_what_to_install(
             make()
 
 
+def test_keys_on_curves_wrap_by_published_schemes(topic: Topic, tmp_path: Path):
+    """ECDH with an ephemeral key, HKDF over SHA-256, and RFC 3394: by hand, with `cryptography` alone."""
+    from cryptography.hazmat.primitives import hashes, keywrap, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    topic.producer(**sealing(key_files(tmp_path, "ec"))).send(SECRET)
+    consumer = topic.consumer(crypto_failure_action=ConsumerCryptoFailureAction.CONSUME)
+    wrapped = consumer.receive(1000).encryption_context().keys()[0].value
+    private: Any = serialization.load_pem_private_key(key_pair("ec", 0)[1], None)
+    form = serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
+    own = private.public_key().public_bytes(*form)
+    ephemeral, sealed = wrapped[: len(own)], wrapped[len(own) :]
+    shared = private.exchange(
+        ec.ECDH(), ec.EllipticCurvePublicKey.from_encoded_point(private.curve, ephemeral)
+    )
+    info = b"embeddedpulsar data key" + ephemeral + own
+    key = HKDF(hashes.SHA256(), 32, None, info).derive(shared)
+    assert len(keywrap.aes_key_unwrap(key, sealed)) == 32
+
+
 def test_rsa_keys_wrap_as_those_of_pulsar(topic: Topic, keys: CryptoKeyReader):
     """A wrapped data key opens with OAEP over SHA-1, and the payload with AES-256-GCM, 12 bytes of vector and
     the tag behind: by hand, with `cryptography` alone."""

@@ -41,6 +41,26 @@ def test_no_method_works_on_a_store(kind: type[Any]):
     assert kind.__name__ == f"Cluster{base.__name__}"
 
 
+@pytest.mark.parametrize(
+    ("made", "call"),
+    [
+        (ClusterProducer, lambda one: one.send_many([b"a"])),
+        (ClusterProducer, lambda one: one.send_arrow({})),
+        (ClusterProducer, lambda one: one.stats()),
+        (ClusterConsumer, lambda one: one.stats()),
+        (ClusterConsumer, lambda one: one.reconsume_later(None, 0)),
+        (ClusterConsumer, lambda one: one.reconsume_later_cumulative(None, 0)),
+        (ClusterReader, lambda one: one.to_arrow()),
+        (ClusterMessage, lambda one: one.sequence_id()),
+        (ClusterMessage, lambda one: one.replace(data=b"a")),
+    ],
+)
+def test_what_a_cluster_does_not_have(made: type[Any], call: Any):
+    """Says what to do instead."""
+    with pytest.raises(embeddedpulsar.OperationNotSupported, match=r"\(\) needs a store .*; on a cluster, "):
+        call(object.__new__(made))
+
+
 def test_connect_chooses_by_the_address():
     """The address of a cluster, or of several, is that of a cluster; all else is a store."""
     info = embeddedpulsar.ServiceInfo(NOWHERE)
