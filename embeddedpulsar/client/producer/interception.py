@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.client.common.message_options import NO_OPTIONS
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker, tell_failure
 from embeddedpulsar.client.producer.producer_message import ProducerMessage
+from embeddedpulsar.client.producer.separated_key import with_key
 from embeddedpulsar.exceptions import PulsarException, UnknownError
 
 if TYPE_CHECKING:
@@ -37,10 +38,15 @@ class Interception:
         self._failure: BaseException | None = None
         self.chain = chain
         self.topic_name, self.schema, self.partition = publisher.topic_name, publisher.config.schema, -1
-        self.encode: Callable[[Any, Options], tuple[bytes, Options]] = producer._encoded
+        self._plain: Callable[[Any], bytes] = producer._encoded
         self.wall_ms: Callable[[], int] = publisher.wall_ms
         chain.bind(core, producer)
         chain.begin()
+
+    def encode(self, content: Any, options: Options) -> tuple[bytes, Options]:
+        if self.schema.separates_key:
+            return with_key(self.schema, content, options)
+        return self._plain(content), options
 
     def send(self, content: Any, options: Options) -> MessageId:
         message = self.chain.before_send(ProducerMessage(self, content, options))

@@ -15,7 +15,7 @@ from embeddedpulsar.client.producer.bulk.bulk_rows import (
     entries_of,
 )
 from embeddedpulsar.client.producer.publisher import Publisher
-from embeddedpulsar.client.producer.separated_key import O, keyed_columns, with_key
+from embeddedpulsar.client.producer.separated_key import keyed_columns, with_key
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
@@ -174,8 +174,10 @@ class Producer(Generic[T]):
         if self._interception is not None:
             return self._interception.send(content, options)
         value: Any = content
-        if content.__class__ is not self._raw:
-            value, options = self._encoded(content, options)
+        if self._separates_key:
+            value, options = with_key(self._publisher.config.schema, content, options)
+        elif content.__class__ is not self._raw:
+            value = self._encoded(content)
         return self._publisher.send(value, options)
 
     def send_async(
@@ -281,20 +283,19 @@ class Producer(Generic[T]):
             self._interception.enqueue(content, callback, options)
             return
         value: Any = content
-        if content.__class__ is not self._raw:
-            value, options = self._encoded(content, options)
+        if self._separates_key:
+            value, options = with_key(self._publisher.config.schema, content, options)
+        elif content.__class__ is not self._raw:
+            value = self._encoded(content)
         self._publisher.enqueue(value, callback, options)
 
-    def _encoded(self, content: T | None, options: O) -> tuple[bytes, Options | O]:
-        """The payload, and the options, which have a key of the value if the schema separates keys."""
-        if self._separates_key:
-            return with_key(self._publisher.config.schema, content, options)
+    def _encoded(self, content: T | None) -> bytes:
         if content is None:
-            return b"", options
+            return b""
         data = self._encode(content)
         if data.__class__ is not bytes:
             check_type(bytes, data, "data")
-        return data, options
+        return data
 
     def send_many(
         self,

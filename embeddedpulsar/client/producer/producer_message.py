@@ -16,11 +16,14 @@ class Sender(Protocol):
     """What all messages of one producer share; see `message.Origin`. `Interception` has it."""
 
     topic_name: str
-    encode: Callable[[Any, Options], tuple[bytes, Options]]
     schema: Any
     wall_ms: Callable[[], int]
     partition: int
     by_message: bool
+
+    @property
+    def encode(self) -> Callable[[Any, Options], tuple[bytes, Options]]:
+        """Payload and options of a value."""
 
 
 class ProducerMessage(Message[T]):

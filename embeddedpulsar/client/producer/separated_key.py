@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.message_options import NO_OPTIONS, Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-O = TypeVar("O", Options, "Options | None")  # noqa: E741
 
 
 def with_key(schema: Any, content: Any, options: Options | None) -> tuple[bytes, Options]:
