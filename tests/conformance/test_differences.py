@@ -56,6 +56,16 @@ def test_one_family_of_exceptions():
     assert embeddedpulsar.asyncio.PulsarException is embeddedpulsar.PulsarException
 
 
+def test_context_managers(client: Client):
+    """Producers, consumers and readers are closed at the end."""
+    with client.create_producer("topic") as producer, client.subscribe("topic", "sub") as consumer:
+        producer.send(b"soup")
+        with client.create_reader("topic", MessageId.earliest) as reader:
+            assert consumer.receive(1000).data() == reader.read_next(1000).data()
+        assert not reader.is_connected()
+    assert not producer.is_connected() and not consumer.is_connected()
+
+
 def test_avro_that_cannot_be_resolved():
     """It is an error, and nothing is decoded with another definition."""
     pytest.importorskip("fastavro", reason="the extra is not installed")
