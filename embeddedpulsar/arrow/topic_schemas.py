@@ -38,6 +38,11 @@ class TopicSchemas:
         current = self._document(topic).current
         return _of_payload(current[-1].info()) if current else None
 
+    def latest_version(self, topic: str) -> tuple[int, SchemaInfo | None]:
+        """The number of the newest schema, and the schema, whatever it is of; -1 and None if there is none."""
+        current = self._document(topic).current
+        return (current[-1].version, current[-1].info()) if current else (NO_VERSION, None)
+
     def written(self, topic: str, version: int) -> SchemaInfo | None:
         """The schema of messages of a version; of those without one, the newest. None if there is none."""
         if version == NO_VERSION:

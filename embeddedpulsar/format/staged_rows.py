@@ -27,7 +27,7 @@ STAGED_RECORD: Final = struct.Struct(
     "I"  # 8  count: messages
     "I"  # 12 flags: as in the frame header
     "I"  # 16 key_hash: of the first message
-    "I"  # 20 reserved
+    "I"  # 20 schema_version: of the messages, plus 1; 0 for none
     "Q"  # 24 size: bytes of the columns, a multiple of 8
 )
 MAGIC: Final = b"EPSR"
@@ -44,6 +44,7 @@ class StagedRecord(NamedTuple):
         flags: which columns it has, as in a frame header.
         key_hash: of the key of its first message.
         columns: the columns as they are stored, uncompressed.
+        schema_version: of the messages; -1 for none.
     """
 
     log: int
@@ -51,12 +52,15 @@ class StagedRecord(NamedTuple):
     flags: int
     key_hash: int
     columns: Any
+    schema_version: int = -1
 
 
-def record_head(log: int, count: int, flags: int, key_hash: int, columns: list[Any]) -> bytes:
+def record_head(
+    log: int, count: int, flags: int, key_hash: int, columns: list[Any], schema_version: int = -1
+) -> bytes:
     """What precedes the columns of an entry in a staged file."""
     size = sum(map(len, columns))
-    rest = STAGED_RECORD.pack(0, log, count, flags, key_hash, 0, size)[4:]
+    rest = STAGED_RECORD.pack(0, log, count, flags, key_hash, schema_version + 1, size)[4:]
     crc = crc32(rest)
     for part in columns:
         crc = crc32(part, crc)
@@ -79,12 +83,12 @@ def staged_records(data: memoryview, *, verifies: bool) -> Iterator[StagedRecord
     while at < end:
         if end - at < STAGED_RECORD.size:
             raise CorruptionError(reason="the staged rows are cut short", offset=at)
-        crc, log, count, flags, key_hash, _, size = STAGED_RECORD.unpack_from(data, at)
+        crc, log, count, flags, key_hash, schema, size = STAGED_RECORD.unpack_from(data, at)
         begin = at + STAGED_RECORD.size
         if size > end - begin or not count:
             raise CorruptionError(reason="the staged rows are cut short", offset=at)
         columns = data[begin : begin + size]
         if verifies and crc != crc32(columns, crc32(data[at + _CRC.size : begin])):
             raise CorruptionError(reason="the staged rows are damaged", offset=at)
-        yield StagedRecord(log, count, flags, key_hash, columns)
+        yield StagedRecord(log, count, flags, key_hash, columns, schema - 1)
         at = begin + size

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.column_writer import ColumnNames, ColumnPortion, portions_of
 from embeddedpulsar.arrow.plan import partition_count
+from embeddedpulsar.arrow.topic_schemas import TopicSchemas
+from embeddedpulsar.arrow.value_encoder import ValueEncoder
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.bulk.bulk_rows import BULK_BYTES, BULK_MESSAGES
 from embeddedpulsar.client.producer.partitioned.message_router import (
@@ -37,7 +39,7 @@ class Laid(NamedTuple):
         log: full name of the topic or partition.
         parts: the columns as they are stored.
         count: messages.
-        flags, key_hash: as `StagedEntry` has them.
+        flags, key_hash, schema_version: as `StagedEntry` has them.
     """
 
     log: str
@@ -45,6 +47,7 @@ class Laid(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed here
     flags: int
     key_hash: int
+    schema_version: int
 
 
 class RowEncoder:
@@ -62,13 +65,15 @@ class RowEncoder:
         self._columns: Final = columns
         self._limit: Final = read_settings(options.path).maxMessageSize
         self._waiting: Final[dict[str, list[Any]]] = {}
+        self._schemas: Final = TopicSchemas(options.path)
+        self._encoders: Final[dict[str, tuple[int, ValueEncoder]]] = {}
         self._routes: Final[dict[str, tuple[TopicName, BulkRouting | None]]] = {}
 
     def entries(self, batches: Iterable[Any]) -> Iterator[Laid]:
         """The entries of all rows.
 
         Raises:
-            ValueError: a row without a topic, or a key that is not UTF-8.
+            ValueError: a row without a topic, a key that is not UTF-8, or a record that does not fit.
             MessageTooBig: a row larger than ``maxMessageSize``.
             TopicNotFound: a topic that does not exist and must not be made.
         """
@@ -76,7 +81,8 @@ class RowEncoder:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            for topic, rows in self._by_topic(batch.select(list(self._columns))):
+            for topic, records in self._by_topic(batch.select(list(self._columns))):
+                rows = self._with_payloads(topic, records)
                 delayed, prompt = _divided(rows)
                 if delayed is not None:
                     yield from self._delayed(topic, delayed)
@@ -94,6 +100,22 @@ class RowEncoder:
                 yield from self._flush_all()
                 size = 0
         yield from self._flush_all()
+
+    def _with_payloads(self, topic: str, rows: Any) -> Any:
+        """The rows with payloads in place of records."""
+        at = rows.schema.get_field_index(names.VALUE)
+        records = rows.column(at)
+        if not pa.types.is_struct(records.type):
+            return rows
+        found = self._encoders.get(topic)
+        if found is None:
+            self._route(topic)  # so that it exists
+            version, info = self._schemas.latest_version(topic)
+            found = self._encoders[topic] = version, ValueEncoder(topic, info, records.type)
+        return rows.set_column(at, names.VALUE, found[1].encode(records))
+
+    def _version(self, topic: str) -> int:
+        return self._encoders[topic][0] if topic in self._encoders else -1
 
     def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any]]:
         if self._options.topic:
@@ -129,7 +151,8 @@ class RowEncoder:
         parts, flags, key_hash = portion.laid_out()
         size, count = sum(map(len, parts)), portion.count
         if size <= self._limit:
-            yield Laid(self._log(topic, portion.partition), parts, count, flags, key_hash)
+            log = self._log(topic, portion.partition)
+            yield Laid(log, parts, count, flags, key_hash, self._version(topic))
         elif count == 1:
             raise MessageTooBig(
                 f"a row for {topic} has {size} bytes with its key and properties, and maxMessageSize is "
@@ -160,7 +183,8 @@ class RowEncoder:
             columns = b"".join(entry.parts)[entry.metadata_length :]
             if len(columns) > self._limit:
                 yield from self._laid(topic, portion)  # raises
-            yield Laid(self._log(topic, portion.partition), [columns], 1, entry.flags, entry.key_hash)
+            log = self._log(topic, portion.partition)
+            yield Laid(log, [columns], 1, entry.flags, entry.key_hash, self._version(topic))
 
     def _log(self, topic: str, partition: int) -> str:
         name, routing = self._route(topic)

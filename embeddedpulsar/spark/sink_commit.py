@@ -275,7 +275,13 @@ def _entries(
             if first > stored[number]:
                 failpoints.hit("sink:publishing")
                 yield StagedEntry(
-                    number, [record.columns], record.count, record.flags, record.key_hash, first
+                    number,
+                    [record.columns],
+                    record.count,
+                    record.flags,
+                    record.key_hash,
+                    first,
+                    record.schema_version,
                 )
 
 

@@ -142,10 +142,12 @@ def written_columns(found: Mapping[str, str], options: SinkOptions) -> tuple[str
                 f"column {name!r} has no place in a message: a write takes {', '.join(WRITTEN)}; put it into "
                 "value, for example by to_json(struct(...)), or leave it out"
             )
-        if kind not in _TYPES[name]:
+        if kind not in _TYPES[name] and not (name == names.VALUE and kind.startswith("struct<")):
             raise InvalidConfiguration(f"column {name} is {kind}, not {' or '.join(_TYPES[name])}; cast it")
     if names.VALUE not in found:
-        raise InvalidConfiguration("a write needs a column value, binary or string; null is a null value")
+        raise InvalidConfiguration(
+            "a write needs a column value, binary, string or struct; null is a null value"
+        )
     if not options.topic and names.TOPIC not in found:
         raise InvalidConfiguration("say where to write: option topic, or a column __topic")
     return tuple(name for name in found if name in _TYPES)

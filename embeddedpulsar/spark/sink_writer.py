@@ -92,7 +92,8 @@ def _pieces(
     size = 0
     for laid in encoder.entries(batches):
         number = logs.setdefault(laid.log, len(logs))
-        pieces += [record_head(number, laid.count, laid.flags, laid.key_hash, laid.parts), *laid.parts]
+        head = record_head(number, laid.count, laid.flags, laid.key_hash, laid.parts, laid.schema_version)
+        pieces += [head, *laid.parts]
         size += sum(map(len, laid.parts))
         if size >= _GATHERED:
             yield pieces
@@ -112,7 +113,14 @@ def publish(options: SinkOptions, encoder: RowEncoder, batches: Iterable[pa.Reco
                 number = logs.setdefault(laid.log, len(logs))
                 if number == len(producers):
                     producers.append(client.create_producer(laid.log))
-                yield StagedEntry(number, laid.parts, laid.count, laid.flags, laid.key_hash)
+                yield StagedEntry(
+                    number,
+                    laid.parts,
+                    laid.count,
+                    laid.flags,
+                    laid.key_hash,
+                    schema_version=laid.schema_version,
+                )
 
         publish_entries(producers, entries(), options.codec)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client
+from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 from tests.conftest import ROOT
 
@@ -48,6 +49,11 @@ def test_the_blocks_of_the_page(spark: Any, tmp_path: Path):
     block = page.partition("test_typed_columns.py runs this block -->\n```python\n")[2].partition("```")[0]
     block = block.replace('"./', f'"{tmp_path}/')  # the JVM has another working directory
     exec(compile(block, "docs/spark.md", "exec"), {"spark": spark})
+    found = read_topic(tmp_path / "data", "sales", ["item", "count", "card", "__schemaVersion"], decode=True)
+    assert [tuple(row.values()) for row in found.to_pylist()[2:]] == [
+        ("tea", 3, None, 1),
+        ("soup", 2, None, 1),
+    ]
 
 
 def test_avro_in_batches_and_streams(spark: Any, tmp_path: Path):

@@ -26,7 +26,7 @@ class StagedEntry:
 
     is_copied: ClassVar[bool] = False
 
-    __slots__ = ("_columns", "_first", "_flags", "_key_hash", "count", "numbers", "partition")
+    __slots__ = ("_columns", "_first", "_flags", "_key_hash", "_schema", "count", "numbers", "partition")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class StagedEntry:
         flags: int,
         key_hash: int,
         first: int | None = None,
+        schema_version: int = -1,
     ) -> None:
         self.count = count
         self.partition = partition
@@ -44,6 +45,7 @@ class StagedEntry:
         self._flags = flags
         self._key_hash = key_hash
         self._first = first
+        self._schema = schema_version
 
     @property
     def explicit_ids(self) -> tuple[int, int, int] | None:
@@ -65,7 +67,7 @@ class StagedEntry:
             self._key_hash,
             prefix,
             codec,
-            prefix.schema_version,
+            self._schema if self._schema >= 0 else prefix.schema_version,
         )
 
     def part(self, start: int, stop: int) -> StagedEntry:
