@@ -131,7 +131,7 @@ def _entries(segment: Segment, planned: EntryRange) -> _Entries | None:
     if len(raw) != SLOT_SIZE * count or planned.end_offset > len(segment.view):
         return None
     slots, log = _words(raw), _words(segment.view[: planned.end_offset])
-    each = pa.array(range(0, _SLOT_WORDS * count, _SLOT_WORDS), pa.int64())
+    each = _counting(count, 0, _SLOT_WORDS)
     starts = pc.multiply(slots.take(each).cast(pa.int64()), 8)
     frames = pc.divide(starts, 4)
 
@@ -145,7 +145,7 @@ def _entries(segment: Segment, planned: EntryRange) -> _Entries | None:
         (ends, wanted_ends),
         (of_frame(_CRC), slots.slice(_SLOT_CRC).take(each)),
         (hashes, slots.slice(_SLOT_HASH).take(each)),
-        (of_frame(_ENTRY_ID), pa.array(range(planned.first_entry, planned.end_entry), pa.uint32())),
+        (of_frame(_ENTRY_ID), _counting(count, planned.first_entry).cast(pa.uint32())),
     ):
         if not one.equals(other):
             return None
@@ -200,8 +200,8 @@ def _kept(data: Any, found: _Entries, wanted: Wanted) -> list[int]:
     ]
 
 
-def _counting(count: int) -> Any:
-    return pa.array(range(count), pa.int64())
+def _counting(count: int, first: int = 0, step: int = 1) -> Any:
+    return pc.cumulative_sum(pa.repeat(pa.scalar(step, pa.int64()), count), start=first - step)
 
 
 def _single_times(found: _Entries) -> Any:
