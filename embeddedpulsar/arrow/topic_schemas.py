@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar.arrow.pair_decoder import pair_definition
 from embeddedpulsar.arrow.plan import partition_total, topic_directory
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
@@ -17,7 +18,8 @@ from embeddedpulsar.topic.schemas.schema_document import NO_VERSION, SchemaDocum
 from embeddedpulsar.topic.schemas.schema_registry import read_schemas
 from embeddedpulsar.topic_name import TopicName
 
-DECODED: Final = (SchemaType.JSON, SchemaType.AVRO)
+RECORDS: Final = (SchemaType.JSON, SchemaType.AVRO)
+DECODED: Final = (*RECORDS, SchemaType.KEY_VALUE)
 """Types of schemas whose payloads become columns."""
 
 
@@ -39,7 +41,7 @@ class TopicSchemas:
         return _of_payload(current[-1].info()) if current else None
 
     def latest_version(self, topic: str) -> tuple[int, SchemaInfo | None]:
-        """The number of the newest schema, and the schema, whatever it is of; -1 and None if there is none."""
+        """The number of the newest schema, and the schema itself; -1 and None if there is none."""
         current = self._document(topic).current
         return (current[-1].version, current[-1].info()) if current else (NO_VERSION, None)
 
@@ -87,9 +89,11 @@ def common_definition(root: str, topics: list[str]) -> str:
             continue
         if info.schema_type() not in DECODED:
             raise InvalidConfiguration(
-                f"{topic} has a schema of type {info.schema_type().name}; columns are made of JSON and AVRO"
+                f"{topic} has a schema of type {info.schema_type().name}; columns are made of JSON, AVRO and "
+                "KEY_VALUE"
             )
-        found.setdefault(info.schema(), topic)
+        is_pair = info.schema_type() == SchemaType.KEY_VALUE
+        found.setdefault(pair_definition(info) if is_pair else info.schema(), topic)
     if not found:
         of = ", ".join(topics) or "no topic that exists"
         raise InvalidConfiguration(f"{of}: there is no schema to decode by; give one (Spark: valueSchema)")

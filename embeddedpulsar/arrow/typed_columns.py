@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.pair_decoder import PARTS, PairDecoder, is_pair
 from embeddedpulsar.arrow.topic_schemas import DECODED, TopicSchemas
 from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, ValueDecoder, settle
 from embeddedpulsar.arrow.value_types import ValueType, default_of, plain_type, record_of, value_type
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.schema.schema import SchemaInfo
 
 CORRUPT: Final = "__corrupt"
 FAILFAST, PERMISSIVE, DROPMALFORMED = MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
@@ -261,11 +263,23 @@ class TypedColumns:
                 found = f"it was written with a schema of type {kind.name}, which has no fields"
             else:
                 text = info.schema() if info is not None and kind == SchemaType.AVRO else ""
-                found = self._by_format.get((kind, text))
+                if info is not None and kind == SchemaType.KEY_VALUE:
+                    found = self._made_of_pair(info)
+                else:
+                    found = self._by_format.get((kind, text))
                 if found is None:
                     found = self._by_format[kind, text] = self._made(kind, text)
             self._decoders[topic, version] = found
         return found
+
+    def _made_of_pair(self, info: SchemaInfo) -> ValueDecoder | str:
+        definition = self._decoding.definition
+        if not is_pair(definition) or not set(PARTS).issuperset(self._types):
+            return "it was written as a key and a value"
+        try:
+            return PairDecoder(info, definition, self._types)
+        except ValueError as error:
+            return str(error)
 
     def _made(self, kind: SchemaType, written: str) -> ValueDecoder | str:
         definition = self._decoding.definition

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from embeddedpulsar.arrow.topic_schemas import DECODED
+from embeddedpulsar.arrow.topic_schemas import RECORDS
 from embeddedpulsar.arrow.value_types import record_of, value_type
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
@@ -32,7 +32,7 @@ class ValueEncoder:
 
     def __init__(self, topic: str, info: SchemaInfo | None, kind: Any) -> None:
         self._topic: Final = topic
-        if info is None or info.schema_type() not in DECODED:
+        if info is None or info.schema_type() not in RECORDS:
             has = "has none" if info is None else f"is of type {info.schema_type().name}"
             raise InvalidConfiguration(
                 f"records are encoded by the schema of {topic}, which {has}; register one of type JSON or "

@@ -243,7 +243,7 @@ class KeyValueSchema(Schema[KeyValue[K, V]]):
                 "the key is not in the payload, but in the key of the message; use Message.value(), or "
                 "decode_keyed(data, partition_key, None)"
             )
-        return self._pair(*_split(data), written)
+        return self._pair(*split_pair(data), written)
 
     def _pair(
         self, key: bytes | None, value: bytes | None, written: KeyValueInfo | None
@@ -293,7 +293,7 @@ def key_value_decoder(info: SchemaInfo) -> Callable[[bytes | None, str], KeyValu
 
     def decode(data: bytes | None, partition_key: str) -> KeyValue[Any, Any]:
         is_apart = parts.encoding == _SEPARATED
-        key, value = (key_bytes(partition_key), data) if is_apart else _split(data or b"")
+        key, value = (key_bytes(partition_key), data) if is_apart else split_pair(data or b"")
         return KeyValue(_decoded(decode_key, key), _decoded(decode_value, value))
 
     return decode
@@ -321,7 +321,7 @@ def _decoded(decode: _Decoder, data: bytes | None) -> Any:
     return None if data is None else decode(data)
 
 
-def _split(data: bytes) -> tuple[bytes | None, bytes | None]:
+def split_pair(data: bytes) -> tuple[bytes | None, bytes | None]:
     """The two parts of a payload, each behind its length; -1 stands for None."""
     at, parts = 0, list[bytes | None]()
     for _ in range(2):

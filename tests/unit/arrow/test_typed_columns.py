@@ -109,10 +109,6 @@ def test_values_of_pairs(tmp_path):
     assert found.to_pylist() == [{"table": 7, "__key": b"YmFy"}, {"table": None, "__key": b"YmFy"}]
     assert read_topic(tmp_path, "orders", ["__key"]).column("__key").to_pylist() == [b"YmFy", b"YmFy"]
     assert dataset(tmp_path, "orders").count_rows(filter=ds.field("__key") == b"YmFy") == 2
-    with Client(tmp_path) as client:
-        client.create_producer("inline", schema=KeyValueSchema(StringSchema(), JsonSchema(Order))).close()
-    with pytest.raises(InvalidConfiguration, match="type KEY_VALUE; columns are made of JSON and AVRO"):
-        read_topic(tmp_path, "inline", decode=True)
 
 
 @pytest.mark.parametrize("make", [JsonSchema, AvroSchema])

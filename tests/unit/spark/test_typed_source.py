@@ -21,7 +21,17 @@ from pyspark.sql.types import (
 
 from embeddedpulsar import Admin, Client
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.schema import Array, AvroSchema, Integer, JsonSchema, Map, Record, String
+from embeddedpulsar.schema import (
+    Array,
+    AvroSchema,
+    Integer,
+    JsonSchema,
+    KeyValue,
+    KeyValueSchema,
+    Map,
+    Record,
+    String,
+)
 from embeddedpulsar.spark.data_source import DefaultSource
 from tests.unit.spark.test_batch_reader import read
 
@@ -114,6 +124,20 @@ def test_several_topics(tmp_path):
         InvalidConfiguration, match="no schema of these topics can read what all of them have"
     ):
         DefaultSource(given).schema()
+
+
+def test_keys_and_values(tmp_path):
+    """Two columns, structs as Spark demands them."""
+    schema = KeyValueSchema(AvroSchema(Line), AvroSchema(Order))
+    with Client(tmp_path) as client:
+        client.create_producer("orders", schema=schema).send(KeyValue(Line(item="tea"), Order(table=1)))
+    source = DefaultSource(options(tmp_path, columns="key,value"))
+    assert source.schema().simpleString() == (
+        "struct<key:struct<item:string>,"
+        "value:struct<table:int,lines:array<struct<item:string>>,notes:map<string,int>>>"
+    )
+    value = {"table": 1, "lines": None, "notes": None}
+    assert read(source).to_pylist() == [{"key": {"item": "tea"}, "value": value}]
 
 
 def test_partitions_share_the_schema_of_their_topic(tmp_path):
