@@ -124,6 +124,11 @@ def opening(what: str, action: Callable[..., Result], *arguments: Any) -> Result
         AccessDeniedError: the process may not; it says whose the file is.
     """
     keep_low_ones_taken()
+    return calling(what, action, *arguments)
+
+
+def calling(what: str, action: Callable[..., Result], *arguments: Any) -> Result:
+    """As `opening`, of what keeps no descriptor: its number does not matter."""
     try:
         return action(*arguments)
     except PermissionError as e:
@@ -166,7 +171,7 @@ def named(what: str, action: Callable[..., Result], *arguments: Any) -> Result:
 
 def names_in(directory: str) -> list[str]:
     """As ``os.listdir``, which needs a descriptor."""
-    return opening(f"cannot list {directory}", os.listdir, directory)
+    return calling(f"cannot list {directory}", os.listdir, directory)
 
 
 def is_shortage(error: BaseException) -> bool:

@@ -239,11 +239,11 @@ class Disk:
         """Rename, replacing ``dst``, in one step."""
         what = f"cannot rename {src}"
         with naming_full(what):
-            descriptors.opening(what, os.replace, src, dst)
+            descriptors.calling(what, os.replace, src, dst)
 
     def unlink(self, path: str) -> None:
         """Remove the name. Maps and descriptors of the file stay valid."""
-        descriptors.opening(f"cannot remove {path}", os.unlink, path)
+        descriptors.calling(f"cannot remove {path}", os.unlink, path)
 
     def mkdir(self, path: str, mode: int | None = None) -> None:
         """Create a directory, with ``mode`` or, without one, the rights of the directory it is in.
@@ -255,10 +255,10 @@ class Disk:
         what = f"cannot create {path}"
         with naming_full(what):
             if mode is not None:
-                descriptors.opening(what, os.mkdir, path, mode)
+                descriptors.calling(what, os.mkdir, path, mode)
                 return
             rights = ownership.rights_beside(path)
-            descriptors.opening(what, os.mkdir, path, rights.directory_mode)
+            descriptors.calling(what, os.mkdir, path, rights.directory_mode)
             ownership.grant_directory(path, rights)
 
     def rmdir(self, path: str) -> None:

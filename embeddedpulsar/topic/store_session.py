@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _ROOM_FOR_UNSEEN_IDS: Final = 1 << 16
 _MAILBOX_ATTEMPTS: Final = 100
+_DEFAULTS: Final = BrokerSettings()
 
 failpoints.declare(
     "store:locked", "store:directories_made", "store:catalog_made", "store:meta_written", "store:healed"
@@ -285,7 +286,7 @@ def read_settings(root: str) -> BrokerSettings:
     """
     path = root_layout.in_root(root, root_layout.SETTINGS)
     if not os.path.lexists(path):
-        return BrokerSettings()
+        return _DEFAULTS
     try:
         settings = BrokerSettings.parse(disk.DISK.read_file(path).decode("utf-8"))
     except FileNotFoundError:

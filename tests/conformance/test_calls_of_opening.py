@@ -58,7 +58,20 @@ def test_an_opening_of_a_store_opens_few_files(path: str):
     calls = fewest(lambda: Client(path).close())
     assert calls["open"] <= 12, calls
     assert calls["listdir"] <= 2, calls
-    assert sum(calls.values()) <= 1100, calls
+    assert sum(calls.values()) <= 1050, calls
+
+
+def test_an_opening_of_a_topic_passes_few_functions(path: str):
+    """With a store and a reader; the first time in a process, what the mounts are is read once."""
+
+    def open_and_look() -> None:
+        with Client(path) as client, client.create_reader("t", MessageId.latest) as reader:
+            assert not reader.has_message_available()
+
+    open_and_look()
+    calls = fewest(open_and_look)
+    assert not calls["filesystem_type"], calls
+    assert sum(calls.values()) <= 2150, calls
 
 
 def test_a_consumer_opens_nothing(path: str):

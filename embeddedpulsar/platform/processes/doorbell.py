@@ -89,7 +89,7 @@ def _unlink(path: str) -> None:
 
 def _make(path: str, rights: ownership.Rights, undo: contextlib.ExitStack) -> tuple[int, int] | None:
     """Make a FIFO, open both ends and lock it; None when a sweeper was faster. ``undo`` removes it again."""
-    descriptors.opening(f"cannot create the doorbell {path}", os.mkfifo, path, rights.file_mode)
+    descriptors.calling(f"cannot create the doorbell {path}", os.mkfifo, path, rights.file_mode)
     undo.callback(_unlink, path)
     try:
         ownership.grant_fifo(path, rights)

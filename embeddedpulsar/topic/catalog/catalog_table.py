@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
-
-from sortedcontainers import SortedDict
 
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format import catalog_record
@@ -61,7 +60,8 @@ class CatalogTable:
         self.namespaces: dict[str, None] = dict.fromkeys(BUILT_IN_NAMESPACES)
         self.tenants: dict[str, None] = dict.fromkeys(map(_tenant_of, BUILT_IN_NAMESPACES))
         self.index: TopicIndex | None = None
-        self._recent: SortedDict[str, _Recent] = SortedDict()
+        self._recent: dict[str, _Recent] = {}
+        self._sorted: list[str] = []  # its names; empty when there are others since
         self._ended: dict[str, _Ended] = {}
 
     @property
@@ -90,8 +90,9 @@ class CatalogTable:
         ``start`` on."""
         old = iter(()) if self.index is None else self.index.items(prefix, start)
         waiting = next(old, None)
-        names = self._recent.irange(max(prefix, start))
-        for name in takewhile(lambda name: name.startswith(prefix), names):
+        names = self._names()
+        first = bisect_left(names, max(prefix, start))
+        for name in takewhile(lambda name: name.startswith(prefix), islice(names, first, None)):
             while waiting is not None and waiting[0] < name:
                 yield waiting
                 waiting = next(old, None)
@@ -103,6 +104,12 @@ class CatalogTable:
         if waiting is not None:
             yield waiting
             yield from old
+
+    def _names(self) -> list[str]:
+        """Those in memory, sorted: not before they are asked for, which an opening does not."""
+        if not self._sorted:
+            self._sorted = sorted(self._recent)
+        return self._sorted
 
     def entries(self, prefix: str) -> Iterator[TopicEntry]:
         """The topics whose names begin with ``prefix``, sorted by name."""
@@ -183,6 +190,8 @@ class CatalogTable:
             name = name_of(packed).decode()
         except UnicodeDecodeError as e:
             raise CorruptionError(reason="a name in the catalog is not UTF-8") from e
+        if name not in self._recent:
+            self._sorted = []
         self._recent[name] = _Recent(end, pack_slot(offset, packed), packed)
         return name
 
@@ -191,6 +200,8 @@ class CatalogTable:
         if entry is None:
             return False
         self._ended[name] = _Ended(at, self.ended(name)[0] + 1, slot, entry.incarnation)
+        if name not in self._recent:
+            self._sorted = []
         self._recent[name] = _Recent(at, 0, None)
         return True
 
@@ -204,14 +215,15 @@ class CatalogTable:
     def rest_on(self, index: TopicIndex) -> None:
         """Let ``index``, which covers more than the present one, hold what it covers."""
         end = index.header.end
-        self._recent = SortedDict({name: one for name, one in self._recent.items() if one.at > end})
+        self._recent = {name: one for name, one in self._recent.items() if one.at > end}
+        self._sorted = []
         self._ended = {name: one for name, one in self._ended.items() if one.at > end}
         self.close()
         self.index = index
 
     def merged(self) -> tuple[array[int], array[int], array[int]]:
         """Slots of all topics, slots of the deleted ones and their lives, each sorted by name."""
-        topics = ((name, one.slot) for name, one in self._recent.items())
+        topics = ((name, self._recent[name].slot) for name in self._names())
         ended = ((name, one.slot, one.lives) for name, one in sorted(self._ended.items()))
         if self.index is not None:
             return self.index.merged(topics), *self.index.merged_ended(ended)
