@@ -78,12 +78,28 @@ class Consumer(MessageStream[T]):
         >>> from embeddedpulsar.asyncio import Client
         >>> async def main():
         ...     async with Client("memory://") as client:
-        ...         consumer = await client.subscribe("orders", "billing", consumer_name="till-1")
+        ...         options = {"consumer_name": "till-1", "negative_ack_redelivery_delay_ms": 1}
+        ...         consumer = await client.subscribe("orders", "billing", **options)
         ...         print(consumer.topic(), consumer.subscription_name(), consumer.consumer_name())
-        ...         await consumer.close()
+        ...         producer = await client.create_producer("orders")
+        ...         waiting = asyncio.create_task(consumer.receive())
+        ...         ids = [await producer.send(b"order %d" % number) for number in range(4)]
+        ...         await consumer.acknowledge(await waiting)
+        ...         await consumer.acknowledge_cumulative(ids[1])
+        ...         await consumer.negative_acknowledge(await consumer.receive())
+        ...         print((await consumer.get_last_message_id()).entry_id() == ids[3].entry_id())
+        ...         consumer.redeliver_unacknowledged_messages()
+        ...         print((await consumer.receive()).data())
+        ...         await consumer.seek(ids[3])
+        ...         print((await consumer.receive()).data())
+        ...         await consumer.unsubscribe()
         ...         print(consumer.is_connected())
+        ...         await consumer.close()
         >>> asyncio.run(main())
         persistent://public/default/orders billing till-1
+        True
+        b'order 2'
+        b'order 3'
         False
     """
 
@@ -110,18 +126,6 @@ class Consumer(MessageStream[T]):
 
         Raises:
             AlreadyClosed: the consumer is closed, now or while waiting.
-
-        Example:
-            >>> import asyncio
-            >>> from embeddedpulsar.asyncio import Client
-            >>> async def main():
-            ...     async with Client("memory://") as client:
-            ...         consumer = await client.subscribe("orders", "billing")
-            ...         waiting = asyncio.create_task(consumer.receive())
-            ...         await (await client.create_producer("orders")).send(b"order 1")
-            ...         return (await waiting).data()
-            >>> asyncio.run(main())
-            b'order 1'
         """
         try:
             return await self._blocking.receive_async()
@@ -140,16 +144,6 @@ class Consumer(MessageStream[T]):
         Raises:
             ValueError: neither a message nor an id.
             AlreadyClosed: the consumer is closed.
-
-        Example:
-            >>> import asyncio
-            >>> from embeddedpulsar.asyncio import Client
-            >>> async def main():
-            ...     async with Client("memory://") as client:
-            ...         consumer = await client.subscribe("orders", "billing")
-            ...         await (await client.create_producer("orders")).send(b"order 1")
-            ...         await consumer.acknowledge(await consumer.receive())
-            >>> asyncio.run(main())
         """
         await self._acknowledged(self._blocking.acknowledge, message)
 
@@ -159,20 +153,6 @@ class Consumer(MessageStream[T]):
         Raises:
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
             AlreadyClosed: the consumer is closed.
-
-        Example:
-            >>> import asyncio
-            >>> from embeddedpulsar.asyncio import Client
-            >>> async def main():
-            ...     async with Client("memory://") as client:
-            ...         consumer = await client.subscribe("orders", "billing")
-            ...         producer = await client.create_producer("orders")
-            ...         ids = [await producer.send(b"order %d" % i) for i in range(3)]
-            ...         await consumer.acknowledge_cumulative(ids[1])
-            ...         await consumer.close()
-            ...         return (await (await client.subscribe("orders", "billing")).receive()).data()
-            >>> asyncio.run(main())
-            b'order 2'
         """
         await self._acknowledged(self._blocking.acknowledge_cumulative, message)
 
@@ -188,21 +168,7 @@ class Consumer(MessageStream[T]):
             raise
 
     async def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
-        """Have a message delivered again after ``negative_ack_redelivery_delay_ms``.
-
-        Example:
-            >>> import asyncio
-            >>> from embeddedpulsar.asyncio import Client
-            >>> async def main():
-            ...     async with Client("memory://") as client:
-            ...         consumer = await client.subscribe(
-            ...             "orders", "billing", negative_ack_redelivery_delay_ms=1)
-            ...         await (await client.create_producer("orders")).send(b"order 1")
-            ...         await consumer.negative_acknowledge(await consumer.receive())
-            ...         return (await consumer.receive()).data()
-            >>> asyncio.run(main())
-            b'order 1'
-        """
+        """Have a message delivered again after ``negative_ack_redelivery_delay_ms``."""
         self._blocking.negative_acknowledge(message)
 
     async def unsubscribe(self) -> None:
@@ -211,36 +177,12 @@ class Consumer(MessageStream[T]):
         Raises:
             BrokerMetadataError: other consumers are attached.
             AlreadyClosed: the consumer is closed.
-
-        Example:
-            >>> import asyncio
-            >>> from embeddedpulsar.asyncio import Client
-            >>> async def main():
-            ...     async with Client("memory://") as client:
-            ...         consumer = await client.subscribe("orders", "billing")
-            ...         await consumer.unsubscribe()
-            ...         return consumer.is_connected()
-            >>> asyncio.run(main())
-            False
         """
         await in_thread(self._blocking.unsubscribe)
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Move the subscription to a message id, or to a publish time in ms since 1970; see
         `embeddedpulsar.Consumer.seek`.
-
-        Example:
-            >>> import asyncio
-            >>> from embeddedpulsar import MessageId
-            >>> from embeddedpulsar.asyncio import Client
-            >>> async def main():
-            ...     async with Client("memory://") as client:
-            ...         await (await client.create_producer("orders")).send(b"order 1")
-            ...         consumer = await client.subscribe("orders", "billing")
-            ...         await consumer.seek(MessageId.earliest)
-            ...         return (await consumer.receive()).data()
-            >>> asyncio.run(main())
-            b'order 1'
         """
         await in_thread(lambda: self._blocking.seek(messageid))
 
@@ -249,18 +191,6 @@ class Consumer(MessageStream[T]):
 
         Raises:
             OperationNotSupported: the consumer has several topics.
-
-        Example:
-            >>> import asyncio
-            >>> from embeddedpulsar.asyncio import Client
-            >>> async def main():
-            ...     async with Client("memory://") as client:
-            ...         consumer = await client.subscribe("orders", "billing")
-            ...         message_id = await (await client.create_producer("orders")).send(b"order 1")
-            ...         last = await consumer.get_last_message_id()
-            ...         return last.entry_id() == message_id.entry_id()
-            >>> asyncio.run(main())
-            True
         """
         return await in_thread(self._blocking.get_last_message_id)
 
@@ -268,19 +198,6 @@ class Consumer(MessageStream[T]):
         """Have all messages delivered again that were received and are not acknowledged.
 
         If that must wait for a lock, a thread does it soon after the call.
-
-        Example:
-            >>> import asyncio
-            >>> from embeddedpulsar.asyncio import Client
-            >>> async def main():
-            ...     async with Client("memory://") as client:
-            ...         consumer = await client.subscribe("orders", "billing")
-            ...         await (await client.create_producer("orders")).send(b"order 1")
-            ...         first = await consumer.receive()
-            ...         consumer.redeliver_unacknowledged_messages()
-            ...         return (await consumer.receive()).message_id() == first.message_id()
-            >>> asyncio.run(main())
-            True
         """
         try_or_start(self._blocking.redeliver_unacknowledged_messages)
 
@@ -300,12 +217,12 @@ class Reader(MessageStream[T]):
         ...         reader = await client.create_reader("log", MessageId.latest)
         ...         print(reader.topic(), await reader.has_message_available())
         ...         await reader.seek(MessageId.earliest)
-        ...         print(await reader.has_message_available())
+        ...         print((await reader.read_next()).data())
         ...         await reader.close()
         ...         print(reader.is_connected())
         >>> asyncio.run(main())
         persistent://public/default/log False
-        True
+        b'line 1'
         False
     """
 
@@ -316,18 +233,6 @@ class Reader(MessageStream[T]):
 
         Raises:
             AlreadyClosed: the reader is closed, now or while waiting.
-
-        Example:
-            >>> import asyncio
-            >>> from embeddedpulsar import MessageId
-            >>> from embeddedpulsar.asyncio import Client
-            >>> async def main():
-            ...     async with Client("memory://") as client:
-            ...         await (await client.create_producer("log")).send(b"line 1")
-            ...         reader = await client.create_reader("log", MessageId.earliest)
-            ...         return (await reader.read_next()).data()
-            >>> asyncio.run(main())
-            b'line 1'
         """
         try:
             return await self._blocking.read_next_async()

@@ -60,14 +60,9 @@ class ClusterClient(Client):
 
     def subscribe(self, topic: Any, *args: Any, **options: Any) -> ClusterConsumer[Any]:
         arguments = _given(Client.subscribe, self.theirs.subscribe, topic, *args, **options)
-        made: list[Any] = []
-        listener = arguments.get("message_listener")
-        if listener is not None:
-            arguments["message_listener"] = _listener(listener, made, ClusterConsumer)
-        with translated:
-            consumer: ClusterConsumer[Any] = ClusterConsumer(self.theirs.subscribe(**arguments))
-        self._keep(consumer)
-        made.append(consumer)
+        consumer: ClusterConsumer[Any] = self._receiver(
+            ClusterConsumer, self.theirs.subscribe, arguments, "message_listener"
+        )
         return consumer
 
     def create_reader(
@@ -76,15 +71,23 @@ class ClusterClient(Client):
         arguments = _given(
             Client.create_reader, self.theirs.create_reader, topic, start_message_id, *args, **options
         )
-        made: list[Any] = []
-        listener = arguments.get("reader_listener")
-        if listener is not None:
-            arguments["reader_listener"] = _listener(listener, made, ClusterReader)
-        with translated:
-            reader: ClusterReader[Any] = ClusterReader(self.theirs.create_reader(**arguments))
-        self._keep(reader)
-        made.append(reader)
+        reader: ClusterReader[Any] = self._receiver(
+            ClusterReader, self.theirs.create_reader, arguments, "reader_listener"
+        )
         return reader
+
+    def _receiver(
+        self, kind: Callable[[Any], Any], make: Callable[..., Any], arguments: dict[str, Any], name: str
+    ) -> Any:
+        """Make a consumer or reader, whose listener is the argument of that name."""
+        made: list[Any] = []
+        if arguments.get(name) is not None:
+            arguments[name] = _listener(arguments[name], made, kind)
+        with translated:
+            receiver = kind(make(**arguments))
+        self._keep(receiver)
+        made.append(receiver)
+        return receiver
 
     def create_table_view(self, topic: str, *args: Any, **options: Any) -> ClusterTableView[Any]:
         arguments = _given(Client.create_table_view, self.theirs.create_table_view, topic, *args, **options)

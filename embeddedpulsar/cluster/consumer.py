@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.arguments import check_type
 from embeddedpulsar.client.consumer.consumer import Consumer
-from embeddedpulsar.cluster.awaited_messages import AwaitedMessages
 from embeddedpulsar.cluster.cluster_errors import not_supported, translated
+from embeddedpulsar.cluster.handle import ClusterSource
 from embeddedpulsar.cluster.message import ClusterMessage
-from embeddedpulsar.cluster.translation import from_message_id, library, to_pulsar
-from embeddedpulsar.exceptions import AlreadyClosed, Timeout
+from embeddedpulsar.cluster.translation import from_message_id, to_pulsar
+from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId
 
@@ -28,30 +27,17 @@ def acknowledgeable(message: Any) -> Any:
     raise TypeError(f"a message or a message id of this consumer is expected, not {type(message).__name__}")
 
 
-class ClusterConsumer(Consumer[T]):
+class ClusterConsumer(ClusterSource, Consumer[T]):
     """`Consumer` over the consumer of ``pulsar-client``. Thread-safe."""
 
     def __init__(self, theirs: Any) -> None:
-        self.theirs = theirs
-        self._awaited = AwaitedMessages(theirs._consumer.receive_async, self._wrapped)
-        self._is_closed = False
-
-    def _wrapped(self, raw: Any) -> Message[T]:
-        message = library().Message()
-        message._message, message._schema = raw, self.theirs._schema
-        return ClusterMessage(message)
-
-    def topic(self) -> str:
-        return str(self.theirs.topic())
+        super().__init__(theirs, theirs._consumer.receive_async)
 
     def subscription_name(self) -> str:
         return str(self.theirs.subscription_name())
 
     def consumer_name(self) -> str:
         return str(self.theirs.consumer_name())
-
-    def is_connected(self) -> bool:
-        return bool(self.theirs.is_connected())
 
     def stats(self) -> ConsumerStats:
         raise not_supported("Consumer.stats()", "ask the admin interface of the cluster")
@@ -124,18 +110,6 @@ class ClusterConsumer(Consumer[T]):
     def unsubscribe(self) -> None:
         with translated:
             self.theirs.unsubscribe()
-
-    def close(self) -> None:
-        if self._is_closed:
-            raise AlreadyClosed  # pulsar-client raises a ValueError of a list
-        self._is_closed = True
-        with translated:
-            self.theirs.close()
-
-    def __exit__(self, *_: object) -> None:
-        if not self._is_closed:
-            with contextlib.suppress(AlreadyClosed):  # with its client, or by unsubscribe
-                self.close()
 
     def __repr__(self) -> str:
         state = "open" if self.is_connected() else "closed"

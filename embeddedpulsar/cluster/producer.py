@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.cluster.cluster_errors import not_supported, translated
+from embeddedpulsar.cluster.handle import ClusterHandle
 from embeddedpulsar.cluster.translation import from_message_id
 from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from embeddedpulsar.client.common.statistics import ProducerStats
     from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages
@@ -25,12 +23,8 @@ if TYPE_CHECKING:
 _LOG = ClientLog()
 
 
-class ClusterProducer(Producer[T]):
+class ClusterProducer(ClusterHandle, Producer[T]):
     """`Producer` over the producer of ``pulsar-client``. Thread-safe."""
-
-    def __init__(self, theirs: Any) -> None:
-        self.theirs = theirs
-        self._is_closed = False
 
     def send(self, content: T | None, *args: Any, **options: Any) -> MessageId:
         with translated:
@@ -64,13 +58,6 @@ class ClusterProducer(Producer[T]):
         with translated:
             self.theirs.flush()
 
-    def close(self) -> None:
-        if self._is_closed:
-            raise AlreadyClosed
-        self._is_closed = True
-        with translated:
-            self.theirs.close()
-
     def topic(self) -> str:
         return str(self.theirs.topic())
 
@@ -86,20 +73,14 @@ class ClusterProducer(Producer[T]):
     def stats(self) -> ProducerStats:
         raise not_supported("Producer.stats()", "ask the admin interface of the cluster")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._is_closed:
             return
         try:
-            if kind is None:
+            if not any(error):
                 self.flush()
         finally:
-            with contextlib.suppress(AlreadyClosed):  # with its client
-                self.close()
+            super().__exit__(*error)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open"

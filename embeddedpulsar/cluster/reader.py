@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.arguments import check_type
 from embeddedpulsar.client.consumer.reader import Reader
-from embeddedpulsar.cluster.awaited_messages import AwaitedMessages
 from embeddedpulsar.cluster.cluster_errors import not_supported, translated
+from embeddedpulsar.cluster.handle import ClusterSource
 from embeddedpulsar.cluster.message import ClusterMessage
-from embeddedpulsar.cluster.translation import library, to_pulsar
-from embeddedpulsar.exceptions import AlreadyClosed, Timeout
+from embeddedpulsar.cluster.translation import to_pulsar
+from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.message import Message, T
 
 if TYPE_CHECKING:
@@ -22,24 +21,11 @@ if TYPE_CHECKING:
     from embeddedpulsar.message_id import MessageId
 
 
-class ClusterReader(Reader[T]):
+class ClusterReader(ClusterSource, Reader[T]):
     """`Reader` over the reader of ``pulsar-client``. Thread-safe."""
 
     def __init__(self, theirs: Any) -> None:
-        self.theirs = theirs
-        self._awaited = AwaitedMessages(theirs._reader.read_next_async, self._wrapped)
-        self._is_closed = False
-
-    def _wrapped(self, raw: Any) -> Message[T]:
-        message = library().Message()
-        message._message, message._schema = raw, self.theirs._schema
-        return ClusterMessage(message)
-
-    def topic(self) -> str:
-        return str(self.theirs.topic())
-
-    def is_connected(self) -> bool:
-        return bool(self.theirs.is_connected())
+        super().__init__(theirs, theirs._reader.read_next_async)
 
     def read_next(self, timeout_millis: int | None = None) -> Message[T]:
         if timeout_millis is not None:
@@ -73,18 +59,6 @@ class ClusterReader(Reader[T]):
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         raise not_supported("Reader.to_arrow()", "read the messages one by one")
-
-    def close(self) -> None:
-        if self._is_closed:
-            raise AlreadyClosed
-        self._is_closed = True
-        with translated:
-            self.theirs.close()
-
-    def __exit__(self, *_: object) -> None:
-        if not self._is_closed:
-            with contextlib.suppress(AlreadyClosed):  # with its client
-                self.close()
 
     def __repr__(self) -> str:
         return f"<Reader on {self.topic()} {'open' if self.is_connected() else 'closed'}>"

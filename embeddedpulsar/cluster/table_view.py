@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import cast
 
 from embeddedpulsar.client.consumer.table_view import TableView
 from embeddedpulsar.cluster.cluster_errors import translated
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.cluster.handle import ClusterHandle
 from embeddedpulsar.message import T
 
 
-class ClusterTableView(TableView[T]):
+class ClusterTableView(ClusterHandle, TableView[T]):
     """`TableView` over the table view of ``pulsar-client``. Thread-safe."""
-
-    def __init__(self, theirs: Any) -> None:
-        self.theirs = theirs
-        self._is_closed = False
 
     def get(self, key: str) -> T | None:
         with translated:
@@ -29,13 +25,6 @@ class ClusterTableView(TableView[T]):
     def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
         with translated:
             self.theirs.for_each_and_listen(callback)
-
-    def close(self) -> None:
-        if self._is_closed:
-            raise AlreadyClosed
-        self._is_closed = True
-        with translated:
-            self.theirs.close()
 
     def _keys(self) -> list[str]:
         keys: list[str] = []
@@ -51,10 +40,6 @@ class ClusterTableView(TableView[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys())
-
-    def __exit__(self, *_: object) -> None:
-        if not self._is_closed:
-            self.close()
 
     def __repr__(self) -> str:
         return repr(self.theirs)

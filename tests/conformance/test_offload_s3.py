@@ -23,7 +23,7 @@ BUCKET = "cold-bucket"
 @pytest.fixture
 def location(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A prefix in a bucket of a server of this test."""
-    server_module: Any = pytest.importorskip("moto.server")
+    server_module: Any = pytest.importorskip("moto.server", reason="the server of S3 needs moto")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
