@@ -86,11 +86,11 @@ class Consumer(MessageStream[T]):
         ...         ids = [await producer.send(b"order %d" % number) for number in range(4)]
         ...         await consumer.acknowledge(await waiting)
         ...         await consumer.acknowledge_cumulative(ids[1])
-        ...         await consumer.negative_acknowledge(await consumer.receive())
         ...         print((await consumer.get_last_message_id()).entry_id() == ids[3].entry_id())
-        ...         consumer.redeliver_unacknowledged_messages()
+        ...         await consumer.seek(ids[2])
         ...         print((await consumer.receive()).data())
-        ...         await consumer.seek(ids[3])
+        ...         consumer.redeliver_unacknowledged_messages()
+        ...         await consumer.negative_acknowledge(await consumer.receive())
         ...         print((await consumer.receive()).data())
         ...         await consumer.unsubscribe()
         ...         print(consumer.is_connected())
@@ -98,7 +98,7 @@ class Consumer(MessageStream[T]):
         >>> asyncio.run(main())
         persistent://public/default/orders billing till-1
         True
-        b'order 2'
+        b'order 3'
         b'order 3'
         False
     """

@@ -95,6 +95,14 @@ def _configured(command: Command) -> Command:
         click.option("--sliding-interval-count", type=int),
         click.option("--sliding-interval-duration-ms", type=int),
         click.option(
+            "--timestamp-extractor-classname",
+            "timestamp_extractor_class_name",
+            help="Windows of event time: MODULE.CLASS, or EventTimestamp.",
+        ),
+        click.option("--max-lag-ms", type=int),
+        click.option("--watermark-emit-interval-ms", type=int),
+        click.option("--late-data-topic"),
+        click.option(
             "--function-config-file", metavar="FILE", help="JSON or YAML; other options come before it."
         ),
     ):
@@ -110,7 +118,7 @@ def _config(options: dict[str, Any]) -> FunctionConfig:
             del options[name]
     config = FunctionConfig() if file is None else config_of_file(file)
     position, guarantee = options.pop("subs_position"), options.pop("processing_guarantees")
-    window = {name: options.pop(name) for name in _WINDOW}
+    window = {name: value for name in _WINDOW if (value := options.pop(name)) is not None}
     given = {name: value for name, value in options.items() if value not in (None, "")}
     if fqfn:
         given["tenant"], given["namespace"], given["name"] = _place("", "", "", fqfn)
@@ -124,7 +132,7 @@ def _config(options: dict[str, Any]) -> FunctionConfig:
         given["subscription_position"] = InitialPosition[position]
     if guarantee is not None:
         given["processing_guarantees"] = ProcessingGuarantees(guarantee)
-    if any(value is not None for value in window.values()):
+    if window:
         given["window_config"] = WindowConfig(**window)
     return config._replace(**given)
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.functions.window_config import WindowConfig
 from embeddedpulsar.policy_values import camel_case
 from embeddedpulsar.topic_name import TopicName
 
@@ -34,63 +35,6 @@ class ProcessingGuarantees(enum.Enum):
     """Processed again after a failure; but only one run changes the state, and publishes."""
     MANUAL = "MANUAL"
     """Acknowledged by the function, with `Context.ack`."""
-
-
-class WindowConfig(NamedTuple):
-    """The windows of a function: how many messages, or milliseconds, each has, and how far the next one is.
-
-    Without a sliding interval each window begins where the last one ended.
-
-    Attributes:
-        window_length_count: most messages of a window; or
-        window_length_duration_ms: how long a message stays in the window.
-        sliding_interval_count: messages after which there is a window; or
-        sliding_interval_duration_ms: time after which there is one.
-
-    Example:
-        >>> WindowConfig(window_length_count=10, sliding_interval_count=5).check().interval_count
-        5
-        >>> WindowConfig(window_length_duration_ms=60_000).check().interval_ms
-        60000
-    """
-
-    window_length_count: int | None = None
-    window_length_duration_ms: int | None = None
-    sliding_interval_count: int | None = None
-    sliding_interval_duration_ms: int | None = None
-
-    @property
-    def interval_count(self) -> int | None:
-        """Messages between two windows; None if time passes between them."""
-        if self.sliding_interval_duration_ms is not None:
-            return None
-        return self.sliding_interval_count or self.window_length_count
-
-    @property
-    def interval_ms(self) -> int | None:
-        """Time between two windows; None if messages are counted."""
-        if self.sliding_interval_count is not None:
-            return None
-        return self.sliding_interval_duration_ms or self.window_length_duration_ms
-
-    def check(self) -> WindowConfig:
-        """Return this value if it is valid.
-
-        Raises:
-            InvalidConfiguration: not one length, more than one interval, or a number below 1.
-        """
-        for name, value in zip(self._fields, self, strict=True):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InvalidConfiguration(f"{name} is a number from 1 on, not {value!r}")
-        if (self.window_length_count is None) == (self.window_length_duration_ms is None):
-            raise InvalidConfiguration(
-                "a window has one length: window_length_count or window_length_duration_ms"
-            )
-        if self.sliding_interval_count is not None and self.sliding_interval_duration_ms is not None:
-            raise InvalidConfiguration(
-                "windows slide by sliding_interval_count or by sliding_interval_duration_ms"
-            )
-        return self
 
 
 class FunctionConfig(NamedTuple):
@@ -215,7 +159,7 @@ class FunctionConfig(NamedTuple):
         found._check_names()
         found._check_guarantees()
         if found.window_config is not None:
-            found.window_config.check()
+            found = found._replace(window_config=found.window_config.check())
         return found
 
     def _check_types(self) -> None:

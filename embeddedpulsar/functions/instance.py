@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.functions.effectively_once import Committer, Run
+from embeddedpulsar.functions.event_windows import EventWindows
 from embeddedpulsar.functions.function_config import ProcessingGuarantees
 from embeddedpulsar.functions.inputs import Inputs, Taken
 from embeddedpulsar.functions.instance_context import Definition, InstanceContext
@@ -22,14 +23,16 @@ from embeddedpulsar.functions.secrets_provider import provider_of
 from embeddedpulsar.functions.state_log import StateLog
 from embeddedpulsar.functions.state_table import Changes, Record, report_record
 from embeddedpulsar.functions.trigger import marks_of
-from embeddedpulsar.functions.user_code import found_in, process_of, serde_of
+from embeddedpulsar.functions.user_code import Timestamp, found_in, process_of, serde_of, timestamp_of
 from embeddedpulsar.functions.windows import Window, Windows
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.client import Client
+    from embeddedpulsar.functions.window_config import WindowConfig
     from embeddedpulsar.message import Message
 
 _MOST_IN_A_RUN: Final = 100
@@ -83,9 +86,8 @@ class Instance:
         self._report: Final = InstanceReport(str(os.getpid()), restarts)
         self._report_at = self._clock.monotonic()
         self._reported: dict[str, Any] | None = None
-        self._windows: Windows[Taken] | None = None
-        if config.window_config is not None:
-            self._windows = Windows(config.window_config, self._now_ms())
+        self._windows: Windows[Taken] | EventWindows[Taken] | None = None
+        self._timestamp: Timestamp | None = None
         name = f"{number}-{uuid.uuid4().hex[:12]}"
         try:
             self._state: Final = StateLog(client, config.full_name, name)
@@ -99,6 +101,7 @@ class Instance:
             self._committer.settle()
             self._inputs: Final = Inputs(client, config, f"{config.full_name}-{number}")
             self._open.callback(self._inputs.close)
+            self._set_windows(config.window_config)
             self._context: Final = InstanceContext(
                 definition,
                 number,
@@ -281,7 +284,19 @@ class Instance:
 
     # -- windows -----------------------------------------------------------------------------------
 
-    def _fill_windows(self, windows: Windows[Taken], timeout_ms: float) -> int:
+    def _set_windows(self, config: WindowConfig | None) -> None:
+        if config is None:
+            return
+        if not config.timestamp_extractor_class_name:
+            self._windows = Windows(config, self._now_ms())
+            return
+        inputs = len(self._config.named_inputs())
+        self._windows = EventWindows(config, inputs, self._now_ms())
+        self._timestamp = timestamp_of(
+            config.timestamp_extractor_class_name, self._config.py, self._inputs.value_of
+        )
+
+    def _fill_windows(self, windows: Windows[Taken] | EventWindows[Taken], timeout_ms: float) -> int:
         self._poll_windows(windows)
         if windows.due_ms is not None:
             timeout_ms = min(timeout_ms, max(1.0, windows.due_ms - self._now_ms()))
@@ -292,16 +307,39 @@ class Instance:
         self._report.received += 1
         if self._config.processing_guarantees is ProcessingGuarantees.ATMOST_ONCE:
             taken.acknowledge()
-        window = windows.add(taken, self._now_ms())
-        if window is not None:
+        if isinstance(windows, EventWindows):
+            self._add_event(windows, taken)
+        elif (window := windows.add(taken, self._now_ms())) is not None:
             self._process_window(windows, window)
         return 1
 
-    def _poll_windows(self, windows: Windows[Taken]) -> None:
+    def _add_event(self, windows: EventWindows[Taken], taken: Taken) -> None:
+        guarantee, message = self._config.processing_guarantees, taken.message
+        assert self._timestamp is not None
+        try:
+            at_ms = float(self._timestamp(message))
+        except Exception as error:  # noqa: BLE001 - the extractor may raise anything
+            self._note_failure(error)
+            if guarantee is not ProcessingGuarantees.ATMOST_ONCE:
+                taken.give_back()
+            return
+        topic = TopicName.parse(message.topic_name()).base
+        if windows.add(taken, at_ms, topic, is_again=message.redelivery_count() > 0):
+            return
+        config = self._config.window_config
+        if config is not None and config.late_data_topic:
+            options = {"properties": message.properties(), "partition_key": message.partition_key() or None}
+            self._outputs.send(
+                Draft(config.late_data_topic, message.data(), options, CompressionType.NONE, None)
+            )
+        if guarantee is not ProcessingGuarantees.ATMOST_ONCE:
+            taken.acknowledge()
+
+    def _poll_windows(self, windows: Windows[Taken] | EventWindows[Taken]) -> None:
         while (window := windows.poll(self._now_ms())) is not None:
             self._process_window(windows, window)
 
-    def _process_window(self, windows: Windows[Taken], window: Window[Taken]) -> None:
+    def _process_window(self, windows: Windows[Taken] | EventWindows[Taken], window: Window[Taken]) -> None:
         guarantee, done = self._config.processing_guarantees, True
         if window.items:
             done = self._is_processed([one.message for one in window.items])

@@ -9,16 +9,20 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.functions.context import Context
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
 
+if TYPE_CHECKING:
+    from embeddedpulsar.message import Message
+
 _OURS: Final[dict[str, type[SerDe]]] = {"IdentitySerDe": IdentitySerDe, "PickleSerDe": PickleSerDe}
 
 Process = Callable[[Any, Context], Any]
+Timestamp = Callable[["Message[Any]"], float]
 
 
 def found_in(class_name: str, py: str) -> Any:
@@ -118,6 +122,30 @@ def process_of(function: Any) -> Process:
     if not callable(native):
         raise InvalidConfiguration(f"{function!r} has no process(input, context), and no process(input)")
     return lambda input, context: native(input)
+
+
+class EventTimestamp:
+    """Stands for the event timestamp of the message, as the timestamp extractor of windows."""
+
+
+def timestamp_of(class_name: str, py: str, value_of: Callable[[Message[Any]], Any]) -> Timestamp:
+    """What returns the timestamp of a message, in ms since 1970, for windows of event time.
+
+    Args:
+        class_name: of the extractor; `EventTimestamp` by its last name.
+        py: path of the file of the application; empty to import its module.
+        value_of: returns the value of a message.
+
+    Raises:
+        InvalidConfiguration: there is no such class, or it has no method ``extract_timestamp(input)``.
+    """
+    found = named_class(class_name, py, {"EventTimestamp": EventTimestamp}, "windowing")
+    if found is EventTimestamp:
+        return lambda message: message.event_timestamp()
+    extract = getattr(found(), "extract_timestamp", None)
+    if not callable(extract):
+        raise InvalidConfiguration(f"{class_name} has no method extract_timestamp(input)")
+    return lambda message: extract(value_of(message))
 
 
 def serde_of(class_name: str, py: str = "") -> SerDe:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from embeddedpulsar.functions.function_config import WindowConfig
+from embeddedpulsar.functions.window_config import WindowConfig
 
 Item = TypeVar("Item")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
-from embeddedpulsar import Client, ConsumerType, InitialPosition
+from embeddedpulsar import Client, ConsumerType, InitialPosition, MessageId
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees, WindowConfig
 from tests.conformance.conftest import receive_all
@@ -21,9 +22,9 @@ class Windowed:
         self.failures = 0
         self._client = client
         self._next = 0
+        options = {"inputs": ["in"]} | options
         config = FunctionConfig(
             name="tested",
-            inputs=["in"],
             subscription_position=InitialPosition.Earliest,
             window_config=window,
             **options,
@@ -152,6 +153,117 @@ def test_a_window_that_fails_leaves_no_message_unacknowledged_that_is_in_no_wind
     assert site.left() == [1]
 
 
+def of_events(**options: Any) -> WindowConfig:
+    """Windows of 10 ms of event time."""
+    return WindowConfig(
+        window_length_duration_ms=10, timestamp_extractor_class_name="EventTimestamp", **options
+    )
+
+
+def publish(client: Client, *times: int, topic: str = "in") -> None:
+    """Messages with an event time that is their payload."""
+    with client.create_producer(topic) as producer:
+        for at_ms in times:
+            producer.send(b"%d" % at_ms, event_timestamp=at_ms)
+
+
+def test_windows_of_event_time(time: ManualTime):
+    """In the order of the timestamps, whatever that of arrival, when the watermark is at their end."""
+    site = Windowed(time.client, of_events(max_lag_ms=5))
+    publish(time.client, 12, 3, 20, 7, 24)
+    assert site.taken() == []
+    time.pass_ms(1000)
+    assert site.taken() == [[3, 7]]
+    publish(time.client, 19, 36)
+    time.pass_ms(1000)
+    assert site.taken() == []  # the watermark was moved before they came
+    time.pass_ms(1000)
+    assert site.taken() == [[12, 19, 20], [24]]
+    assert site.left() == [36]
+
+
+def test_sliding_windows_of_event_time(time: ManualTime):
+    """A message is in each window that reaches back to it; windows without messages are left out."""
+    site = Windowed(time.client, of_events(sliding_interval_duration_ms=5))
+    publish(time.client, 3, 8, 10, 55)
+    site.taken()
+    time.pass_ms(1000)
+    assert site.taken() == [[3], [3, 8, 10], [8, 10], [55]]
+    assert site.left() == [55]
+
+
+@pytest.mark.parametrize("topic", [None, "late"])
+def test_late_messages(time: ManualTime, topic: str | None):
+    """They are acknowledged, and go to the topic for them if there is one."""
+    site = Windowed(time.client, of_events(late_data_topic=topic))
+    publish(time.client, 5, 30)
+    site.taken()
+    time.pass_ms(1000)
+    assert site.taken() == [[5], [30]]
+    publish(time.client, 29, 30, 41)
+    site.taken()
+    time.pass_ms(1000)
+    assert site.taken() == []
+    publish(time.client, 60)
+    site.taken()
+    time.pass_ms(1000)
+    assert site.taken() == [[41], [60]]
+    if topic:
+        with time.client.create_reader(topic, MessageId.earliest) as reader:
+            assert [one.data() for one in reader] == [b"29", b"30"]
+    assert site.left() == []
+
+
+def test_the_watermark_of_several_inputs(time: ManualTime):
+    """Is that of the slowest, once each has a message."""
+    site = Windowed(time.client, of_events(), inputs=["in", "other"])
+    publish(time.client, 5, 50)
+    site.taken()
+    time.pass_ms(1000)
+    assert site.taken() == []
+    publish(time.client, 12, topic="other")
+    site.taken()
+    time.pass_ms(1000)
+    assert site.taken() == [[5]]
+
+
+def test_a_window_of_event_time_that_fails_comes_again(time: ManualTime):
+    """Its messages are not late when they are delivered again."""
+    site = Windowed(time.client, of_events(), negative_ack_redelivery_delay_ms=1000)
+    site.failures = 1
+    publish(time.client, 5, 7, 30)
+    site.taken()
+    time.pass_ms(1000)
+    assert site.taken() == [[30]]
+    time.pass_ms(1100)
+    site.taken()
+    time.pass_ms(1000)
+    assert site.taken() == [[5, 7]]
+    assert site.left() == []
+
+
+class Extractor:
+    """Timestamps are in the values."""
+
+    def extract_timestamp(self, input: int) -> int:
+        """The timestamp; not each value has one."""
+        return 10 // (input % 100) * 0 + input
+
+
+def test_an_extractor_of_the_application(time: ManualTime, monkeypatch: pytest.MonkeyPatch):
+    """What it raises is a failure of the function, for that message."""
+    monkeypatch.setitem(sys.modules, Extractor.__module__, sys.modules[__name__])
+    window = of_events()._replace(timestamp_extractor_class_name=f"{Extractor.__module__}.Extractor")
+    site = Windowed(time.client, window)
+    publish(time.client, 5, 100, 30)
+    site.taken()
+    time.pass_ms(1000)
+    assert site.taken() == [[5], [30]]
+    assert site.left() == [100]
+    with pytest.raises(InvalidConfiguration, match="extract_timestamp"):
+        Windowed(time.client, window._replace(timestamp_extractor_class_name="json.JSONDecoder"))
+
+
 @pytest.mark.parametrize(
     "window",
     [
@@ -159,6 +271,10 @@ def test_a_window_that_fails_leaves_no_message_unacknowledged_that_is_in_no_wind
         WindowConfig(window_length_count=0),
         WindowConfig(window_length_count=1, window_length_duration_ms=1),
         WindowConfig(window_length_count=4, sliding_interval_count=2, sliding_interval_duration_ms=1),
+        WindowConfig(window_length_duration_ms=4, max_lag_ms=1),
+        WindowConfig(window_length_duration_ms=4, late_data_topic="late"),
+        WindowConfig(window_length_count=4, timestamp_extractor_class_name="EventTimestamp"),
+        WindowConfig(window_length_duration_ms=4, timestamp_extractor_class_name=5),  # type: ignore[arg-type]
     ],
 )
 def test_windows_that_are_refused(window: WindowConfig):
