@@ -122,13 +122,11 @@ def test_pushdown_reads_less_and_changes_nothing(spark, tmp_path, request):
     write_topic(tmp_path, "t", [1] * 200, per_ledger=50)
     low = datetime.fromtimestamp((BASE_MS + 120) / 1000, UTC)
     condition = f"__publishTime >= timestamp '{low.isoformat()}' and __publishTime < timestamp '2000-01-01'"
-    plain = load(spark, tmp_path).where(condition)
-    wanted = sorted(bytes(row["value"]) for row in plain.collect())
+    wanted = [b"%020d" % number for number in range(120, 200)]
     request.addfinalizer(without_pushdown)
     embeddedpulsar.spark.register(spark)
     pushed = load(spark, tmp_path, maxPartitionBytes="1").where(condition)
     assert sorted(bytes(row["value"]) for row in pushed.collect()) == wanted
-    assert len(wanted) == 80
     # One task to an entry: the number of tasks is the number of entries that were planned.
     assert pushed.rdd.getNumPartitions() == 80
     log, producer = LogFiles(tmp_path, "keyed", first_ledger=99), ProducerPrefix("p")
