@@ -69,6 +69,7 @@ def test_a_backup_holds_what_the_store_had(root: Path, tmp_path: Path):
         consumer.close()
         retention = admin.namespaces().get_retention("acme/lab")
         assert retention is not None
+        admin.topics().trim_topic("one")  # a topic of which files go meanwhile is copied again, which counts
         report = admin.backup(tmp_path / "backup")
         send(client, "one", 999)
         assert report.topics == 4
