@@ -34,6 +34,7 @@ class ColdSegment(Segment):
             home=DirectoryIdentity(directory),
             path=log_path(directory, note.ledger_id),
             writable=False,
+            given_back=0,
             header=note.segment_header(),
             ledger_id=note.ledger_id,
             note=note,

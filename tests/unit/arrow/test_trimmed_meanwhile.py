@@ -17,6 +17,7 @@ from embeddedpulsar.arrow.damage import raise_damage, raise_gone, warn_of_gone
 from embeddedpulsar.arrow.lazy_dataset import surviving
 from embeddedpulsar.arrow.mapped_segment import open_ahead
 from embeddedpulsar.arrow.plan import Bounds, listed_segments, plan_log, plan_segments, split
+from embeddedpulsar.arrow.schema import KNOWN, arrow_schema
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.topic_name import TopicName
 from tests.support.log_files import BASE_MS, LogFiles, write_topic
@@ -145,6 +146,8 @@ def test_between_planning_and_filtering(tmp_path: Path, log: LogFiles):
     """A filter of a dataset keeps the pieces of which nothing is known any more; reading them says it."""
     planned = plan_log(str(tmp_path), NAME)
     trim(log, 11)
-    kept = surviving(planned, ds.field("__publishTime") >= datetime(2100, 1, 1, tzinfo=UTC))
+    kept = surviving(
+        planned, ds.field("__publishTime") >= datetime(2100, 1, 1, tzinfo=UTC), arrow_schema(KNOWN)
+    )
     assert [piece.ledger_id for piece in kept] == [7, 9]
     assert rows(kept, is_fresh=True) == 0

@@ -49,6 +49,9 @@ class SharedAttachment:
         self.active = True
         self._encoded: dict[Position, Any] = {}
 
+    def progress(self) -> int:
+        return self.commits
+
     def make_ring(self, epoch: int) -> MemoryRing:
         return MemoryRing()
 
