@@ -7,6 +7,7 @@ as the topic is open here and has any.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -34,6 +35,9 @@ PAUSE_S: Final = 0.005
 """How long to leave locks and disk to others between two slices. With small ledgers one producer fills
 hundreds a second; if they are trimmed more slowly than that, they pile up."""
 _FIRST_RETRY_S: Final = 0.2
+_GRID_S: Final = 0.25
+"""Topics are looked at again at multiples of this: with many topics, one wake-up is for many of them."""
+_ROUNDING_S: Final = 1e-3
 _MOST_REPORTED: Final = 100
 NOT_TRIMMED: Final = "nothing of the topic is trimmed"
 _UNDONE: Final = "the topic is not looked after"
@@ -110,17 +114,20 @@ class Housekeeping:
     does nothing: the child has its own.
     """
 
-    def __init__(self, lock_path: str, timers: HasChores, interval_s: float) -> None:
+    def __init__(
+        self, lock_path: str, timers: HasChores, interval_s: float, monotonic: Callable[[], float]
+    ) -> None:
         self._lock_path: Final = lock_path
         self._timers: Final = timers
         self._interval_s: Final = interval_s
+        self._monotonic: Final = monotonic
         self._fork_generation: Final = fork.GENERATION
         self._due: dict[str, Chore] = {}
-        self._watched: dict[str, tuple[Chore, float]] = {}
-        """Topics to look at again and again, and how often."""
+        self._watched: dict[str, tuple[Chore, float, float]] = {}
+        """Topics to look at again and again: how often, and when next."""
         self._soon: Timer | None = None
         self._later: Timer | None = None
-        self._later_s = 0.0
+        self._later_at = 0.0
         self._retry_s = _FIRST_RETRY_S
         self._reported: set[str] = set()
 
@@ -133,13 +140,17 @@ class Housekeeping:
 
     def watch(self, chore: Chore) -> None:
         """Look at a chore now and then, from the next look at a topic on."""
-        self._watched[chore.name] = chore, chore.chores_every_s()
+        self._watch(chore.name, chore, chore.chores_every_s())
+
+    def _watch(self, name: str, chore: Chore, every_s: float) -> None:
+        at = math.ceil((self._monotonic() + every_s) / _GRID_S) * _GRID_S
+        self._watched[name] = chore, every_s, at
 
     def forget(self, topic: Chore) -> None:
         """Forget a topic that is being closed."""
         if self._due.get(topic.name) is topic:
             self._due.pop(topic.name, None)
-        if self._watched.get(topic.name, (None, 0))[0] is topic:
+        if self._watched.get(topic.name, (None,))[0] is topic:
             self._watched.pop(topic.name, None)
 
     def _arm(self, delay_s: float) -> None:
@@ -189,11 +200,12 @@ class Housekeeping:
         elif self._soon is None:  # another process does it, or stays in the lock of a topic
             self._arm(self._retry_s)
             self._retry_s = min(2 * self._retry_s, self._interval_s)
-        every_s = min((each for _, each in list(self._watched.values())), default=0.0)
-        if every_s and (self._later is None or every_s < self._later_s):
+        next_at = min((at for _, _, at in list(self._watched.values())), default=math.inf)
+        if next_at < math.inf and (self._later is None or next_at < self._later_at):
             if self._later is not None:
                 self._later.cancel()
-            self._later, self._later_s = self._timer(every_s, self._look_again), every_s
+            delay_s = max(next_at - self._monotonic(), GATHER_S)
+            self._later, self._later_at = self._timer(delay_s, self._look_again), next_at
 
     def _go_on(self) -> None:
         later = self._soon  # its topics were closed meanwhile
@@ -202,10 +214,17 @@ class Housekeeping:
         self._arm(PAUSE_S)
 
     def _look_again(self) -> None:
+        """Look at what is due."""
         self._later = None
-        self._due.update((name, topic) for name, (topic, _) in list(self._watched.items()))
+        now = self._monotonic()
+        for name, (topic, every_s, at) in list(self._watched.items()):
+            if at <= now + _ROUNDING_S:
+                self._due[name] = topic
+                self._watch(name, topic, every_s)  # if another process does it, tries follow by `_retry_s`
         if self._due and self._soon is None:
             self._run()
+        else:
+            self._arm_next(False)
 
     def _work(self, notes: list[str], done: list[str]) -> bool:
         """Do a slice for each topic; returns whether there is more to do at once."""
@@ -226,7 +245,7 @@ class Housekeeping:
                     for error, undone in e.failures if isinstance(e, ChoresFailed) else [(e, _UNDONE)]:
                         self._note_failure(name, error, undone, notes)
             if every_s:
-                self._watched[name] = topic, every_s
+                self._watch(name, topic, every_s)
             else:
                 self._watched.pop(name, None)
             if is_unfinished:

@@ -131,6 +131,7 @@ class StoreSession:
                 root_layout.in_root(root, root_layout.HOUSEKEEPING_LOCK),
                 session,
                 settings.retentionCheckIntervalInSeconds,
+                clock.monotonic,
             )
             every_s = settings.retentionCheckIntervalInSeconds
             SinkUpkeep(root, clock, every_s).begin(session.housekeeping)

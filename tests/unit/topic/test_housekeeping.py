@@ -57,6 +57,7 @@ class Site:
             self.lock_path,
             SimpleNamespace(chores=self.scheduler, check_in_place=int, damage=DamageChannel()),
             120,
+            self.clock.monotonic,
         )
 
     def pass_s(self, seconds: float) -> int:
@@ -129,6 +130,20 @@ def test_what_time_may_bring_is_looked_at_again(site: Site) -> None:
     done = topic.done
     site.pass_s(1000)
     assert topic.done == done
+
+
+def test_each_at_its_own_interval(site: Site) -> None:
+    """One that is looked at often makes the others be looked at no sooner."""
+    often, seldom = Chores("often", is_watched=True), Chores("seldom", is_watched=True)
+    often.every_s, seldom.every_s = 60, 1200
+    site.housekeeping.look_at(often)
+    site.housekeeping.look_at(seldom)
+    site.pass_s(1)
+    before = often.done, seldom.done
+    site.pass_s(1000)
+    assert (often.done - before[0], seldom.done - before[1]) == (16, 0)
+    site.pass_s(300)
+    assert seldom.done - before[1] == 1
 
 
 def test_somebody_else_is_at_it(site: Site) -> None:
