@@ -28,7 +28,7 @@ class InstanceStatus(NamedTuple):
 
     Attributes:
         instance_id: its number.
-        running: whether its worker lives.
+        running: whether its worker lives; it takes what is sent from the time that `worker_id` is its own.
         error: the last line of its last failure; empty without one.
         num_restarts: how often its supervisor started it again.
         num_received: messages that it took.
