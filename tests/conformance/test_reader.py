@@ -135,7 +135,7 @@ def test_close(topic):
 @pytest.mark.files("Arrow reads files")
 def test_to_arrow(topic):
     """The rest of the topic as columns; the reader then stands at the end."""
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
     topic.publish_batch(5)
     topic.publish(2)
     reader = topic.client.create_reader("topic", MessageId.earliest)
@@ -152,7 +152,7 @@ def test_to_arrow(topic):
 @pytest.mark.files("Arrow reads files")
 def test_to_arrow_from_within_a_batch(topic):
     """A reader that starts, or was moved, within a batch gives the rest of that batch as columns."""
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
     topic.publish_batch(5)
     ids = [message.message_id() for message in topic.client.create_reader("topic", MessageId.earliest)]
     reader = topic.client.create_reader("topic", ids[2])

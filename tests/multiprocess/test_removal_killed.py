@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,29 +69,22 @@ def begin(root: str, point: str, durable: str) -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-@pytest.mark.parametrize("point", ["journal:file_created", "journal:created"])
-def test_killed_while_beginning(tmp_path: Path, point: str, durable: bool):
-    """It does not exist, and housekeeping removes its files without another one of that name."""
+@pytest.mark.parametrize(
+    ("step", "point"),
+    [
+        (begin, "journal:file_created"),
+        (begin, "journal:created"),
+        *((end, point) for point in JOURNAL_POINTS),
+    ],
+)
+def test_files_of_one_that_was_killed(
+    tmp_path: Path, step: Callable[[str, str, str], None], point: str, durable: bool
+):
+    """While it began or ended: it does not exist, and housekeeping removes its files without another one of
+    that name."""
     with pulsar.Client(tmp_path) as client:
         client.create_producer("t").send(b"1")
-    with Child(begin, tmp_path, point, str(durable)) as child:
-        assert child.join() == -signal.SIGKILL
-    assert left(tmp_path)
-    with pulsar.Client(tmp_path) as client:
-        topic = client._core.store.use_topic("persistent://public/default/t").topic
-        assert topic.subscriptions() == []
-        while topic._subscriptions.clear_away(8):
-            pass
-        assert left(tmp_path) == []
-
-
-@pytest.mark.parametrize("durable", [True, False])
-@pytest.mark.parametrize("point", JOURNAL_POINTS)
-def test_files_of_one_that_was_killed_while_ending(tmp_path: Path, point: str, durable: bool):
-    """Housekeeping removes them without another subscription of that name."""
-    with pulsar.Client(tmp_path) as client:
-        client.create_producer("t").send(b"1")
-    with Child(end, tmp_path, point, str(durable)) as child:
+    with Child(step, tmp_path, point, str(durable)) as child:
         assert child.join() == -signal.SIGKILL
     assert left(tmp_path)
     with pulsar.Client(tmp_path) as client:

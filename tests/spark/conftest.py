@@ -18,7 +18,7 @@ DISCOVERY = ROOT / "embeddedpulsar" / "spark" / "_discovery"
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A local session of two cores whose workers run this Python on this source tree."""
-    pytest.importorskip("pyspark")
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     from pyspark.sql import SparkSession
 
     scratch = tmp_path_factory.mktemp("spark")

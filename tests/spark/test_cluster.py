@@ -41,7 +41,7 @@ def read_by(place: Path, program: Path, *arguments: str, **environment: str) -> 
 
 def test_the_zip_reads_hot_and_cold(tmp_path: Path):
     """The driver's plan and a worker's read, with pyarrow and PySpark alone."""
-    pytest.importorskip("pyspark")
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     site = Site(tmp_path)
     site.publish(35)
     assert site.offload() == ""
@@ -56,7 +56,7 @@ def test_the_zip_reads_hot_and_cold(tmp_path: Path):
 @pytest.mark.spark
 def test_a_cluster_of_two_workers(tmp_path: Path):
     """A master and two workers that the test starts: batches by either way, a stream and a sink."""
-    pyspark = pytest.importorskip("pyspark")
+    pyspark = pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     site = Site(tmp_path)
     site.publish(35)
     assert site.offload() == ""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError
-from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
+from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError
+from embeddedpulsar.topic.policies.topic_policy import TopicPolicy, reading
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
@@ -28,16 +28,15 @@ def _checked(limit: int) -> int:
     return limit
 
 
-def _read(form: Any) -> int:
-    try:
-        return _checked(form)
-    except InvalidConfiguration as e:
-        raise CorruptionError(reason=f"a policy document with a limit that is none: {form!r}") from e
-
-
 def _limit(key: str, setting: str, for_letters: int | None = None) -> Limit:
     default: Callable[[Any], int] = attrgetter(setting)
-    return TopicPolicy(key, lambda settings, own: default(settings), _checked, _read, for_letters=for_letters)
+    return TopicPolicy(
+        key,
+        lambda settings, own: default(settings),
+        _checked,
+        reading(_checked, "a limit"),
+        for_letters=for_letters,
+    )
 
 
 MAX_PRODUCERS: Final = _limit("max_producers_per_topic", "maxProducersPerTopic")
@@ -62,7 +61,7 @@ def _checked_size(session: Any, size: int) -> int:
 
 
 MAX_MESSAGE_SIZE: Final = TopicPolicy[int](
-    "maxMessageSize", lambda settings, own: 0, _checked, _read, amend=_checked_size
+    "maxMessageSize", lambda settings, own: 0, _checked, reading(_checked, "a limit"), amend=_checked_size
 )
 """Bytes of a message of a topic; 0 for as many as the store allows."""
 MAX_TOPICS: Final = _limit("max_topics_per_namespace", "maxTopicsPerNamespace")

@@ -91,6 +91,18 @@ def _keeps_letters(settings: BrokerSettings, own: Sequence[Fields]) -> bool:
     )
 
 
+def reading(check: Callable[[Any], Value], what: str) -> Callable[[Any], Value]:
+    """How a policy is read from a document, where a value that `check` refuses is damage."""
+
+    def read(form: Any) -> Value:
+        try:
+            return check(form)
+        except InvalidConfiguration as e:
+            raise CorruptionError(reason=f"a policy document with {what} that is none: {form!r}") from e
+
+    return read
+
+
 def _checked_threshold(threshold: int) -> int:
     if (
         isinstance(threshold, bool)
@@ -99,13 +111,6 @@ def _checked_threshold(threshold: int) -> int:
     ):
         raise InvalidConfiguration(f"a threshold is a number of bytes from 0, for never, not {threshold!r}")
     return threshold
-
-
-def _read_threshold(form: Any) -> int:
-    try:
-        return _checked_threshold(form)
-    except InvalidConfiguration as e:
-        raise CorruptionError(reason=f"a policy document with a threshold that is none: {form!r}") from e
 
 
 DEDUPLICATION: Final = TopicPolicy[bool](
@@ -132,7 +137,7 @@ COMPACTION_THRESHOLD: Final = TopicPolicy[int](
     "compaction_threshold",
     lambda settings, own: settings.brokerServiceCompactionThresholdInBytes,
     _checked_threshold,
-    _read_threshold,
+    reading(_checked_threshold, "a threshold"),
 )
 """Bytes behind the last compaction at which the next one is due; 0 for never."""
 
@@ -170,13 +175,7 @@ def _number(key: str, setting: str, lowest: int) -> TopicPolicy[int]:
             raise InvalidConfiguration(f"{key} is a number from {lowest}{never} on, not {number!r}")
         return number
 
-    def read(form: Any) -> int:
-        try:
-            return check(form)
-        except InvalidConfiguration as e:
-            raise CorruptionError(reason=f"a policy document with {key} that is none: {form!r}") from e
-
-    return TopicPolicy(key, lambda settings, own: default(settings), check, read)
+    return TopicPolicy(key, lambda settings, own: default(settings), check, reading(check, key))
 
 
 OFFLOAD_POLICIES: Final = TopicPolicy[OffloadPolicies](

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from embeddedpulsar.enums import SchemaCompatibilityStrategy
-from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
+from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.topic.policies.creation_policy import checked_flag
-from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
+from embeddedpulsar.topic.policies.topic_policy import TopicPolicy, reading
 
 
 def strategy_of(value: Any) -> SchemaCompatibilityStrategy:
@@ -33,18 +33,11 @@ def _form(value: Any) -> str | None:
     return None if strategy == SchemaCompatibilityStrategy.UNDEFINED else strategy.name
 
 
-def _read(form: Any) -> SchemaCompatibilityStrategy:
-    try:
-        return strategy_of(form)
-    except InvalidConfiguration as e:
-        raise CorruptionError(reason=f"a policy document with a strategy that is none: {form!r}") from e
-
-
 SCHEMA_COMPATIBILITY: Final = TopicPolicy[SchemaCompatibilityStrategy](
     "schema_compatibility_strategy",
     lambda settings, own: SchemaCompatibilityStrategy[settings.schemaCompatibilityStrategy],
     _form,
-    _read,
+    reading(strategy_of, "a strategy"),
 )
 """Which schemas a topic accepts beside those that it has."""
 

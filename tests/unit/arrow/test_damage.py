@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import CorruptionError

@@ -174,7 +174,7 @@ def test_it_sees_what_is_published_later(site: Site) -> None:
 
 def test_duckdb_takes_it(site: Site) -> None:
     """SQL with projection and filters pushed down."""
-    duckdb = pytest.importorskip("duckdb")
+    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
     topic = dataset(site.root, TOPIC, COLUMNS)
     noted = read_pieces(topic)
     with duckdb.connect() as connection:
@@ -188,7 +188,7 @@ def test_duckdb_takes_it(site: Site) -> None:
 
 def test_polars_takes_it(site: Site) -> None:
     """A lazy frame, with the same; and one of our own, which prunes by keys, too."""
-    polars = pytest.importorskip("polars")
+    polars = pytest.importorskip("polars", reason="Polars is not installed")
     made = dataset(site.root, TOPIC, COLUMNS)
     noted = read_pieces(made)
     condition = (polars.col("__ledgerId") == 1) & (polars.col("__entryId") < 3)
@@ -205,7 +205,7 @@ def test_polars_takes_it(site: Site) -> None:
 
 def test_filters_of_polars_never_lose_a_row(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random predicates give the rows that they give of the whole frame; often less is read."""
-    polars = pytest.importorskip("polars")
+    polars = pytest.importorskip("polars", reason="Polars is not installed")
     monkeypatch.setattr(entry_pruning, "_GAP_BYTES", 0)
     made = dataset(site.root, TOPIC, COLUMNS)
     noted, choose, pruned = read_pieces(made), random.Random(5), 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import (
     Client,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 import embeddedpulsar as pulsar
 from embeddedpulsar.arrow import read_topic, scan_topic

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pa = pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import MessageId, TopicNotFound  # noqa: E402
 from embeddedpulsar.arrow import ALL_COLUMNS, arrow_schema, milliseconds, read_topic, scan_topic  # noqa: E402

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 import pyarrow.dataset as ds
 
 from embeddedpulsar import CorruptionError, TopicNotFound

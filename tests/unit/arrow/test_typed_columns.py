@@ -314,6 +314,6 @@ def test_fields_of_a_dataset(tmp_path, make, monkeypatch):
     with pytest.raises(ValueError, match="malformed"):
         strict.to_table(["table"])
     assert dataset(tmp_path, "orders", decode=True, mode="DROPMALFORMED").count_rows() == 2
-    polars = pytest.importorskip("polars")
+    polars = pytest.importorskip("polars", reason="Polars is not installed")
     frame = orders.lazy_frame().filter((polars.col("table") >= 1) & (polars.col("__key") == b"a"))
     assert frame.select("table").collect().height == 1

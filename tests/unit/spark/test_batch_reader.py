@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 import pyarrow as pa
 from pyspark.sql.datasource import GreaterThanOrEqual, InputPartition

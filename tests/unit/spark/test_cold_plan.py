@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from embeddedpulsar.spark.cold_plan import cold_part
 from embeddedpulsar.topic_name import TopicName

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import InvalidTopicName, MessageId
 from embeddedpulsar.exceptions import ForeignFileError, InvalidConfiguration

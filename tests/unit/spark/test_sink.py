@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
