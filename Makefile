@@ -85,5 +85,5 @@ $(DEMO): $(PACKAGE)
 	@touch $@
 
 $(BENCH): $(PACKAGE)
-	$(PIP) --editable ".[arrow]" --group bench
+	$(PIP) --editable ".[spark]" --group bench
 	@touch $@

@@ -212,16 +212,20 @@ class Trigger(Contestant):
     def __init__(self, rows: int) -> None:
         super().__init__()
         self._rows = rows
-        self._query: Any = None
         self._client: Any = None
 
     def start(self, place: Path) -> None:
+        self._place, self._round = place, 0
         self._root = place / "store"
         prepare.keep_everything(self._root)
         self._client = Client(self._root)
         self._producer = self._client.create_producer(prepare.TOPIC)
         self._values = [os.urandom(100)] * self._rows
-        self._query = rate_source.query(
+
+    def run(self, operations: int) -> float:
+        # It looks for messages all the time, so it runs only while it is measured.
+        self._round += 1
+        running = rate_source.query(
             session()
             .readStream.format("embeddedpulsar")
             .option("path", os.fspath(self._root))
@@ -229,15 +233,15 @@ class Trigger(Contestant):
             .option("columns", "value,__publishTime")
             .option("startingOffsets", "earliest")
             .load(),
-            place,
+            self._place / str(self._round),
         )
-
-    def run(self, operations: int) -> float:
-        return rate_source.median_trigger(
-            self._query, operations, self._rows, lambda: self._producer.send_many(self._values)
-        )
+        try:
+            return rate_source.median_trigger(
+                running, operations, self._rows, lambda: self._producer.send_many(self._values)
+            )
+        finally:
+            running.stop()
 
     def stop(self) -> None:
-        for one, close in ((self._query, "stop"), (self._client, "close")):
-            if one is not None:
-                getattr(one, close)()
+        if self._client is not None:
+            self._client.close()

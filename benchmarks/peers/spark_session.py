@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import shutil
 import sys
@@ -16,6 +17,8 @@ from tests.support.spark_home import make_spark_home
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = "s of CPU"
+SOCKETS = "BENCH_SPARK_UNIX_SOCKETS"
+"""Environment variable: `false` measures Spark as it is set up by itself, with TCP to its workers."""
 _SESSIONS: list[Any] = []
 
 
@@ -27,6 +30,8 @@ def session() -> Any:
     """
     if _SESSIONS:
         return _SESSIONS[0]
+    if importlib.util.find_spec("pyspark") is None:
+        raise Unavailable("no pyspark (pip install pyspark)")
     if shutil.which("java") is None:
         raise Unavailable("no java on the PATH (apt-get install openjdk-17-jre-headless)")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -41,6 +46,8 @@ def session() -> Any:
         warnings.simplefilter("ignore")
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
+        # As docs/spark.md recommends; it does not concern Spark's own sources.
+        builder = builder.config("spark.python.unix.domain.socket.enabled", os.environ.get(SOCKETS, "true"))
         _SESSIONS.append(builder.getOrCreate())
     return _SESSIONS[0]
 

@@ -13,6 +13,7 @@ from embeddedpulsar.spark.filters import Pruning, prune
 from embeddedpulsar.spark.log_plan import Task, plan_tasks
 from embeddedpulsar.spark.options import ReadOptions, key_reader
 from embeddedpulsar.spark.read_pins import pin_plan, pinned
+from embeddedpulsar.spark.worker_memory import spare_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +57,7 @@ def read_task(
         discards=options.discards,
         from_tables=SCHEMA_VERSION not in names,
     )
+    spare_modules()
     with pinned(partition.value):
         batches = record_batches(opened, names, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged)
         yield from batches if typed is None else typed.batches(batches)

@@ -21,6 +21,7 @@ from embeddedpulsar.format.staged_rows import HEADER, record_head
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.spark.sink_commit import SinkCommit, SinkIdentity, StagedFile
 from embeddedpulsar.spark.sink_options import SinkOptions
+from embeddedpulsar.spark.worker_memory import spare_modules
 from embeddedpulsar.topic.sinks.sink_place import SinkPlace, sink_key, staged_name
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class _Writer:
         from embeddedpulsar.spark.row_encoder import RowEncoder
 
         encoder = RowEncoder(self._options, self._columns)
+        spare_modules()
         if self._options.exactly_once:
             return stage(self._options, identity, batch, encoder, batches)
         publish(self._options, encoder, batches)
