@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -49,11 +51,11 @@ class TypedSource:
             InvalidConfiguration: an unknown column, or no schema to decode by.
         """
         if self._ddl:
-            others = [name for name in typed_names((), self._columns, self._mode) if name != names.VALUE]
-            fields = _struct_of(others).fields
-            return ", ".join(
-                [self._ddl, *(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)]
-            )
+            given = _fields_of(self._ddl)
+            named = typed_names(tuple(given), self._columns, self._mode)
+            if given.keys().isdisjoint(named):
+                named = (*given, *named)
+            return ", ".join(given[name] if name in given else _in_words(name) for name in named)
         decoding, columns = decoding_of(self._read.path, self._defined(), self._columns, self._mode)
         own = {field.name: field for field in from_arrow_schema(decoding.fields).fields}
         return StructType([own[name] if name in own else _struct_of([name]).fields[0] for name in columns])
@@ -116,6 +118,44 @@ def _struct_of(columns: list[str]) -> StructType:
             for name in columns
         ]
     )
+
+
+def _in_words(column: str) -> str:
+    field = _struct_of([column]).fields[0]
+    return f"`{field.name}` {field.dataType.simpleString()}"
+
+
+def _fields_of(ddl: str) -> dict[str, str]:
+    """The fields of a schema in Spark's words by their names. Only Spark's JVM can parse types, and the
+    planner of a source has none: what stands behind a name is passed on as it is.
+
+    Raises:
+        InvalidConfiguration: a field has no name, or two have the same.
+    """
+    whole = _STRUCT.fullmatch(ddl)
+    found: dict[str, str] = {}
+    begin = depth = 0
+    text = (whole[1] if whole else ddl) + ","
+    for match in _MARKS.finditer(text):
+        mark = match[0]
+        depth += (mark in "<(") - (mark in ">)")
+        if mark != "," or depth:
+            continue
+        piece = text[begin : match.start()].strip()
+        begin = match.end()
+        name = _NAME.match(piece)
+        quoted, plain = name.groups() if name else (None, None)
+        key = plain if quoted is None else quoted.replace("``", "`")
+        if not key or key in found:
+            raise InvalidConfiguration(f"option valueSchema: {piece!r} is no field with a name of its own")
+        found[key] = piece
+    return found
+
+
+_STRUCT: Final = re.compile(r"\s*struct\s*<(.*)>\s*", re.IGNORECASE | re.DOTALL)
+_NAME: Final = re.compile(r"`((?:[^`]|``)+)`|([^\s:`]+)")
+_MARKS: Final = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[<>(),]", re.DOTALL)
+"""What divides a schema into fields; quoted texts are passed over."""
 
 
 def _is_own_value(field: StructField) -> bool:

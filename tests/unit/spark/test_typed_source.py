@@ -107,6 +107,45 @@ def test_a_schema_of_spark(tmp_path, make):
     assert read(source, schema).to_pylist() == [{"table": 1, "__key": b"k", "__corrupt": None}]
 
 
+@pytest.mark.parametrize("kind", ["spark", "avro"])
+def test_columns_of_a_schema_that_is_given(tmp_path, kind):
+    """`columns` names fields of `valueSchema` and columns of messages, in the order of the result."""
+    publish(tmp_path, "orders")
+    text = "lines ARRAY<STRUCT<item: STRING>> COMMENT 'a, b', `table` BIGINT"
+    if kind == "avro":
+        fields = [{"name": "lines", "type": {"type": "array", "items": "string"}}]
+        fields.append({"name": "table", "type": "long"})
+        text = json.dumps({"type": "record", "name": "R", "fields": fields})
+    source = DefaultSource(options(tmp_path, valueSchema=text, columns="__key,table,value"))
+    schema = StructType(
+        [
+            StructField("__key", BinaryType()),
+            StructField("table", LongType()),
+            StructField("value", BinaryType()),
+        ]
+    )
+    if kind == "spark":
+        assert source.schema() == "`__key` binary, `table` BIGINT, `value` binary"
+    else:
+        assert source.schema() == schema
+    (row,) = read(source, schema).to_pylist()
+    assert (row["__key"], row["table"], json.loads(row["value"])["table"]) == (b"k", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "expected"),
+    [
+        ("a DECIMAL(10, 2), b MAP<STRING, INT>", "b,a", "b MAP<STRING, INT>, a DECIMAL(10, 2)"),
+        ("struct<a: int, b: struct<c: int, d: int>>", "b", "b: struct<c: int, d: int>"),
+        ('`a, ``b` INT COMMENT "it\'s", value STRING', "value", "value STRING"),
+        ("a INT, b INT", "__key", "a INT, b INT, `__key` binary"),
+    ],
+)
+def test_fields_are_divided_as_spark_divides_them(tmp_path, text, columns, expected):
+    """Commas within types, names and comments divide nothing."""
+    assert DefaultSource(options(tmp_path, valueSchema=text, columns=columns)).schema() == expected
+
+
 def test_several_topics(tmp_path):
     """The schema that can read all of them is that of the columns."""
     publish(tmp_path, "orders")
@@ -179,7 +218,9 @@ def test_options_that_do_not_fit(tmp_path):
         ({"mode": "LAX"}, "mode is FAILFAST"),
         ({"topic": "raw"}, "there is no schema to decode by; give one"),
         ({"topic": "raw", "valueSchema": json.dumps("int")}, "only records have fields"),
-        ({"valueSchema": "a INT", "columns": "b"}, "no column 'b'"),
+        ({"valueSchema": "a INT", "columns": "b"}, "no column 'b'; there are a, value"),
+        ({"valueSchema": "a INT, a STRING"}, "'a STRING' is no field with a name of its own"),
+        ({"valueSchema": "a INT,, b INT"}, "'' is no field"),
     ):
         with pytest.raises(InvalidConfiguration, match=text):
             DefaultSource(options(tmp_path) | given).schema()
