@@ -89,6 +89,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "topic.catalog",
         "topic.damage_channel",
         "topic.producers",
+        "topic.sinks",
         "topic.store_root",
         "topic.store_session",
         "topic.topic",

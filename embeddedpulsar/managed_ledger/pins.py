@@ -52,16 +52,21 @@ def pin_for_commit(directory: str, ledger_id: int, key: str, pending: str, now_m
         now_ms: the time of day.
     """
     _make_directory(directory)
-    path = pin_path(directory, ledger_id, key)
+    path, content = commit_pin(directory, ledger_id, key, pending)
     try:
         fd = disk.DISK.create_exclusive(path)
     except FileExistsError:  # of a process that was killed here
         fd = disk.DISK.open_file(path, os.O_RDWR)
     try:
-        disk.DISK.pwrite_all(fd, [os.fsencode(os.path.relpath(pending, directory))], 0)
+        disk.DISK.pwrite_all(fd, [content], 0)
     finally:
         os.close(fd)
     os.utime(path, ns=(now_ms * _NS, now_ms * _NS))
+
+
+def commit_pin(directory: str, ledger_id: int, key: str, pending: str) -> tuple[str, bytes]:
+    """The path and the content of the pin of a commit."""
+    return pin_path(directory, ledger_id, key), os.fsencode(os.path.relpath(pending, directory))
 
 
 def unpin(directory: str, key: str) -> None:

@@ -7,6 +7,8 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
+
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
 from embeddedpulsar.testing import assert_clean
 from tests.children import ForkedChild
@@ -36,6 +38,17 @@ def consume(root: Path, topic: str) -> None:
             consumer.acknowledge(consumer.receive())
             if not number % 20:
                 admin.topics().trim_topic(topic)
+
+
+def commit_batches(root: Path) -> None:
+    """Batches of a sink, into two topics, each noted when it is begun, until killed."""
+    from tests.support.sinks import write
+
+    noted = os.open(root.parent / "begun", os.O_WRONLY | os.O_CREAT, 0o600)
+    for number in range(1, 1_000_000):
+        os.pwrite(noted, b"%12d" % number, 0)
+        rows = {"value": [b"%d" % number] * 4, "__topic": [*TOPICS] * 2}
+        write(root, rows, rows, producerName="sink", batchId=str(number))
 
 
 def left(root: Path, topic: str) -> list[int]:
@@ -103,3 +116,37 @@ def test_backups_beside_producers_consumers_and_trimming(tmp_path: Path):
     assert was_trimmed
     with Admin(root) as admin:
         assert not admin.check().damage
+
+
+def test_backups_beside_a_sink(tmp_path: Path):
+    """Each has whole batches only, in both topics; one that comes again after a restore is stored once."""
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    from embeddedpulsar.spark import finish_commits
+    from tests.support.sinks import write
+
+    root, target = tmp_path / "store", tmp_path / "backup"
+    with Client(root) as client:
+        for topic in TOPICS:
+            client.create_producer(topic).send(b"0")
+    child = ForkedChild(lambda: commit_batches(root))
+    try:
+        for place in (tmp_path / "restored-1", tmp_path / "restored-2"):
+            begun = int((tmp_path / "begun").read_bytes() or 0) if (tmp_path / "begun").exists() else 0
+            while not (tmp_path / "begun").exists() or int((tmp_path / "begun").read_bytes()) < begun + 5:
+                time.sleep(0.01)
+            with Admin(root) as admin:
+                admin.backup(target)
+            Admin.restore(target, place)
+            finish_commits(place)
+            found = {topic: stored(place, topic) for topic in TOPICS}
+            last = found["one"][-1]
+            assert last >= begun
+            whole = [0, *(number for number in range(1, last + 1) for _ in range(4))]
+            assert [found[topic] for topic in TOPICS] == [whole, whole]
+            for number in (last, last + 1):
+                rows = {"value": [b"-1"], "__topic": ["one"]}
+                write(place, rows, producerName="sink", batchId=str(number))
+            assert stored(place, "one") == [*found["one"], -1]
+            assert_clean(place)
+    finally:
+        child.end()

@@ -43,6 +43,7 @@ class BackupTarget:
         self._lease: Final = DirectoryLease.open(path)
         self.records: Final[dict[str, FileRecord]] = {}
         self.copied = 0
+        self._taken: Final[dict[str, FileRecord]] = {}  # all that were, also if they were dropped since
         self._made: Final[set[str]] = set()
         self._written: Final[set[str]] = set()
         try:
@@ -61,7 +62,7 @@ class BackupTarget:
             raise
 
     def _known(self, path: str) -> FileRecord | None:
-        known = self.records.get(path)
+        known = self._taken.get(path)
         if known is None and self.before is not None:
             known = self.before.files.get(path)
         return known
@@ -71,7 +72,7 @@ class BackupTarget:
         known, crc = self._known(path), crc32(data)
         size = max(size, len(data))
         if known is not None and (known.length, known.size, known.crc) == (len(data), size, crc):
-            self.records[path] = known
+            self._note(known)
             return
         record = FileRecord(path, self._new_object(), len(data), size, crc)
         self._write(record.object, 0, data)
@@ -104,7 +105,7 @@ class BackupTarget:
                 known = FileRecord(path, self._new_object(), 0, 0, 0, identity)
             record = known._replace(length=length, size=size)
             if known.length == length:
-                self.records[path] = record
+                self._note(record)
                 return False
             self._finish(record._replace(crc=self._append(fd, known, length)))
         finally:
@@ -123,7 +124,7 @@ class BackupTarget:
             status = os.fstat(fd)
             identity = crc32(f"{status.st_mtime_ns} {status.st_ino} {status.st_size}".encode()) or 1
             if known is not None and known.identity == identity:
-                self.records[path] = known
+                self._note(known)
                 return
             record = FileRecord(path, self._new_object(), 0, status.st_size, 0, identity)
             crc = self._append(fd, record, status.st_size)
@@ -135,13 +136,20 @@ class BackupTarget:
         """Take a file as the backup before has it; returns whether it has it."""
         known = self._known(path)
         if known is not None:
-            self.records[path] = known
+            self._note(known)
         return known is not None
 
     def drop(self, directory: str) -> None:
-        """Forget the files that were taken of a directory."""
+        """Forget the files that were taken of a directory. What was copied of them is not copied again."""
         for path in [path for path in self.records if path.startswith(f"{directory}/")]:
             del self.records[path]
+
+    def forget(self, path: str) -> None:
+        """Forget a file that was taken."""
+        self.records.pop(path, None)
+
+    def _note(self, record: FileRecord) -> None:
+        self.records[record.path] = self._taken[record.path] = record
 
     def _append(self, fd: int, known: FileRecord, length: int) -> int:
         crc, at = known.crc, known.length
@@ -178,7 +186,7 @@ class BackupTarget:
     def _finish(self, record: FileRecord) -> None:
         if record.length:
             self._written.add(self._object_path(record.object))
-        self.records[record.path] = record
+        self._note(record)
         failpoints.hit("backup:object_written")
 
     def publish(self, manifest: Manifest) -> None:

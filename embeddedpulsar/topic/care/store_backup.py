@@ -17,6 +17,7 @@ from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.care.backup_manifest import Manifest
 from embeddedpulsar.topic.care.backup_target import BackupTarget
 from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter
+from embeddedpulsar.topic.care.sinks_cut import SinksCut
 from embeddedpulsar.topic.care.topic_cut import TopicCut
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
@@ -73,13 +74,11 @@ def backup_store(
         with contextlib.closing(
             Catalog(_in(root, root_layout.CATALOG), _NOTHING, is_read_only=True)
         ) as catalog:
-            entries = _chosen(catalog, topics, root)
-            kept = []
-            for number, entry in enumerate(entries):
-                meter.topic(number + 1, len(entries))
-                taken = _take_topic(store, catalog, entry, place) if entry.is_made else entry
-                if taken is not None:
-                    kept.append(taken)
+            copied = _CopiedTopics(store, catalog, topics, place, meter)
+            sinks = SinksCut(root, place)
+            sinks.take_around(copied.take)
+            kept = copied.kept()
+            sinks.finish({entry.name: copied.directory_of(entry) for entry in kept if entry.is_made})
             place.take_bytes(root_layout.CATALOG, _catalog_of(catalog, kept, created_ms))
         _take_root(root, place)
         ledger_id, client_number = _next_numbers(root)
@@ -100,60 +99,115 @@ def _in(root: str, name: str) -> str:
     return root_layout.in_root(root, name)
 
 
-def _chosen(catalog: Catalog, topics: Iterable[str] | None, root: str) -> list[TopicEntry]:
-    """The topics to be copied, with all their partitions, each once."""
-    if topics is None:
-        return [entry for entry in catalog.topics() if entry.name.startswith(_PERSISTENT)]
-    found: dict[str, TopicEntry] = {}
-    for name in topics:
-        parsed = TopicName.parse(name)
-        entry = catalog.find(parsed.base) if parsed.partition >= 0 else None
-        entry = entry or catalog.find(parsed.full)
-        if entry is None:
-            raise TopicNotFound(f"{name}: no such topic in {root}")
-        if not entry.name.startswith(_PERSISTENT):
-            raise NotAllowedError(f"{name} is not persistent: nothing of it is stored that could be copied")
-        for one in (entry, *catalog.with_logs(entry)):
-            found[one.name] = one
-    return list(found.values())
+class _CopiedTopics:
+    """The topics of a backup. One thread.
 
+    Args:
+        store: the store.
+        catalog: its catalog.
+        topics: full names; None for all topics.
+        place: takes the files.
+        meter: counts them.
+    """
 
-def _take_topic(store: Store, catalog: Catalog, entry: TopicEntry, place: BackupTarget) -> TopicEntry | None:
-    """Take the files of a topic; returns what the copy of the catalog says of it: None if it was deleted."""
-    relative = f"{root_layout.TOPICS}/{entry.directory}"
-    directory = os.path.join(_in(store.root, root_layout.TOPICS), entry.directory)
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        topics: Iterable[str] | None,
+        place: BackupTarget,
+        meter: ProgressMeter,
+    ) -> None:
+        self._store: Final = store
+        self._catalog: Final = catalog
+        self._topics: Final = None if topics is None else list(topics)
+        self._place: Final = place
+        self._meter: Final = meter
+        self._known: dict[TopicEntry, tuple[TopicEntry | None, int]] = {}
 
-    def open_topic() -> None:
-        use = store.use_topic(entry.name, create=False, to_look=True)
-        try:
-            use.topic.producers()
-            use.topic.subscriptions()
-        finally:
-            use.release()
+    def take(self) -> None:
+        """Take what the backup has not; called again, the topics that were published to since, or are new."""
+        entries = self._chosen(is_first=not self._known)
+        for gone in self._known.keys() - set(entries):
+            self._place.drop(self._relative(gone))
+        known, self._known = self._known, {}
+        for number, entry in enumerate(entries):
+            self._meter.topic(number + 1, len(entries))
+            taken, tail = known.get(entry, (None, -1))
+            if taken is None or (entry.is_made and self._cut(entry).tail() != tail):
+                taken, tail = self._take_topic(entry) if entry.is_made else (entry, 0)
+            self._known[entry] = taken, tail
 
-    missing: list[FileNotFoundError] = []
-    while len(missing) < _MOST_TRIES:
-        try:
-            TopicCut(store.root, directory, place, open_topic).take()
-            return entry
-        except TopicNotFound:
-            break
-        except FileNotFoundError as e:
-            if not os.path.isdir(directory):
+    def kept(self) -> list[TopicEntry]:
+        """What the copy of the catalog says of the topics; nothing of those that were deleted."""
+        return [taken for taken, _ in self._known.values() if taken is not None]
+
+    def directory_of(self, entry: TopicEntry) -> str:
+        """The directory of a topic."""
+        return os.path.join(_in(self._store.root, root_layout.TOPICS), entry.directory)
+
+    def _chosen(self, *, is_first: bool) -> list[TopicEntry]:
+        """The topics to be copied, with all their partitions, each once."""
+        if self._topics is None:
+            return [entry for entry in self._catalog.topics() if entry.name.startswith(_PERSISTENT)]
+        found: dict[str, TopicEntry] = {}
+        for name in self._topics:
+            parsed = TopicName.parse(name)
+            entry = self._catalog.find(parsed.base) if parsed.partition >= 0 else None
+            entry = entry or self._catalog.find(parsed.full)
+            if entry is None and is_first:
+                raise TopicNotFound(f"{name}: no such topic in {self._store.root}")
+            if entry is None:
+                continue  # it was deleted meanwhile
+            if not entry.name.startswith(_PERSISTENT):
+                raise NotAllowedError(
+                    f"{name} is not persistent: nothing of it is stored that could be copied"
+                )
+            for one in (entry, *self._catalog.with_logs(entry)):
+                found[one.name] = one
+        return list(found.values())
+
+    def _take_topic(self, entry: TopicEntry) -> tuple[TopicEntry | None, int]:
+        """Take the files of a topic; returns what the copy of the catalog says of it, None if it was deleted,
+        and the tail word of the cut."""
+        directory = self.directory_of(entry)
+        missing: list[FileNotFoundError] = []
+        while len(missing) < _MOST_TRIES:
+            try:
+                return entry, self._cut(entry).take()
+            except TopicNotFound:
                 break
-            missing.append(
-                e
-            )  # another process removed it meanwhile; a subscription that was deleted, perhaps
-    else:
-        raise StorageError(
-            path=directory,
-            reason=f"a file of {entry.name} is missing each time the topic is copied: {missing[-1].filename}",
-            remedy="check the store, and make the backup again; the one before is as it was",
-        ) from missing[-1]
-    place.drop(relative)
-    current = catalog.find(entry.name)
-    is_there = current is not None and current.incarnation == entry.incarnation
-    return entry._replace(is_made=False) if is_there else None
+            except FileNotFoundError as e:
+                if not os.path.isdir(directory):
+                    break
+                missing.append(
+                    e
+                )  # another process removed it meanwhile; a subscription that was deleted, perhaps
+        else:
+            raise StorageError(
+                path=directory,
+                reason=f"a file of {entry.name} is missing each time the topic is copied:"
+                f" {missing[-1].filename}",
+                remedy="check the store, and make the backup again; the one before is as it was",
+            ) from missing[-1]
+        self._place.drop(self._relative(entry))
+        current = self._catalog.find(entry.name)
+        is_there = current is not None and current.incarnation == entry.incarnation
+        return (entry._replace(is_made=False) if is_there else None), -1
+
+    def _cut(self, entry: TopicEntry) -> TopicCut:
+        def open_topic() -> None:
+            use = self._store.use_topic(entry.name, create=False, to_look=True)
+            try:
+                use.topic.producers()
+                use.topic.subscriptions()
+            finally:
+                use.release()
+
+        return TopicCut(self._store.root, self.directory_of(entry), self._place, open_topic)
+
+    def _relative(self, entry: TopicEntry) -> str:
+        return f"{root_layout.TOPICS}/{entry.directory}"
 
 
 def _catalog_of(catalog: Catalog, entries: list[TopicEntry], now_ms: int) -> bytes:

@@ -65,8 +65,11 @@ class TopicCut:
         self._target: Final = target
         self._open_topic: Final = open_topic
 
-    def take(self) -> None:
+    def take(self) -> int:
         """Take all files.
+
+        Returns:
+            The tail word of the cut.
 
         Raises:
             FileNotFoundError: the topic was deleted.
@@ -84,7 +87,7 @@ class TopicCut:
                 failpoints.hit("backup:cut")
                 self._take_ledgers(words)
                 if self._words()[TopicWord.TRIM] == trimmed:
-                    return
+                    return words[TopicWord.TAIL]
             if not os.path.isdir(self._directory):
                 raise FileNotFoundError(self._directory)
         raise StorageError(
@@ -92,6 +95,10 @@ class TopicCut:
             reason="files of the topic went away whenever they were to be copied",
             remedy="check the store; a ledger may be missing. Or try again when less is trimmed",
         )
+
+    def tail(self) -> int:
+        """The tail word now."""
+        return self._words()[TopicWord.TAIL]
 
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self._root).replace(os.sep, "/")
