@@ -70,7 +70,8 @@ class TopicName(NamedTuple):
         """
         if not isinstance(text, str):
             raise InvalidTopicName(f"{text!r}: a topic name is a str, not {type(text).__name__}")
-        return _parsed(text)
+        found = _known.get(text)
+        return _remember(text) if found is None else found
 
     @property
     def full(self) -> str:
@@ -105,7 +106,18 @@ class TopicName(NamedTuple):
         return self.full
 
 
-@lru_cache(_REMEMBERED)
+_known: dict[str, TopicName] = {}
+
+
+def _remember(text: str) -> TopicName:
+    """Parse a name, and know its full name too: what is asked for by a short name goes on by the full one."""
+    found = _parsed(text)
+    if len(_known) >= _REMEMBERED:
+        _known.clear()
+    _known[text] = _known[found.full] = found
+    return found
+
+
 def _parsed(text: str) -> TopicName:
     domain, separator, path = text.partition("://")
     if separator:

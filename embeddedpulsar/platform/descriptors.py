@@ -25,6 +25,8 @@ _NULL_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 LOWEST: Final = 3
 """No file of a store has a lower number: those are the standard streams."""
 
+_is_there: Final = os.get_inheritable  # raises OSError for a descriptor that is closed
+
 Result = TypeVar("Result")
 
 
@@ -123,7 +125,10 @@ def opening(what: str, action: Callable[..., Result], *arguments: Any) -> Result
         DescriptorLimitError: none were left the second time either.
         AccessDeniedError: the process may not; it says whose the file is.
     """
-    keep_low_ones_taken()
+    try:
+        _is_there(0), _is_there(1), _is_there(2)  # no loop: an opening of a store comes here twenty times
+    except OSError:
+        _take_low_ones()
     return calling(what, action, *arguments)
 
 
@@ -140,20 +145,12 @@ def calling(what: str, action: Callable[..., Result], *arguments: Any) -> Result
     return named(what, action, *arguments)
 
 
-def keep_low_ones_taken() -> None:
+def _take_low_ones() -> None:
     """Open the null device for every standard stream that is closed, as SQLite does.
 
     Otherwise a file of the store gets its number, and whatever prints writes into that. Programs started by
     ``exec`` inherit the stream closed, as it was.
     """
-    is_there = os.get_inheritable
-    try:
-        is_there(0), is_there(1), is_there(2)  # no loop: an opening of a store comes here twenty times
-    except OSError:
-        _take_low_ones()
-
-
-def _take_low_ones() -> None:
     while (fd := os.open(os.devnull, _NULL_FLAGS)) < LOWEST:
         continue  # it stays open
     os.close(fd)

@@ -66,6 +66,12 @@ def naming_full(what: str) -> Iterator[None]:
         raise
 
 
+def _raise_if_full(e: OSError, what: str) -> None:
+    """As `naming_full`, in an ``except``: a `try` without an error costs nothing, a context some 1.5 us."""
+    if e.errno in FULL and not isinstance(e, StorageFullError):
+        raise _storage_full(e, what) from e
+
+
 def _storage_full(e: OSError, what: str) -> StorageFullError:
     return StorageFullError(
         f"{what}: {os.strerror(e.errno or 0)}",
@@ -88,9 +94,8 @@ class Disk:
         what = f"cannot open {path}"
         try:
             return descriptors.opening(what, os.open, path, flags | _OPEN_FLAGS, mode)
-        except OSError as e:  # as `naming_full`, which takes longer
-            if e.errno in FULL and not isinstance(e, StorageFullError):
-                raise _storage_full(e, what) from e
+        except OSError as e:
+            _raise_if_full(e, what)
             raise
 
     def create_exclusive(self, path: str) -> int:
@@ -98,11 +103,12 @@ class Disk:
         rights = ownership.rights_beside(path)
         fd = self.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, rights.file_mode)
         try:
-            with naming_full(f"cannot create {path}"):
-                ownership.grant_file(fd, rights)
-        except BaseException:
+            ownership.grant_file(fd, rights)
+        except BaseException as e:
             os.close(fd)
             self.unlink(path)
+            if isinstance(e, OSError):
+                _raise_if_full(e, f"cannot create {path}")
             raise
         return fd
 
@@ -138,11 +144,14 @@ class Disk:
         """
         if length <= 0:
             return
-        with naming_full(f"cannot reserve {length} bytes"):
+        try:
             if HAS_POSIX_FALLOCATE:
                 os.posix_fallocate(fd, offset, length)
             else:
                 self._write_zeros(fd, offset, offset + length)
+        except OSError as e:
+            _raise_if_full(e, f"cannot reserve {length} bytes")
+            raise
 
     def _write_zeros(self, fd: int, start: int, end: int) -> None:
         while start < end:
@@ -165,8 +174,11 @@ class Disk:
         For a file that no other process grows at the same time (a new one, or under a lock).
         """
         if os.fstat(fd).st_size < size:
-            with naming_full(f"cannot grow a file to {size} bytes"):
+            try:
                 os.ftruncate(fd, size)
+            except OSError as e:
+                _raise_if_full(e, f"cannot grow a file to {size} bytes")
+                raise
 
     def pwrite_all(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write all ``buffers``, one after the other, at ``offset``; return the number of bytes.
@@ -181,8 +193,7 @@ class Disk:
                     return total
             return _pwrite_each(fd, buffers, offset)
         except OSError as e:
-            if e.errno in FULL:
-                raise _storage_full(e, "cannot write") from e
+            _raise_if_full(e, "cannot write")
             raise
 
     def pread(self, fd: int, n: int, offset: int) -> bytes:
@@ -238,8 +249,11 @@ class Disk:
     def replace(self, src: str, dst: str) -> None:
         """Rename, replacing ``dst``, in one step."""
         what = f"cannot rename {src}"
-        with naming_full(what):
+        try:
             descriptors.calling(what, os.replace, src, dst)
+        except OSError as e:
+            _raise_if_full(e, what)
+            raise
 
     def unlink(self, path: str) -> None:
         """Remove the name. Maps and descriptors of the file stay valid."""
@@ -253,13 +267,16 @@ class Disk:
             AccessDeniedError: the directory above is another user's.
         """
         what = f"cannot create {path}"
-        with naming_full(what):
+        try:
             if mode is not None:
                 descriptors.calling(what, os.mkdir, path, mode)
                 return
             rights = ownership.rights_beside(path)
             descriptors.calling(what, os.mkdir, path, rights.directory_mode)
             ownership.grant_directory(path, rights)
+        except OSError as e:
+            _raise_if_full(e, what)
+            raise
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
@@ -276,12 +293,14 @@ class Disk:
             try:
                 # 1. The bytes. A crash leaves a stray temporary.
                 self.pwrite_all(fd, [data], 0)
-                failpoints.hit("document:written")
+                if failpoints.ACTIVE:
+                    failpoints.hit("document:written")
                 # 2. Flush them before the name points at them, or a power loss leaves an empty file of that
                 # name.
                 if durable:
                     self.fsync(fd, temporary)
-                failpoints.hit("document:synced")
+                if failpoints.ACTIVE:
+                    failpoints.hit("document:synced")
             finally:
                 os.close(fd)
             # 3. The name. From here on the new document is what others see.
@@ -290,11 +309,13 @@ class Disk:
             with contextlib.suppress(OSError):
                 self.unlink(temporary)
             raise
-        failpoints.hit("document:replaced")
+        if failpoints.ACTIVE:
+            failpoints.hit("document:replaced")
         # 4. Flush the name.
         if durable:
             self.fsync_dir(os.path.dirname(path) or ".")
-        failpoints.hit("document:directory_synced")
+        if failpoints.ACTIVE:
+            failpoints.hit("document:directory_synced")
 
 
 def _pwrite(fd: int, data: Buffer, offset: int) -> int:

@@ -132,11 +132,18 @@ class MappedFile:
     )
 
     def __init__(
-        self, path: str, fd: int, size: int, *, writable: bool, created: bool, lean: bool = False
+        self,
+        path: str,
+        fd: int,
+        size: int,
+        status: os.stat_result,
+        *,
+        writable: bool,
+        created: bool,
+        lean: bool = False,
     ) -> None:
         global _easy_maps
         self._map: object = None
-        status = os.fstat(fd)
         self.path: Final = path
         self._fd = fd
         self._keeps_fd = True
@@ -255,11 +262,14 @@ class MappedFile:
             raise ValueError("a file is created with a size and for writing")
         fd, created = _open(name, os.O_RDWR if writable else os.O_RDONLY, create)
         try:
-            _require_regular(fd, name)
+            if not created:
+                status = os.fstat(fd)
+                _require_regular(status, name)
             if create and size is not None:
                 _grow(fd, size, is_new=created)
-            length = _checked_length(fd, name, size)
-            mapped = cls(name, fd, length, writable=writable, created=created, lean=lean)
+                status = os.fstat(fd)
+            length = _checked_length(status, name, size)
+            mapped = cls(name, fd, length, status, writable=writable, created=created, lean=lean)
         except BaseException:
             os.close(fd)
             raise
@@ -354,7 +364,7 @@ def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:
 
 def _grow(fd: int, size: int, *, is_new: bool) -> None:
     if size <= SMALL_FILE:
-        if os.fstat(fd).st_size < size or disk.HAS_POSIX_FALLOCATE:
+        if disk.HAS_POSIX_FALLOCATE or os.fstat(fd).st_size < size:
             disk.DISK.fallocate(fd, 0, size)  # also finishes what a creator that died had begun
     elif not is_new and disk.HAS_POSIX_FALLOCATE and os.fstat(fd).st_size < size:
         disk.DISK.fallocate(
@@ -364,13 +374,12 @@ def _grow(fd: int, size: int, *, is_new: bool) -> None:
         disk.DISK.truncate_new(fd, size)
 
 
-def _require_regular(fd: int, path: str) -> None:
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+def _require_regular(status: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise ForeignFileError(path=path, reason="is not a regular file", remedy="move it away")
 
 
-def _checked_length(fd: int, path: str, size: int | None) -> int:
-    status = os.fstat(fd)
+def _checked_length(status: os.stat_result, path: str, size: int | None) -> int:
     length = status.st_size if size is None else size
     if length == 0 or status.st_size < length:
         raise CorruptionError(

@@ -52,7 +52,8 @@ def rights_in(directory: str) -> Rights:
 
 def rights_beside(path: str) -> Rights:
     """The rights of a new file ``path``."""
-    return rights_in(os.path.dirname(path))
+    end = path.rfind(os.sep) + 1
+    return rights_in(path[:end] if end else os.path.dirname(path))
 
 
 def grant_file(fd: int, rights: Rights) -> None:

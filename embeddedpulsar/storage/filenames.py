@@ -145,7 +145,7 @@ def log_path(directory: str, ledger_id: int) -> str:
 
 def index_path(directory: str, ledger_id: int) -> str:
     """The entry index of a ledger; derivable from its segment."""
-    return os.path.join(directory, f"{ledger_id:0{_LEDGER_DIGITS}d}{INDEX_SUFFIX}")
+    return f"{directory}{os.sep}{ledger_id:020d}{INDEX_SUFFIX}"
 
 
 def cold_path(directory: str, ledger_id: int) -> str:
@@ -155,12 +155,12 @@ def cold_path(directory: str, ledger_id: int) -> str:
 
 def offload_path(directory: str) -> str:
     """The document about the offloading of a topic."""
-    return os.path.join(directory, OFFLOAD)
+    return f"{directory}{os.sep}{OFFLOAD}"
 
 
 def offload_lock_path(directory: str) -> str:
     """Held by the process that offloads ledgers of the topic."""
-    return os.path.join(directory, OFFLOAD_LOCK)
+    return f"{directory}{os.sep}{OFFLOAD_LOCK}"
 
 
 def fetch_lock_path(directory: str) -> str:
@@ -175,7 +175,7 @@ def journal_path(directory: str, generation: int) -> str:
         >>> journal_path("s", 3)
         's/journal.3'
     """
-    return os.path.join(directory, f"{_JOURNAL}{generation}")
+    return f"{directory}{os.sep}{_JOURNAL}{generation}"
 
 
 def gone_path(directory: str, token: str) -> str:

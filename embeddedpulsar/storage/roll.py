@@ -140,16 +140,19 @@ def start_ledger(
             lean=lean,
         )
         segment.use_index(index)
-        failpoints.hit("roll:file_created")
+        if failpoints.ACTIVE:
+            failpoints.hit("roll:file_created")
         # 3. The header: among the rest, where the ledger before ends. A crash leaves a stray that looks fine.
         touched = segment.write_header()
-        failpoints.hit("roll:header_written")
+        if failpoints.ACTIVE:
+            failpoints.hit("roll:header_written")
         # 4. Content and names survive a power loss before anything refers to them.
         if new.is_synced:
             disk.DISK.fsync(index.file.fd, index.path)
             disk.DISK.fsync(segment.file.fd, segment.path)
             disk.DISK.fsync_dir(directory)
-        failpoints.hit("roll:synced")
+        if failpoints.ACTIVE:
+            failpoints.hit("roll:synced")
         index.file.rest()
         segment.file.rest_if_lean()
     except OSError:
@@ -173,7 +176,8 @@ def start_ledger(
     switch[TopicWord.TAIL] = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
     indivisible.store(words, switch)
     words[TopicWord.STATE] &= ~MUST_ROLL
-    failpoints.hit("roll:tail_switched")
+    if failpoints.ACTIVE:
+        failpoints.hit("roll:tail_switched")
     return segment
 
 

@@ -28,6 +28,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import ATTENTION, HELD
 from embeddedpulsar.topic.housekeeping import UpkeptParts
+from embeddedpulsar.topic.policies.held_policies import ValueOf
 from embeddedpulsar.topic.policies.topic_policy import Fields, TopicPolicy
 
 _LOOK_S: Final = 0.05
@@ -69,6 +70,11 @@ QUOTAS: Final = {
 }
 
 
+def _is_wanted(value_of: ValueOf) -> bool:
+    size, age = value_of(QUOTAS[DESTINATION_STORAGE]), value_of(QUOTAS[MESSAGE_AGE])
+    return bool(size.limit_size >= 0 or age.limit_time > 0)
+
+
 class BacklogQuotas:
     """Role: says whether the backlog of a topic is beyond a quota, and acts. A `Check` of `TopicUpkeep`.
 
@@ -91,7 +97,7 @@ class BacklogQuotas:
         self._found: BacklogQuota | None = None
 
     def is_wanted(self) -> bool:
-        return self._is_on and (self._size_quota().limit_size >= 0 or self._age_quota().limit_time > 0)
+        return self._is_on and self._policies.once(_is_wanted)
 
     @property
     def is_held(self) -> bool:

@@ -18,6 +18,7 @@ from embeddedpulsar.topic.catalog.root_layout import OFFLOADED as OFFLOADED_NOTE
 from embeddedpulsar.topic.catalog.root_layout import in_root
 from embeddedpulsar.topic.exclusive_work import ExclusiveWork, LongRunningProcessStatus
 from embeddedpulsar.topic.late_part import HasParts, LatePart, PartLike
+from embeddedpulsar.topic.policies.held_policies import ValueOf
 from embeddedpulsar.topic.policies.topic_policy import OFFLOAD_RULES, OffloadRules, rules_of
 from embeddedpulsar.topic_name import TopicName
 
@@ -55,6 +56,10 @@ def read_offload_record(directory: str) -> OffloadRecord:
         return OffloadRecord(**{name: fields[name] for name in OffloadRecord._fields if name in fields})
     except (FileNotFoundError, StorageError, TypeError):
         return OffloadRecord()
+
+
+def _rules(value_of: ValueOf) -> OffloadRules:
+    return rules_of([value_of(policy) for policy in OFFLOAD_RULES])
 
 
 class Offloading(PartLike, Protocol):
@@ -98,7 +103,7 @@ class LateOffload(LatePart[Offloading]):
 
     def rules(self) -> OffloadRules:
         """What the policies say."""
-        return rules_of(self._topic.policies.values(OFFLOAD_RULES))
+        return self._topic.policies.once(_rules)
 
     def ledgers(self) -> dict[int, ColdLedger]:
         """The offloaded ledgers, by their ids."""

@@ -222,7 +222,9 @@ class Journal:
         if sweep(self.place.directory, (generation,), ()):
             disk.DISK.fsync_dir(self.place.directory)
         failpoints.hit("journal:older_unlinked")
-        if sweep(self.place.directory, (), ()):
+        path = journal_path(self.place.directory, generation)
+        if os.path.lexists(path):
+            disk.DISK.unlink(path)
             disk.DISK.fsync_dir(self.place.directory)
         failpoints.hit("journal:unlinked")
 

@@ -158,7 +158,10 @@ class JournalFile:
 
 def generations(directory: str) -> tuple[list[int], list[int]]:
     """Generations of the journals and of the snapshots in a directory, ascending."""
-    names = descriptors.names_in(directory)
+    return _generations(descriptors.names_in(directory))
+
+
+def _generations(names: Sequence[str]) -> tuple[list[int], list[int]]:
     journals = [parse_generation(name) for name in names]
     snapshots = [parse_generation(name, journal=False) for name in names]
     return (
@@ -311,10 +314,10 @@ def sweep(directory: str, journals: Sequence[int], snapshots: Sequence[int]) -> 
     Returns:
         How many files.
     """
-    all_journals, all_snapshots = generations(directory)
+    names = descriptors.names_in(directory)
+    all_journals, all_snapshots = _generations(names)
     unwanted = [journal_path(directory, each) for each in all_journals if each not in journals]
     unwanted += [snapshot_path(directory, each) for each in all_snapshots if each not in snapshots]
-    names = descriptors.names_in(directory)
     unwanted += [os.path.join(directory, name) for name in names if name.endswith(NEW_SUFFIX)]
     for path in unwanted:
         disk.DISK.unlink(path)

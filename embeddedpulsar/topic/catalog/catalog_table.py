@@ -63,6 +63,7 @@ class CatalogTable:
         self._recent: dict[str, _Recent] = {}
         self._sorted: list[str] = []  # its names; empty when there are others since
         self._ended: dict[str, _Ended] = {}
+        self._decoded: tuple[bytes, TopicEntry] | None = None  # the last one: an opening asks several times
 
     @property
     def changes(self) -> int:
@@ -81,9 +82,15 @@ class CatalogTable:
     def _find(self, name: str) -> tuple[int, TopicEntry | None]:
         recent = self._recent.get(name)
         if recent is not None:
-            return recent.slot, None if recent.packed is None else decode_topic(recent.packed)
+            return recent.slot, None if recent.packed is None else self._entry(recent.packed)
         slot = 0 if self.index is None else self.index.find(name)
         return slot, self.index.entry(slot) if slot and self.index is not None else None
+
+    def _entry(self, packed: bytes) -> TopicEntry:
+        known = self._decoded
+        if known is None or known[0] is not packed:
+            known = self._decoded = packed, decode_topic(packed)
+        return known[1]
 
     def items(self, prefix: str, start: str = "") -> Iterator[tuple[str, int, int]]:
         """(name, number of partitions, slot) of the topics whose names begin with ``prefix``, sorted, from

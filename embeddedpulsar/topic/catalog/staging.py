@@ -33,7 +33,7 @@ class Staging:
 
     def place(self) -> str:
         """A path that no process looks for."""
-        return os.path.join(self._path, os.urandom(8).hex())
+        return f"{self._path}{os.sep}{os.urandom(8).hex()}"
 
     def put_away(self, directory: str) -> str:
         """Take the directory of a topic that is gone; returns where it is to be removed from."""

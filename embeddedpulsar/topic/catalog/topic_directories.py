@@ -51,7 +51,10 @@ class TopicDirectories:
 
     def path(self, entry: TopicEntry) -> str:
         """The directory of a topic."""
-        return os.path.join(self._topics, entry.directory)
+        return self._below(entry.directory)
+
+    def _below(self, directory: str) -> str:
+        return f"{self._topics}{os.sep}{directory}"
 
     def is_used(self, entry: TopicEntry) -> bool:
         """Whether the topic was ever opened."""
@@ -152,13 +155,13 @@ class TopicDirectories:
                 self._remove_if_ended(directory)  # its process may have died before it was gone
         flat, spread = possible_directories(name, lives)
         for directory in (flat, spread):
-            if os.path.isdir(os.path.join(self._topics, directory)):
+            if os.path.isdir(self._below(directory)):
                 return True, directory
         return False, flat if self._catalog.size + more < MOST_IN_TOPICS else spread
 
     def _remove_if_ended(self, directory: str) -> bool:
         """Whether it was that of a topic that was deleted; then it is gone."""
-        is_there = os.path.isdir(os.path.join(self._topics, directory))
+        is_there = os.path.isdir(self._below(directory))
         entry, _ = self._described(directory) if is_there else (None, "")
         is_ended = entry is not None and self._catalog.ended(entry.name)[1] == entry.incarnation
         if is_ended:
@@ -167,7 +170,7 @@ class TopicDirectories:
 
     def put_away(self, directory: str) -> str:
         """Take the directory of a topic that is gone out of ``topics/``; see `Staging.put_away`."""
-        return self.staging.put_away(os.path.join(self._topics, directory))
+        return self.staging.put_away(self._below(directory))
 
     def _build(self, entry: TopicEntry, durable: bool) -> None:
         # 1. Under a name that no process looks for. A crash leaves files in staging.
@@ -203,7 +206,7 @@ class TopicDirectories:
 
     def _adopt(self, relative: str, name: str, partitions: int) -> TopicEntry:
         """The topic that lies in a directory already: its creator died, or a power loss took its record."""
-        directory = os.path.join(self._topics, relative)
+        directory = self._below(relative)
         entry, reason = self._described(relative)
         if entry is None:
             incarnation = self._incarnation_within(directory)
@@ -333,7 +336,7 @@ class TopicDirectories:
 
     def _described(self, relative: str) -> tuple[TopicEntry | None, str]:
         """What the document in a topic's directory says; or None, and what is wrong with it."""
-        meta = filenames.topic_meta_path(os.path.join(self._topics, relative))
+        meta = filenames.topic_meta_path(self._below(relative))
         try:
             entry = self._read_meta(relative)
         except (CorruptionError, ForeignFileError) as e:
@@ -342,7 +345,7 @@ class TopicDirectories:
         return entry, "" if entry is not None else f"{meta} was missing"
 
     def _read_meta(self, relative: str) -> TopicEntry | None:
-        entry = read_meta(os.path.join(self._topics, relative))
+        entry = read_meta(self._below(relative))
         return None if entry is None else entry._replace(directory=relative)
 
     def _is_known(self, directory: str) -> bool:

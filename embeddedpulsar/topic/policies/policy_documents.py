@@ -24,6 +24,7 @@ _CHANGING: Final = 1
 _EVERYWHERE: Final = ""
 """In place of the names of owners: there are too many."""
 _KNOWN_SETTINGS: Final = 16
+_KNOWN_PATHS: Final = 64
 MOST_OWNERS: Final = 1000
 """The list is written anew with each change, and read with the policies of every topic."""
 
@@ -166,7 +167,7 @@ class PolicyDocuments:
         return paths
 
     def _namespace_path(self, namespace: str) -> str:
-        return os.path.join(self._tenants, namespace_file_name(namespace))
+        return _namespace_path(self._tenants, namespace)
 
     def _topic_path(self, name: str) -> str:
         entry = self._find(name)
@@ -229,6 +230,12 @@ class PolicyDocuments:
             StorageFullError: nothing was changed.
         """
         _change(self._topic_path(name), name, changes, durable)
+
+
+@lru_cache(_KNOWN_PATHS)
+def _namespace_path(tenants: str, namespace: str) -> str:
+    """A new topic asks for it six times."""
+    return os.path.join(tenants, namespace_file_name(namespace))
 
 
 @lru_cache(_KNOWN_SETTINGS)
