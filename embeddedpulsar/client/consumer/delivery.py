@@ -60,6 +60,8 @@ class Hold(Protocol):
     @property
     def key(self) -> int: ...
     @property
+    def shares_rings(self) -> bool: ...
+    @property
     def awaits_appends(self) -> bool: ...
     def arm(self, seen_version: int) -> bool: ...
     def leave(self, is_served: bool) -> None: ...
@@ -78,11 +80,12 @@ class Source(ABC):
     number of threads may wait.
     """
 
-    __slots__ = ("_mailbox", "_monotonic", "closed_text")
+    __slots__ = ("_leaves", "_mailbox", "_monotonic", "closed_text")
 
     def __init__(self, mailbox: Mailbox, monotonic: Callable[[], float] = REAL_TIME) -> None:
         self._mailbox = mailbox
         self._monotonic = monotonic
+        self._leaves = True  # whether `leave` does anything
         self.closed_text = ""
 
     @property
@@ -189,7 +192,7 @@ class Source(ABC):
                 if self.arm(seen, waiter):
                     self._sleep(seen, generation, begun, look_at, now, nap_s)
         finally:
-            if begun >= 0:
+            if begun >= 0 and self._leaves:
                 self.leave(seen, waiter, message is not None)
 
     def _sleep(
@@ -238,6 +241,7 @@ class Delivery(Source):
         self._ledger = ledger
         self._wall_ms = clock.wall_ms
         self._hold = hold
+        self._leaves = hold is not None and hold.shares_rings
         self._placed_at = -_PLACE_S
         self._waiters: set[object] = set()
         self.on_change: Callable[[], object] = int  # for a topic of several: see `ReadyTopics`
@@ -259,14 +263,15 @@ class Delivery(Source):
         # When appends are frequent, this spins briefly before the request.
         if hold is None:
             return not waits.wait(tail, 0)
-        self._waiters.add(waiter)
+        if hold.shares_rings:
+            self._waiters.add(waiter)
         if hold.awaits_appends and waits.wait(tail, 0, hold.key, self):
             return False
         return hold.arm(version)
 
     def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
         hold = self._hold
-        if hold is None or waiter not in self._waiters:
+        if hold is None or waiter not in self._waiters:  # a ring is not passed on if it was for each
             return
         self._waiters.discard(waiter)
         if not self._waiters:
@@ -329,7 +334,8 @@ class Delivery(Source):
     def poll(self, take: Callable[[], Taken]) -> Taken | None:
         queue = self._queue
         try:
-            deadline.enter(queue.lock, "the queue of this consumer")
+            if not queue.lock.acquire(False):
+                deadline.enter(queue.lock, "the queue of this consumer")
             while True:
                 if self.closed_text:
                     self.check_open()

@@ -71,7 +71,8 @@ class MessageReceiver:
         with interrupts.translated:
             self.check(timeout_ms)
             message = self._source.wait(self._take, timeout_ms)
-        return self.passed(message)
+        chain = self._config.chain  # as `passed`
+        return message if chain is None else chain.before_delivery(message, self._config.words.hook)
 
     def poll(self) -> Message[Any] | None:
         self.check()

@@ -134,17 +134,13 @@ class ReceiverQueue:
                 "a signal handler (or finalizer) received while its own thread was fetching messages for the "
                 "same consumer or reader; let the handler set a flag instead"
             )
-        try:
-            self._is_filling = True
-            return self._fill()
-        finally:
-            self._is_filling = False
-
-    def _fill(self) -> bool:
         messages = self.messages
         room = self._capacity - len(messages)
-        if room > 0:
-            new: Any = object.__new__
+        if room <= 0:
+            return bool(messages)
+        new: Any = object.__new__
+        try:
+            self._is_filling = True
             prepare = self.prepare
             origin = self._origin
             views = self._fetch(room, _FETCH_BYTES)
@@ -172,6 +168,8 @@ class ReceiverQueue:
                     fetched += len(rest) - 1
             self.fetched += fetched
             self.fetched_bytes += size
+        finally:
+            self._is_filling = False
         return bool(messages)
 
     def clear(self) -> None:

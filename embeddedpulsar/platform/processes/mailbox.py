@@ -151,7 +151,9 @@ class Mailbox:
             before, self._leader = self._leader, gate
             while self.generation == seen and not self._closed:
                 self._look(_nap(deadline, _LONGEST_LOOK_S))
-                self.tend()
+                now = self._looked_at = time.monotonic()
+                if now - self._tended_at >= _TEND_S:
+                    self.tend()
                 if self.generation == seen and _is_past(deadline):
                     break
             return True
@@ -216,7 +218,10 @@ class Mailbox:
         if self._loops:
             self._loops.call_all()
         for listener in self._listeners:
-            _call_safely(listener)
+            try:
+                listener()
+            except Exception as error:  # noqa: BLE001 - logged; the others are called nevertheless
+                _log_failure(listener, error)
 
     def _wake_one_follower(self) -> None:
         try:
@@ -330,7 +335,10 @@ class Mailbox:
             finally:
                 self._lock.release()
             for callback in callbacks:
-                _call_safely(callback, uuid)
+                try:
+                    callback(uuid)
+                except Exception as error:  # noqa: BLE001 - as in `_publish`
+                    _log_failure(callback, error)
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -381,10 +389,7 @@ def _is_past(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-def _call_safely(function: Callable[..., None], *args: Any) -> None:
-    try:
-        function(*args)
-    except Exception:
-        import logging
+def _log_failure(callback: Callable[..., None], error: Exception) -> None:
+    import logging
 
-        logging.getLogger("embeddedpulsar").exception("A wake-up callback failed: %r", function)
+    logging.getLogger("embeddedpulsar").error("A wake-up callback failed: %r", callback, exc_info=error)

@@ -65,6 +65,8 @@ class Attachment:
     """
 
     delivers_singly: bool = False
+    shares_rings: bool = False
+    """Whether an append may ring this one alone, which passes that on if it leaves: see `leave`."""
 
     def __init__(
         self,
@@ -286,7 +288,7 @@ class Attachment:
         try:
             if self.words[SubscriptionWord.VERSION] != seen_version:
                 return False
-            if self._is_announced():
+            if shared.wakeups.waiting.is_asleep(self.code, self.consumer_id):
                 return True  # still announced: the next process that changes anything rings
             is_published = shared.control.is_published
         except ValueError:
@@ -294,9 +296,6 @@ class Attachment:
         if is_published:
             return shared.in_lock(lambda: self._announce(seen_version))
         return shared.transact(lambda _: self._announce(seen_version))
-
-    def _is_announced(self) -> bool:
-        return self._shared.wakeups.waiting.is_asleep(self.code, self.consumer_id)
 
     def _announce(self, seen_version: int) -> bool:
         """Announce that it sleeps. Under the lock."""

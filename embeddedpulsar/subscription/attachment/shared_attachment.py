@@ -57,6 +57,7 @@ class SharedAttachment(Attachment):
     """
 
     delivers_singly = True
+    shares_rings = True
 
     def __init__(
         self,

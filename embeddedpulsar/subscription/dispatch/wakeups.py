@@ -56,7 +56,7 @@ class WaitingConsumers:
         words, number = self._words, code - FIRST_OWNER
         return bool(
             words[_WAITERS + number // _BITS] >> number % _BITS & 1  # first: seldom set if messages come fast
-            and self.code_of(code, consumer_id) == code
+            and words[slot_of(code) + ConsumerSlotWord.CONSUMER_ID] == consumer_id  # as `code_of`
         )
 
     def is_armed(self, code: int) -> bool:

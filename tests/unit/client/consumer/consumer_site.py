@@ -111,10 +111,8 @@ class SharedAttachment:
         self.held = []
 
     key = 0
+    shares_rings = False
     awaits_appends = True
-
-    def leave(self, is_served: bool) -> None:
-        """Nobody else waits."""
 
     def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
         return has_tail_moved or self.version != seen_version
