@@ -18,7 +18,7 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import deadline, descriptors, disk, failpoints, package_log
+from embeddedpulsar.platform import clock, deadline, descriptors, disk, failpoints, package_log
 from embeddedpulsar.platform.access import FULL
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.cold_ledger import ColdLedger, cold_ledgers, offloaded_ledger
@@ -38,6 +38,8 @@ _FETCHED: Final = ".fetched.tmp"
 _TOGETHER: Final = 512
 _LARGE: Final = 1 << 20
 _LOCK_S: Final = 600.0
+_SHOWN_S: Final = 1.0
+"""How long a fetch takes before the log says how far it is; then twice as long, and so on."""
 REMEDY: Final = (
     "nothing is lost or skipped: make the location readable and call again; if its files are damaged, put "
     "back a copy of them"
@@ -79,6 +81,8 @@ def fetch(directory: str, note: ColdLedger) -> str:
 
 def _fetch_to(note: ColdLedger, made: str, path: str) -> None:
     fd = disk.DISK.create_exclusive(made)
+    shown_s, pause_s = clock.CLOCK.monotonic(), _SHOWN_S
+    package_log.info("%s: fetching ledger %d back from %s", note.topic, note.ledger_id, note.location)
     try:
         try:
             offset, pieces = 0, list[bytes]()
@@ -87,6 +91,9 @@ def _fetch_to(note: ColdLedger, made: str, path: str) -> None:
                 if len(pieces) == _TOGETHER or len(piece) >= _LARGE:
                     offset += disk.DISK.pwrite_all(fd, pieces, offset)
                     pieces = []
+                    if clock.CLOCK.monotonic() - shown_s >= pause_s:
+                        _show(note, offset)
+                        shown_s, pause_s = clock.CLOCK.monotonic(), 2 * pause_s
             disk.DISK.pwrite_all(fd, pieces, offset)
         except StorageFullError as error:
             raise refusal(note, str(error), "make room on the disk of the store, and call again") from error
@@ -101,6 +108,13 @@ def _fetch_to(note: ColdLedger, made: str, path: str) -> None:
         raise
     finally:
         os.close(fd)
+
+
+def _show(note: ColdLedger, offset: int) -> None:
+    package_log.info(
+        "%s: fetching ledger %d back: %d of %d MiB",
+        *(note.topic, note.ledger_id, offset >> 20, note.end_offset >> 20),
+    )
 
 
 def _fetch_beside(note: ColdLedger) -> str:

@@ -91,6 +91,11 @@ class ColdSegment(Segment):
             self._checked = index
         return True
 
+    def give_back(self, end: int) -> None:
+        """As of `Segment`; of a log that is not here, nothing is in memory."""
+        if self.is_here:
+            super().give_back(end)
+
     def close(self) -> None:
         """As of `Segment`."""
         if self.is_here:

@@ -253,6 +253,11 @@ class Segment:
             return self.ending(end)
         return Ending(self.ledger_id, end, entry_id, crc, messages, fields[9])
 
+    def give_back(self, end: int) -> None:
+        """Take what lies before ``end`` out of the memory of this process, until it is read again."""
+        self.file.not_needed(0, end)
+        self.given_back = max(self.given_back, end)
+
     def close(self) -> None:
         """Unmap now. For an owner that shares the segment with no other; else drop the reference."""
         index, self._index = self._index, None

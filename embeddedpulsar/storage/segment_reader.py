@@ -111,8 +111,7 @@ class SegmentReader:
         messages take."""
         segment = self._segment()
         if segment is not None and (self._dropped >= segment.given_back or len(SEGMENTS) > _MAPPED_AGAIN):
-            segment.file.not_needed(0, self.pos)
-            segment.given_back = max(segment.given_back, self.pos)
+            segment.give_back(self.pos)
         self._dropped = self.pos
 
     def read_spans(
