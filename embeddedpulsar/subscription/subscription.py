@@ -324,6 +324,7 @@ class Subscription:
             attach = attach if admission is None else partial(admission.admit, attach)
             attachment = self._keep_alives.patiently(attach, self.detach_dead)
             self._liveness_monitor.begin(attachment)
+            attachment.prepare()
             keep(attachment)
             return attachment
         except BaseException:

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, InitialPosition
+from embeddedpulsar.storage.segment_cache import SEGMENTS
 from tests.conformance.conftest import numbers, receive_all
 from tests.conformance.pool import acknowledge_all, take, write_settings
 
@@ -193,3 +194,21 @@ def test_the_ring_may_be_asked_for(store_path):
             client.create_producer(topic).send(b"hello-0")
             found.append((len(take(one)), len(take(two))))
     assert found == [(0, 1), (0, 1), (0, 1), (1, 0)]
+
+
+def test_a_standby_has_mapped_what_it_would_read_first(store_path):
+    """A takeover opens no segment. Until then the standby reads nothing."""
+    with Client(store_path) as client:
+        topic = client.create_producer("t")
+        for number in range(3):
+            topic.send(b"%d" % number)
+        earliest = InitialPosition.Earliest
+        first = client.subscribe("t", "sub", FAILOVER, consumer_name="a", initial_position=earliest)
+        assert [message.data() for message in take(first)] == [b"0", b"1", b"2"]
+        SEGMENTS.drop_all()
+        before = len(SEGMENTS)
+        second = client.subscribe("t", "sub", FAILOVER, consumer_name="b")
+        assert len(SEGMENTS) == before + 1
+        assert take(second) == []
+        first.close()
+        assert [message.data() for message in take(second)] == [b"0", b"1", b"2"]

@@ -32,8 +32,10 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _PIPE_CAPACITY: Final = 65536
 _CREATE_ATTEMPTS: Final = 100
-_CLOSING_S: Final = 3e-3
-"""A process that dies gives its descriptors up one after the other: the FIFO may go before its lease."""
+_CLOSING_S: Final = 2e-4
+_CLOSING_LOOKS: Final = 15
+"""So often, at this interval, a process is looked at whose FIFO is gone: one that dies gives its descriptors
+up one after the other, and the FIFO may go before its lease."""
 
 
 class Poller(Protocol):
@@ -204,9 +206,7 @@ class FifoDoorbell:
                 # Someone sweeps it this very moment, or the number was closed and reused while we slept.
                 time.sleep(0.001)
                 return False
-            if self._is_alive(uuid):
-                time.sleep(_CLOSING_S)
-            if self._is_alive(uuid):
+            if self._outlives_its_fifo(uuid):
                 self._drop(uuid)
                 self._begin_to_watch(uuid)
                 return False
@@ -215,6 +215,13 @@ class FifoDoorbell:
             return True
         finally:
             self._lock.release()
+
+    def _outlives_its_fifo(self, uuid: bytes) -> bool:
+        for _ in range(_CLOSING_LOOKS):
+            if not self._is_alive(uuid):
+                return False
+            time.sleep(_CLOSING_S)
+        return self._is_alive(uuid)
 
     def _is_alive(self, uuid: bytes) -> bool:
         try:

@@ -90,6 +90,10 @@ class ActiveAttachment(Attachment):
             reader.go_back(position)  # an interrupt, for example: the entries read were not delivered
             raise
 
+    def prepare(self) -> None:
+        if not self._is_active and not self._log.is_volatile:
+            self._reader.prepare()
+
     def _tell_moved(self, was_moved: bool) -> None:
         super()._tell_moved(was_moved)
         if self._was_switched:

@@ -146,6 +146,10 @@ class Attachment:
         """Whether entries come to this consumer: of Failover consumers, to one at a time."""
         return True
 
+    def prepare(self) -> None:
+        """Open ahead what a consumer that is not active reads first when it becomes active. Errors of
+        reading are left to that read. Called before the consumer is used."""
+
     def _check_usable(self) -> None:
         if self._fork_generation != fork.GENERATION or self._shared.control.closed:
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Cursor, Log
@@ -57,6 +59,12 @@ class UnackedReader:
         self._next: tuple[int, int] = start
         last = state.acks.last_touched()
         self._acked_through: Position | None = last if last > state.mark_delete else None
+
+    def prepare(self) -> None:
+        """Read the next entry and stay before it, so that its segment is mapped when it is asked for."""
+        with contextlib.suppress(PulsarException, OSError, ImportError):  # met again by the read that counts
+            self._cursor.read(1, 1, 1)
+        self._cursor.seek(Position(*self._next))
 
     def go_back(self, position: tuple[int, int]) -> None:
         self._cursor.seek(Position(*position))

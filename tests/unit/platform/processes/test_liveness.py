@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar.platform.processes import doorbell
 from embeddedpulsar.platform.processes import lease as module
 from embeddedpulsar.platform.processes.doorbell import FifoDoorbell
 from embeddedpulsar.platform.processes.lease import Liveness, has_any
@@ -184,3 +185,29 @@ def test_nothing_is_made_in_another_store(make: Make, tmp_path: Path):
         os.rmdir(tmp_path)
     finally:
         root.rename(tmp_path)
+
+
+@needs_bytes
+def test_a_process_that_closes_its_doorbell_first_is_dead_as_soon_as_its_byte_is_free(
+    tmp_path: Path, roll: str, monkeypatch
+):
+    """The kernel closes the descriptors of a killed process one after the other: it is looked at again
+    after a fraction of a millisecond."""
+    directory = str(tmp_path / "clients")
+    watcher, other = (FifoDoorbell.create(directory, Liveness(directory, roll)) for _ in range(2))
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            other.liveness.close()
+
+    assert watcher.watch(other.uuid)
+    monkeypatch.setattr(doorbell.time, "sleep", sleep)
+    for end in (other._reader, other._writer):
+        os.close(end)
+    other._reader = other._writer = -1
+    assert watcher.wait(1.0) and list(watcher.dead) == [other.uuid]
+    assert len(slept) == 2 and max(slept) < 1e-3
+    other.close()
+    watcher.close()
