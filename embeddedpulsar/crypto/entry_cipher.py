@@ -14,12 +14,13 @@ from embeddedpulsar.exceptions import CorruptionError, CryptoError, PulsarExcept
 from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.sealed_entry import Cipher, opened_view, pack_keys, seal_entry
-from embeddedpulsar.format.sealed_view import SealedView
+from embeddedpulsar.format.sealed_view import ENVELOPE, TAG_SIZE, SealedView
 from embeddedpulsar.platform import fork
 
 REFRESH_S: Final = 4 * 3600.0
 _RETRY_S: Final = 60.0
 _PREFIX_SIZE: Final = 4
+_ALIGNMENT: Final = 8
 _MOST_ENTRIES: Final = 1 << 32
 
 
@@ -78,6 +79,11 @@ class EntryCipher:
         iv = self._prefix + self._count.to_bytes(8, "big")
         self._count += 1  # before it is used: an interrupt may waste one, never give it twice
         return seal_entry(encoded, self._topic, last_sequence_id, self._fields, iv, self._encrypt)
+
+    @property
+    def growth(self) -> int:
+        """The most bytes by which encryption makes an entry larger that is no part of a chunked message."""
+        return ENVELOPE.size + len(self._fields) + TAG_SIZE + 2 * _ALIGNMENT
 
     def _exchange(self) -> None:
         try:

@@ -28,7 +28,7 @@ class Encryption(NamedTuple):
     """What of a producer's options is about encryption.
 
     Attributes:
-        names: of the public keys, at least one.
+        names: of the public keys; none for a producer whose entries are encrypted before it gets them.
         reader: where they come from.
     """
 

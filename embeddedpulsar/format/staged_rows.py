@@ -7,7 +7,7 @@ that it goes to. Sequence ids, producer and publish time are added when the entr
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -32,6 +32,7 @@ STAGED_RECORD: Final = struct.Struct(
 )
 MAGIC: Final = b"EPSR"
 HEADER: Final = STAGED_HEADER.pack(MAGIC, FORMAT_VERSION, 0)
+_GATHERED: Final = 1 << 20
 _CRC: Final = struct.Struct("<I")
 
 
@@ -65,6 +66,20 @@ def record_head(
     for part in columns:
         crc = crc32(part, crc)
     return _CRC.pack(crc) + rest
+
+
+def staged_chunks(records: Iterable[list[Any]]) -> Iterator[list[Any]]:
+    """What is written to a file with these records, each a head and columns: a MiB or so at a time."""
+    pieces: list[Any] = [HEADER]
+    size = 0
+    for record in records:
+        pieces += record
+        size += sum(map(len, record))
+        if size >= _GATHERED:
+            yield pieces
+            pieces, size = [], 0
+    if size:
+        yield pieces
 
 
 def staged_records(data: memoryview, *, verifies: bool) -> Iterator[StagedRecord]:

@@ -103,7 +103,9 @@ class DefaultSource(DataSource):
                 'a topic is a log, and nothing of it is overwritten: write with mode("append"), or '
                 'outputMode("append") or "update"; delete the topic to begin anew'
             )
-        options = parse_sink_options(self.options)
+        from embeddedpulsar.spark.sink_sealing import with_growth
+
+        options = with_growth(parse_sink_options(self.options))
         found = {field.name: field.dataType.simpleString() for field in schema.fields}
         return options, written_columns(found, options)
 

@@ -164,7 +164,7 @@ def read_options(options: Mapping[str, str], refused: MessageId | None) -> ReadO
         number("minPartitions", options.get("minpartitions", "0")),
         size("maxPartitionBytes", options.get("maxpartitionbytes", str(DEFAULT_PARTITION_BYTES))),
         switch("failOnDataLoss", options.get("failondataloss", "true")),
-        _private_keys(options.get("cryptoprivatekeypath")),
+        key_paths("cryptoPrivateKeyPath", options.get("cryptoprivatekeypath")),
         _discards(options.get("cryptofailureaction", "FAIL")),
     )
 
@@ -308,7 +308,7 @@ def switch(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _private_keys(text: str | None) -> Paths:
+def key_paths(option: str, text: str | None) -> Paths:
     """A path for all keys, or a JSON object of names and paths."""
     if text is None:
         return ()
@@ -318,11 +318,11 @@ def _private_keys(text: str | None) -> Paths:
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise InvalidConfiguration(f"cryptoPrivateKeyPath is no JSON: {error}") from None
+            raise InvalidConfiguration(f"{option} is no JSON: {error}") from None
     for name, path in found.items():
         if not isinstance(path, str) or not path:
             raise InvalidConfiguration(
-                f"cryptoPrivateKeyPath: {path!r} is no path{f' for the key {name!r}' if name else ''}; give "
+                f"{option}: {path!r} is no path{f' for the key {name!r}' if name else ''}; give "
                 'the path of a PEM file, or a JSON object as in {"key name": "path"}'
             )
     return tuple(found.items())
@@ -351,14 +351,16 @@ Paths = tuple[tuple[str, str], ...]
 
 
 class KeyFiles(CryptoKeyReader):
-    """Private keys by name, each read from its file when it is needed.
+    """Keys by name, each read from its file when it is needed.
 
     Args:
         paths: where they are.
+        option: the option that says so.
     """
 
-    def __init__(self, paths: Paths) -> None:
-        self._readers = {name: CryptoKeyReader("", path) for name, path in paths}
+    def __init__(self, paths: Paths, option: str) -> None:
+        self._readers = {name: CryptoKeyReader(path, path) for name, path in paths}
+        self._option = option
 
     def get_private_key(self, key_name: str, metadata: dict[str, str]) -> EncryptionKeyInfo:
         """The key of that name.
@@ -366,15 +368,22 @@ class KeyFiles(CryptoKeyReader):
         Raises:
             CryptoError: there is no file for it, or it cannot be read.
         """
+        return self._reader(key_name).get_private_key(key_name, metadata)
+
+    def get_public_key(self, key_name: str, metadata: dict[str, str]) -> EncryptionKeyInfo:
+        """The key of that name; errors as of `get_private_key`."""
+        return self._reader(key_name).get_public_key(key_name, metadata)
+
+    def _reader(self, key_name: str) -> CryptoKeyReader:
         reader = self._readers.get(key_name, self._readers.get(""))
         if reader is None:
             raise CryptoError(
-                f"option cryptoPrivateKeyPath names no file for the key {key_name!r}, only for "
+                f"option {self._option} names no file for the key {key_name!r}, only for "
                 f"{', '.join(self._readers)}"
             )
-        return reader.get_private_key(key_name, metadata)
+        return reader
 
 
-def key_reader(paths: Paths) -> CryptoKeyReader | None:
+def key_reader(paths: Paths, option: str = "cryptoPrivateKeyPath") -> CryptoKeyReader | None:
     """A reader of these keys; None if there are none."""
-    return KeyFiles(paths) if paths else None
+    return KeyFiles(paths, option) if paths else None

@@ -15,6 +15,7 @@ from embeddedpulsar.arrow.topic_schemas import TopicSchemas
 from embeddedpulsar.arrow.value_encoder import ValueEncoder
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.bulk.bulk_rows import BULK_BYTES, BULK_MESSAGES
+from embeddedpulsar.client.producer.bulk.staged_entry import producer_of_sealed
 from embeddedpulsar.client.producer.partitioned.message_router import (
     BulkRouting,
     RoundRobinByBatch,
@@ -63,7 +64,7 @@ class RowEncoder:
     def __init__(self, options: SinkOptions, columns: tuple[str, ...]) -> None:
         self._options: Final = options
         self._columns: Final = columns
-        self._limit: Final = read_settings(options.path).maxMessageSize
+        self._limit: Final = read_settings(options.path).maxMessageSize - options.growth
         self._waiting: Final[dict[str, list[Any]]] = {}
         self._schemas: Final = TopicSchemas(options.path)
         self._encoders: Final[dict[str, tuple[int, ValueEncoder]]] = {}
@@ -156,11 +157,16 @@ class RowEncoder:
         elif count == 1:
             raise MessageTooBig(
                 f"a row for {topic} has {size} bytes with its key and properties, and maxMessageSize is "
-                f"{self._limit}; send less at once, or raise maxMessageSize in broker.conf"
+                f"{self._limit + self._options.growth}{self._but()}; send less at once, or raise it in "
+                "broker.conf"
             )
         else:
             yield from self._laid(topic, portion.part(0, count // 2))
             yield from self._laid(topic, portion.part(count // 2, count))
+
+    def _but(self) -> str:
+        growth = self._options.growth
+        return f", of which encryption takes {growth}" if growth else ""
 
     def _delayed(self, topic: str, rows: Any) -> Iterator[Laid]:
         """An entry for each row: its delivery time is that of the entry."""
@@ -194,7 +200,7 @@ class RowEncoder:
         found = self._routes.get(topic)
         if found is None:
             name = TopicName.parse(topic)
-            partitions = _made(self._options.path, name)
+            partitions = _made(self._options, name)
             routing = None
             if partitions:
                 first = random_below(partitions)
@@ -220,11 +226,12 @@ def _divided(rows: Any) -> tuple[Any, Any]:
     return rows.filter(times.is_valid()), rows.filter(times.is_null())
 
 
-def _made(root: str, name: TopicName) -> int:
+def _made(options: SinkOptions, name: TopicName) -> int:
     """The number of partitions of a topic, which is made as a producer makes it; 0 without partitions."""
     try:
-        return partition_count(root, name)
+        return partition_count(options.path, name)
     except TopicNotFound:
-        with Client(root) as client:
-            client.create_producer(name.full).close()
-        return partition_count(root, name)
+        with Client(options.path) as client:
+            made = producer_of_sealed if options.encryption_keys else Client.create_producer
+            made(client, name.full).close()
+        return partition_count(options.path, name)

@@ -17,21 +17,24 @@ from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.bulk.staged_entry import (
     StagedEntry,
     end_of_log,
+    producer_of_sealed,
     publish_entries,
     stored_since,
 )
-from embeddedpulsar.exceptions import CorruptionError, PulsarException
+from embeddedpulsar.exceptions import BrokerMetadataError, CorruptionError, PulsarException
 from embeddedpulsar.format.control import split_tail
 from embeddedpulsar.format.staged_rows import staged_records
 from embeddedpulsar.managed_ledger.pins import pin_for_commit, unpin
 from embeddedpulsar.platform import clock, disk, failpoints
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.spark.sink_sealing import sealed_files
 from embeddedpulsar.storage.segment_snapshot import topic_incarnation
 from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.crypto.key_reader import Encryption
 
 failpoints.declare(
     *("sink:locked", "sink:pinned", "sink:pending", "sink:publishing", "sink:published", "sink:done"),
@@ -47,11 +50,13 @@ class StagedFile(NamedTuple):
         name: of the file in the sink's directory; empty if the task had no rows.
         size: its bytes.
         logs: full names of the logs that its records name by number.
+        key: with which its records are encrypted; empty if they are not. It is never written to a file.
     """
 
     name: str
     size: int
     logs: tuple[str, ...]
+    key: bytes = b""
 
 
 class SinkIdentity(NamedTuple):
@@ -76,13 +81,22 @@ class SinkCommit:
         identity: of the sink.
         durability: level of the producers.
         codec: compresses entries; 0 for none.
+        encryption: the public keys; None if entries are not encrypted.
     """
 
-    def __init__(self, root: str, identity: SinkIdentity, durability: str, codec: int) -> None:
+    def __init__(
+        self,
+        root: str,
+        identity: SinkIdentity,
+        durability: str,
+        codec: int,
+        encryption: Encryption | None = None,
+    ) -> None:
         self._root: Final = root
         self._identity: Final = identity
         self._durability: Final = durability
         self._codec: Final = codec
+        self._encryption: Final = encryption
         self._place: Final = SinkPlace(root, sink_key(identity.producer, identity.run))
 
     def commit(self, batch: int, files: Sequence[StagedFile]) -> int:
@@ -133,7 +147,8 @@ class SinkCommit:
         names = sorted({log for one in files for log in one.logs})
         numbers = {name: number for number, name in enumerate(names)}
         with Client(self._root, durability=self._durability) as client:
-            producers = [client.create_producer(name, self._identity.producer) for name in names]
+            seals = self._encryption is not None
+            producers = [_producer(client, name, self._identity.producer, seals) for name in names]
             # 1. The ends of the logs, behind which the batch will be, pinned: no trimming takes what tells
             # how far it came. A crash leaves pins that expire.
             logs = []
@@ -145,6 +160,9 @@ class SinkCommit:
                 logs.append([name, topic_incarnation(directory), floor])
                 base = max(base, producer.last_sequence_id())
             failpoints.hit("sink:pinned")
+            if self._encryption is not None:
+                targets = dict(zip(names, producers, strict=True))
+                files = sealed_files(place, batch, files, targets, base, self._encryption, self._codec)
             if is_durable:
                 disk.DISK.flush_files([place.file(one.name) for one in files])
             plan = {
@@ -155,6 +173,7 @@ class SinkCommit:
                 "durability": self._durability,
                 "codec": self._codec,
                 "keeps": self._identity.keeps,
+                "sealed": seals,
                 "logs": logs,
                 "files": [[one.name, one.size, [numbers[log] for log in one.logs]] for one in files],
             }
@@ -205,12 +224,23 @@ def _finish(root: str, place: SinkPlace) -> int:
         _end(root, place, plan)
         return 0
     with Client(root, durability=plan["durability"]) as client:
-        producers = [client.create_producer(name, plan["producer"]) for name, _, _ in plan["logs"]]
+        seals = plan.get("sealed", False)
+        producers = [_producer(client, name, plan["producer"], seals) for name, _, _ in plan["logs"]]
         stored = [
             _stored(root, plan["base"], log, producer)
             for log, producer in zip(plan["logs"], producers, strict=True)
         ]
         return _publish(root, place, plan, producers, stored, verifies=True)
+
+
+def _producer(client: Client, topic: str, name: str, seals: bool) -> Producer[bytes]:
+    if seals:
+        return producer_of_sealed(client, topic, name)
+    try:
+        return client.create_producer(topic, name)
+    except BrokerMetadataError as error:
+        error.add_note("a write by Spark encrypts with the options encryptionKeys and cryptoPublicKeyPath")
+        raise
 
 
 def _stored(root: str, base: int, log: list[Any], producer: Producer[bytes]) -> int:

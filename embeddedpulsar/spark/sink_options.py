@@ -9,7 +9,7 @@ from typing import Final
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.spark.options import number
+from embeddedpulsar.spark.options import Paths, key_paths, number
 from embeddedpulsar.topic.store_root import refuse_directory_of_another
 from embeddedpulsar.topic_name import TopicName
 
@@ -34,6 +34,8 @@ _KNOWN: Final = frozenset(
         "deliveryguarantee",
         "durability",
         "compressiontype",
+        "encryptionkeys",
+        "cryptopublickeypath",
         "checkpointlocation",  # of Spark
     )
 )
@@ -51,6 +53,9 @@ class SinkOptions:
         exactly_once: whether rows are staged and committed together; else each task publishes its own.
         durability: level of the producers.
         codec: compresses entries; 0 for none.
+        encryption_keys: names of public keys; empty if nothing is encrypted.
+        public_keys: names of keys, and the files they are in; ``""`` is any name.
+        growth: the most bytes by which encryption makes an entry larger.
     """
 
     path: str
@@ -60,6 +65,9 @@ class SinkOptions:
     exactly_once: bool = True
     durability: str = "process"
     codec: int = 0
+    encryption_keys: tuple[str, ...] = ()
+    public_keys: Paths = ()
+    growth: int = 0
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -80,7 +88,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if unknown:
         raise InvalidConfiguration(
             f"a write has no option {unknown[0]}; there are path, topic, producerName, batchId, "
-            "deliveryGuarantee, durability and compressionType"
+            "deliveryGuarantee, durability, compressionType, encryptionKeys and cryptoPublicKeyPath"
         )
     if not options.get("path"):
         raise InvalidConfiguration("option path is missing: the directory of the store")
@@ -102,7 +110,25 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         guarantee == _EXACTLY,
         _one_of("durability", options.get("durability", "process"), _DURABILITIES),
         _codec(options.get("compressiontype", "NONE")),
+        *_keys(options),
     )
+
+
+def _keys(options: Mapping[str, str]) -> tuple[tuple[str, ...], Paths]:
+    """The names of public keys, and their files."""
+    paths = key_paths("cryptoPublicKeyPath", options.get("cryptopublickeypath"))
+    given = options.get("encryptionkeys", "")
+    names = tuple(dict.fromkeys(filter(None, (name.strip() for name in given.split(",")))))
+    if names and not paths:
+        raise InvalidConfiguration(
+            "option encryptionKeys needs cryptoPublicKeyPath: the file with the public key"
+        )
+    names = names or tuple(name for name, _ in paths if name)
+    if paths and not names:
+        raise InvalidConfiguration(
+            "option cryptoPublicKeyPath needs encryptionKeys: the names of the keys, separated by commas"
+        )
+    return names, paths
 
 
 def _one_of(name: str, text: str, known: tuple[str, ...]) -> str:

@@ -16,11 +16,13 @@ from pyspark.sql.datasource import (
 
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.bulk.staged_entry import StagedEntry, publish_entries
+from embeddedpulsar.crypto.rows_cipher import RowsCipher
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.format.staged_rows import HEADER, record_head
-from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.format.staged_rows import record_head
+from embeddedpulsar.platform import failpoints
 from embeddedpulsar.spark.sink_commit import SinkCommit, SinkIdentity, StagedFile
 from embeddedpulsar.spark.sink_options import SinkOptions
+from embeddedpulsar.spark.sink_sealing import encryption_of
 from embeddedpulsar.spark.worker_memory import spare_modules
 from embeddedpulsar.topic.sinks.sink_place import SinkPlace, sink_key, staged_name
 
@@ -33,9 +35,8 @@ if TYPE_CHECKING:
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """What Spark tells the tasks of a streaming query."""
-_GATHERED: Final = 1 << 20
 
-failpoints.declare("sink:staging", "sink:staged")
+failpoints.declare("sink:staged")
 
 
 @dataclass(frozen=True)
@@ -63,57 +64,39 @@ def stage(
     part, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
     place = SinkPlace(options.path, sink_key(identity.producer, identity.run))
     name = staged_name(batch, part, attempt)
-    path = place.file(name)
+    cipher = RowsCipher() if options.encryption_keys else None
     logs: dict[str, int] = {}
-    fd = -1
-    end = 0
-    try:
-        for pieces in _pieces(encoder, batches, logs):
-            if fd < 0:
-                place.make()
-                fd = disk.DISK.create_exclusive(path)
-            end += disk.DISK.pwrite_all(fd, pieces, end)
-            failpoints.hit("sink:staging")
-    except BaseException:
-        if fd >= 0:
-            place.discard([name])
-        raise
-    finally:
-        if fd >= 0:
-            os.close(fd)
+
+    def records() -> Iterator[list[Any]]:
+        for laid in encoder.entries(batches):
+            number = logs.setdefault(laid.log, len(logs))
+            parts = laid.parts if cipher is None else cipher.encrypt(laid.parts)
+            yield [
+                record_head(number, laid.count, laid.flags, laid.key_hash, parts, laid.schema_version),
+                *parts,
+            ]
+
+    size = place.stage(name, records())
     failpoints.hit("sink:staged")
-    return StagedRows(identity, StagedFile(name if end else "", end, tuple(logs)))
-
-
-def _pieces(
-    encoder: RowEncoder, batches: Iterable[pa.RecordBatch], logs: dict[str, int]
-) -> Iterator[list[Any]]:
-    """What is written to a staged file, a MiB or so at a time."""
-    pieces: list[Any] = [HEADER]
-    size = 0
-    for laid in encoder.entries(batches):
-        number = logs.setdefault(laid.log, len(logs))
-        head = record_head(number, laid.count, laid.flags, laid.key_hash, laid.parts, laid.schema_version)
-        pieces += [head, *laid.parts]
-        size += sum(map(len, laid.parts))
-        if size >= _GATHERED:
-            yield pieces
-            pieces, size = [], 0
-    if size:
-        yield pieces
+    key = b"" if cipher is None else cipher.key
+    return StagedRows(identity, StagedFile(name if size else "", size, tuple(logs), key))
 
 
 def publish(options: SinkOptions, encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> None:
     """Publish the rows of one attempt of a task at once."""
     producers: list[Producer[bytes]] = []
     logs: dict[str, int] = {}
+    names, reader = encryption_of(options) or (None, None)
     with Client(options.path, durability=options.durability) as client:
 
         def entries() -> Iterator[StagedEntry]:
             for laid in encoder.entries(batches):
                 number = logs.setdefault(laid.log, len(logs))
                 if number == len(producers):
-                    producers.append(client.create_producer(laid.log))
+                    keys = None if names is None else list(names)
+                    producers.append(
+                        client.create_producer(laid.log, encryption_keys=keys, crypto_key_reader=reader)
+                    )
                 yield StagedEntry(
                     number,
                     laid.parts,
@@ -150,7 +133,8 @@ class _Writer:
             self._of(found[0].identity).commit(batch, files)
 
     def _of(self, identity: SinkIdentity) -> SinkCommit:
-        return SinkCommit(self._options.path, identity, self._options.durability, self._options.codec)
+        options = self._options
+        return SinkCommit(options.path, identity, options.durability, options.codec, encryption_of(options))
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

@@ -11,6 +11,7 @@ import pytest
 
 from embeddedpulsar import Client
 from embeddedpulsar.arrow import read_topic
+from embeddedpulsar.exceptions import CryptoError
 from embeddedpulsar.testing import assert_clean
 from tests.conftest import ROOT
 
@@ -27,9 +28,17 @@ def values(root: Path, topic: str) -> list[Any]:
 
 
 def test_the_page(spark: Any, tmp_path: Path):
-    """The block of docs/spark.md runs as it stands there."""
-    page = (ROOT / "docs" / "spark.md").read_text().partition("### Writing")[2]
-    block = page.partition("```python\n")[2].partition("```")[0]
+    """The blocks of docs/spark.md run as they stand there."""
+    pytest.importorskip("cryptography", reason="the extra `crypto` is not installed")
+    from tests.support.key_files import key_pair
+
+    for name, pem in zip(("public.pem", "private.pem"), key_pair("ec"), strict=True):
+        (tmp_path / name).write_bytes(pem)
+    page = (ROOT / "docs" / "spark.md").read_text().partition("### Writing\n")[2]
+    blocks = [
+        part.partition("```")[0] for part in page.split("test_sink.py runs this block -->\n```python\n")
+    ]
+    block = "".join(blocks[1:])
     with Client(tmp_path / "data") as client:
         producer = client.create_producer("orders")
         producer.send_many(
@@ -41,6 +50,8 @@ def test_the_page(spark: Any, tmp_path: Path):
     totals = {row["__key"]: json.loads(row["value"]) for row in table.to_pylist()}
     assert totals == {b"table-%d" % i: {"count": 25} for i in range(4)}
     assert values(tmp_path / "data", "copies") == sorted(b"order %d" % i for i in range(100))
+    with pytest.raises(CryptoError):
+        values(tmp_path / "data", "secrets")
     assert_clean(tmp_path / "data")
 
 

@@ -234,7 +234,7 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
     encryption = config.encryption
     limit, most = session.max_message_size, part_limit(config)
     cipher = None
-    if encryption is not None:
+    if encryption is not None and encryption.names:
         from embeddedpulsar.crypto.entry_cipher import EntryCipher
 
         topic = session.topic_name

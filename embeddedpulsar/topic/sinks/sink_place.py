@@ -9,7 +9,8 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document, encode_document
-from embeddedpulsar.platform import descriptors, disk, filesystem
+from embeddedpulsar.format.staged_rows import staged_chunks
+from embeddedpulsar.platform import descriptors, disk, failpoints, filesystem
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.topic.catalog import root_layout
 
@@ -19,6 +20,7 @@ LOCK: Final = "lock"
 PENDING: Final = "pending"
 DONE: Final = "done"
 ROWS: Final = ".rows"
+failpoints.declare("sink:staging")
 _TEMPORARY: Final = ".tmp"
 _KEY_DIGITS: Final = 32
 
@@ -136,6 +138,31 @@ class SinkPlace:
         """The names of staged files; of batches up to ``through``, or of all."""
         names = [name for name in _names_in(self.path) if name.endswith(ROWS)]
         return [name for name in names if through is None or batch_of(name) <= through]
+
+    def stage(self, name: str, records: Iterable[list[Any]]) -> int:
+        """Write records into a file of that name, a MiB or so at a time. Without records no file is made,
+        and after an error none is left.
+
+        Returns:
+            The size of the file.
+        """
+        fd = -1
+        end = 0
+        try:
+            for pieces in staged_chunks(records):
+                if fd < 0:
+                    self.make()
+                    fd = disk.DISK.create_exclusive(self.file(name))
+                end += disk.DISK.pwrite_all(fd, pieces, end)
+                failpoints.hit("sink:staging")
+        except BaseException:
+            if fd >= 0:
+                self.discard([name])
+            raise
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        return end
 
     def discard_unfinished(self) -> None:
         """Remove what a process left that was killed while it wrote a document. Under the lock."""

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
+from zlib import crc32
 
 from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher, Target
+from embeddedpulsar.client.producer.producer_config import ProducerConfig
+from embeddedpulsar.client.producer.producer_opening import open_producer
+from embeddedpulsar.crypto.key_reader import CryptoKeyReader, Encryption
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix, encode_columns
+from embeddedpulsar.format.frame import CODEC_ENCRYPTED, FLAG_ENCRYPTED
+from embeddedpulsar.schema.schema import BYTES
 
 if TYPE_CHECKING:
+    from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.producer.producer import Producer
 
-__all__ = ["StagedEntry", "end_of_log", "publish_entries", "stored_since"]
+__all__ = [
+    "StagedEntry",
+    "end_of_log",
+    "entry_terms",
+    "producer_of_sealed",
+    "publish_entries",
+    "stored_since",
+]
 
 
 class StagedEntry:
     """The messages of one entry, as columns that are stored as they are. A `Portion` of `BulkPublisher`.
+    With the flag of an encrypted entry, what is stored is not columns but the whole entry.
 
     Attributes:
         count: messages.
@@ -57,6 +72,18 @@ class StagedEntry:
 
     def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry:
         """The entry; ``first`` is its first automatic sequence id. Uncompressed bytes are not copied."""
+        if self._flags & FLAG_ENCRYPTED:
+            (part,) = self._columns
+            return EncodedEntry(
+                [part],
+                len(part),
+                crc32(part),
+                self.count,
+                prefix.metadata_length,
+                CODEC_ENCRYPTED,
+                self._flags,
+                self._key_hash,
+            )
         if self._first is not None:
             first = self._first
         return encode_columns(
@@ -102,6 +129,20 @@ def publish_entries(producers: Sequence[Producer[Any]], entries: Iterable[Staged
             yield entry
 
     return len(BulkPublisher(find, codec).publish(numbered()))
+
+
+def producer_of_sealed(client: Client, topic: str, name: str | None = None) -> Producer[bytes]:
+    """A producer of entries that are encrypted already, also where encryption is required."""
+    config = ProducerConfig(topic, BYTES, name, encryption=Encryption((), CryptoKeyReader("", "")))
+    producer = client._core.in_time(open_producer, client._core, config)
+    client._keep(producer)
+    return producer
+
+
+def entry_terms(producer: Producer[Any]) -> tuple[ProducerPrefix, int]:
+    """What entries of the producer have in common, and the most bytes that one may have."""
+    publisher = producer._publisher.target(0).publisher
+    return publisher.prefix, publisher.max_size
 
 
 def end_of_log(producer: Producer[Any]) -> int:
