@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,12 +26,13 @@ class ValueEncoder:
         topic: for errors.
         info: the schema of the topic; None if it has none.
         kind: the type of the records, a struct.
+        as_keys: whether payloads are compared: equal records have the text that a producer gives them.
 
     Raises:
         InvalidConfiguration: the topic has no schema of records, or one with other fields.
     """
 
-    def __init__(self, topic: str, info: SchemaInfo | None, kind: Any) -> None:
+    def __init__(self, topic: str, info: SchemaInfo | None, kind: Any, *, as_keys: bool = False) -> None:
         self._topic: Final = topic
         if info is None or info.schema_type() not in RECORDS:
             has = "has none" if info is None else f"is of type {info.schema_type().name}"
@@ -49,7 +51,10 @@ class ValueEncoder:
                     f"the schema of {topic} demands a field {name!r}; add it to the records"
                 )
         self._nulls: Final = {name: None for name in self._absent if defined[name].default is ABSENT}
-        self._encode: Final = dumps if self._is_json else AvroSchema(None, json.loads(info.schema())).encode
+        json_text = _exact_text(tuple(defined)) if as_keys else dumps
+        self._encode: Final = (
+            json_text if self._is_json else AvroSchema(None, json.loads(info.schema())).encode
+        )
 
     def _target(self, defined: dict[str, DefinitionField], field: Any) -> tuple[str, list[Any]]:
         if field.name not in defined:
@@ -87,6 +92,11 @@ class ValueEncoder:
             raise ValueError(
                 f"{self._topic}: a record does not fit the schema of the topic: {error}"
             ) from error
+
+
+def _exact_text(order: tuple[str, ...]) -> Callable[[dict[str, Any]], bytes]:
+    """The text of records as `JsonSchema` writes it, with the fields in this order."""
+    return lambda row: json.dumps({name: row[name] for name in order if name in row}, indent=True).encode()
 
 
 def _is_optional(field: DefinitionField) -> bool:

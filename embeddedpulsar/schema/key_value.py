@@ -143,11 +143,10 @@ class KeyValueSchema(Schema[KeyValue[K, V]]):
         if self.separates_key:
             return self.encode_keyed(obj, None)[0] or b""
         self._validate_object_type(obj)
-        parts: list[bytes] = []
-        for part, schema in ((obj.key, self._key), (obj.value, self._value)):
-            data = None if part is None else schema.encode(part)  # type: ignore[arg-type]
-            parts += [_NULL] if data is None else [len(data).to_bytes(_LENGTH, "big"), data]
-        return b"".join(parts)
+        return joined_pair(
+            None if obj.key is None else self._key.encode(obj.key),
+            None if obj.value is None else self._value.encode(obj.value),
+        )
 
     def encode_keyed(
         self, obj: KeyValue[K, V] | None, partition_key: str | None
@@ -319,6 +318,14 @@ def value_decoder(info: SchemaInfo) -> _Decoder:
 
 def _decoded(decode: _Decoder, data: bytes | None) -> Any:
     return None if data is None else decode(data)
+
+
+def joined_pair(key: bytes | None, value: bytes | None) -> bytes:
+    """The payload of two parts: the opposite of `split_pair`."""
+    parts: list[bytes] = []
+    for data in (key, value):
+        parts += [_NULL] if data is None else [len(data).to_bytes(_LENGTH, "big"), data]
+    return b"".join(parts)
 
 
 def split_pair(data: bytes) -> tuple[bytes | None, bytes | None]:

@@ -44,9 +44,10 @@ def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
     if kind == SchemaType.KEY_VALUE:
         decode: Callable[[bytes], Any] = late_import("embeddedpulsar.schema.key_value").value_decoder(info)
         return decode
-    from embeddedpulsar.schema.primitives import primitive_decoder
+    from embeddedpulsar.schema.primitives import primitive_schema
 
-    return primitive_decoder(kind) or bytes
+    found = primitive_schema(kind)
+    return bytes if found is None else found.decode
 
 
 def _avro_decoder(definition: str) -> Callable[[bytes], Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 
@@ -389,12 +388,12 @@ def _day(number: int) -> date:
     return date.fromordinal(number + _DAY_OF_EPOCH)
 
 
-def primitive_decoder(kind: SchemaType) -> Callable[[bytes], Any] | None:
-    """Return the decoder of a primitive type; None for another type.
+def primitive_schema(kind: SchemaType) -> Schema[Any] | None:
+    """Return the schema of a primitive type; None for another type.
 
     Example:
-        >>> primitive_decoder(SchemaType.INT8)(b"*")
+        >>> primitive_schema(SchemaType.INT8).decode(b"*")
         42
     """
     found = _BY_TYPE.get(kind)
-    return None if found is None else found().decode
+    return None if found is None else found()

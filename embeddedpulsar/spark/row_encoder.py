@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.column_writer import ColumnNames, ColumnPortion, portions_of
+from embeddedpulsar.arrow.pair_encoder import PairEncoder, check_keys, payload_encoder, value_part
+from embeddedpulsar.arrow.plain_encoder import is_payload
 from embeddedpulsar.arrow.plan import partition_count
 from embeddedpulsar.arrow.topic_schemas import TopicSchemas
-from embeddedpulsar.arrow.value_encoder import ValueEncoder
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.bulk.bulk_rows import BULK_BYTES, BULK_MESSAGES
 from embeddedpulsar.client.producer.bulk.staged_entry import producer_of_sealed
@@ -67,7 +68,7 @@ class RowEncoder:
         self._limit: Final = read_settings(options.path).maxMessageSize - options.growth
         self._waiting: Final[dict[str, list[Any]]] = {}
         self._schemas: Final = TopicSchemas(options.path)
-        self._encoders: Final[dict[str, tuple[int, ValueEncoder]]] = {}
+        self._encoders: Final[dict[str, tuple[int, Any, bool]]] = {}
         self._routes: Final[dict[str, tuple[TopicName, BulkRouting | None]]] = {}
 
     def entries(self, batches: Iterable[Any]) -> Iterator[Laid]:
@@ -103,17 +104,30 @@ class RowEncoder:
         yield from self._flush_all()
 
     def _with_payloads(self, topic: str, rows: Any) -> Any:
-        """The rows with payloads in place of records."""
+        """The rows with payloads in place of values that the schema of the topic encodes."""
         at = rows.schema.get_field_index(names.VALUE)
-        records = rows.column(at)
-        if not pa.types.is_struct(records.type):
+        values = rows.column(at)
+        if is_payload(values.type):
             return rows
+        _, encoder, is_keyed = self._encoder(topic, values.type)
+        if is_keyed:
+            check_keys(rows.column(names.KEY))
+        rows = rows.set_column(at, names.VALUE, encoder.encode(values))
+        if isinstance(encoder, PairEncoder) and encoder.separates_key:
+            rows = rows.append_column(names.KEY, encoder.keys(values))
+        return rows
+
+    def _encoder(self, topic: str, kind: Any) -> tuple[int, Any, bool]:
+        """The version of the schema of a topic, what encodes by it, and whether column ``__key`` has keys of
+        pairs."""
         found = self._encoders.get(topic)
         if found is None:
             self._route(topic)  # so that it exists
             version, info = self._schemas.latest_version(topic)
-            found = self._encoders[topic] = version, ValueEncoder(topic, info, records.type)
-        return rows.set_column(at, names.VALUE, found[1].encode(records))
+            own = value_part(info) if names.KEY in self._columns else None
+            encoder = payload_encoder(topic, own or info, kind)
+            found = self._encoders[topic] = version, encoder, own is not None
+        return found
 
     def _version(self, topic: str) -> int:
         return self._encoders[topic][0] if topic in self._encoders else -1
@@ -142,7 +156,8 @@ class RowEncoder:
             yield from self._laid(topic, portion)
 
     def _portions(self, topic: str, table: Any) -> Iterator[ColumnPortion]:
-        optional = [name if name in self._columns else None for name in _OPTIONAL]
+        given = table.schema.names
+        optional = [name if name in given else None for name in _OPTIONAL]
         key, ordering_key, properties, event_time = optional
         found = ColumnNames(names.VALUE, key, ordering_key, properties, event_time, None)
         _, routing = self._route(topic)

@@ -168,18 +168,38 @@ def written_columns(found: Mapping[str, str], options: SinkOptions) -> tuple[str
                 f"column {name!r} has no place in a message: a write takes {', '.join(WRITTEN)}; put it into "
                 "value, for example by to_json(struct(...)), or leave it out"
             )
-        if kind not in _TYPES[name] and not (name == names.VALUE and kind.startswith("struct<")):
+        if kind not in _TYPES[name] and not (name == names.VALUE and _is_encoded(kind)):
             raise InvalidConfiguration(f"column {name} is {kind}, not {' or '.join(_TYPES[name])}; cast it")
     if names.VALUE not in found:
         raise InvalidConfiguration(
-            "a write needs a column value, binary, string or struct; null is a null value"
+            "a write needs a column value: binary, string, or of the type that the schema of the topic has; "
+            "null is a null value"
         )
     if not options.topic and names.TOPIC not in found:
         raise InvalidConfiguration("say where to write: option topic, or a column __topic")
     return tuple(name for name in found if name in _TYPES)
 
 
+def _is_encoded(kind: str) -> bool:
+    """Whether values of a type are encoded by the schema of the topic."""
+    return kind in _SINGLE or kind.startswith(("struct<", "time("))
+
+
 _BYTES: Final = ("binary", "string")
+_SINGLE: Final = frozenset(
+    (
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    )
+)
 _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     names.VALUE: _BYTES,
     names.KEY: _BYTES,

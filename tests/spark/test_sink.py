@@ -42,14 +42,14 @@ def test_the_page(spark: Any, tmp_path: Path):
     with Client(tmp_path / "data") as client:
         producer = client.create_producer("orders")
         producer.send_many(
-            [b"order %d" % i for i in range(100)], partition_keys=[f"table-{i % 4}" for i in range(100)]
+            [b"order %d" % i for i in range(1000)], partition_keys=[f"table-{i % 8}" for i in range(1000)]
         )
     block = block.replace('"./', f'"{tmp_path}/')  # the JVM has another working directory
     exec(compile(block, "docs/spark.md", "exec"), {"spark": spark})
     table = read_topic(tmp_path / "data", "totals", ["value", "__key"])
     totals = {row["__key"]: json.loads(row["value"]) for row in table.to_pylist()}
-    assert totals == {b"table-%d" % i: {"count": 25} for i in range(4)}
-    assert values(tmp_path / "data", "copies") == sorted(b"order %d" % i for i in range(100))
+    assert totals == {b"table-%d" % i: {"count": 125} for i in range(8)}
+    assert values(tmp_path / "data", "copies") == sorted(b"order %d" % i for i in range(1000))
     with pytest.raises(CryptoError):
         values(tmp_path / "data", "secrets")
     assert_clean(tmp_path / "data")
