@@ -331,12 +331,10 @@ class _ChangedEntry:
 def messages_of(entry: DecodedEntry, count: int, origin: Origin) -> list[Message[Any]]:
     """Make the messages of an entry, without calls of ``__init__``, which saves a fifth of the time."""
     messages: list[Message[Any]] = list(map(_new, repeat(Message, count)))
-    index = 0
-    for message in messages:
+    for index, message in enumerate(messages):
         message._entry = entry
         message._index = index
         message._origin = origin
-        index += 1
     return messages
 
 

@@ -6,6 +6,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,17 @@ def test_policies_of_a_namespace_are_read_once(path: str):
         few = counted(lambda: client.create_producer("t3").close())
         assert calls["_read"] == 1, calls  # that of the topic itself
         assert not few["_read"], few
+
+
+def test_a_first_message_passes_few_functions(path: str):
+    """To a topic that is made for it, with its directory, ledger and journal."""
+    with Client(path) as client:
+
+        def send(name: str) -> None:
+            with client.create_producer(name) as producer:
+                producer.send(b"x")
+
+        send("t0")
+        calls = min((counted(partial(send, f"t{n}")) for n in range(1, 6)), key=lambda calls: calls.total())
+        assert calls["listdir"] <= 6 and calls["fstat"] <= 21, calls
+        assert calls.total() <= 2050, calls

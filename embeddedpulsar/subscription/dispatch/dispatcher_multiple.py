@@ -46,13 +46,14 @@ class SharedDispatcher(ClaimDispatcher):
 def _ready_peers(
     consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim, level: int, most: int
 ) -> int:
-    """How many are ready, of that level; 1 at least. Not counted beyond ``most``, where each gets one."""
-    ready = 0
+    """How many are ready, of that level; the claimer is. Not counted beyond ``most``, where each gets one."""
+    ready = 1
     for one in consumers.each():
         if ready >= most:
             break
-        ready += one.priority_level == level and permits_of(dispatch, claim.granted, one) > 0
-    return max(ready, 1)
+        if one.consumer_id != claim.consumer_id and one.priority_level == level:
+            ready += permits_of(dispatch, claim.granted, one) > 0
+    return ready
 
 
 def _better_levels(consumers: ConsumerRegistry, level: int) -> Iterator[list[Consumer]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -149,7 +148,7 @@ class _Round:
         self._others: Final = iter(consumers.all())
         self._ready: Consumer | None = next(self._others, None)  # those before it are not ready for more
         self._waiting: Final = dispatch.pending.waiting_keys
-        self._served: Counter[int] = Counter()  # by hash
+        self._served: dict[int, int] = {}  # by hash; a `Counter` takes longer than what is left of a round
         self.held_back = len(self._waiting)
         """Entries that no consumer got."""
 
@@ -185,7 +184,8 @@ class _Round:
             room -= messages
             given.append(key_hash)
         permits[consumer_id] = left
-        self._served.update(given)
+        for key_hash in given:
+            self._served[key_hash] = self._served.get(key_hash, 0) + 1
         self.held_back -= len(given)
 
     def give_fresh(self, cutoff_ms: int, most: int) -> None:
