@@ -8,6 +8,7 @@ and bytes behind that end (of a writer that died before publishing them) are nev
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -44,6 +45,8 @@ COPY_OFFSETS: Final = (0, 512)
 MAX_LOG_SIZE: Final = 1 << 35
 """Offsets are stored as 32-bit numbers of 8-byte units."""
 _COVERED: Final = SEGMENT_HEADER.size - 4
+_REMEMBERED: Final = 64
+"""Headers as they were decoded: opening a topic reads that of its last segment twice."""
 _CRC: Final = struct.Struct("<I")
 
 Buffer = bytes | bytearray | memoryview
@@ -106,7 +109,7 @@ def parse_segment_header(buf: Buffer) -> SegmentHeader:
     if len(buf) < SEGMENT_HEADER_SIZE:
         raise CorruptionError(reason=f"segment of {len(buf)} bytes has no header page", offset=0)
     for offset in COPY_OFFSETS:
-        header = _parse_copy(buf, offset)
+        header = _parse_copy(bytes(buf[offset : offset + SEGMENT_HEADER.size]))
         if header is not None:
             return header
     # Neither is intact. A newer version says so in both; damage rarely looks the same twice.
@@ -120,12 +123,13 @@ def parse_segment_header(buf: Buffer) -> SegmentHeader:
     raise damage
 
 
-def _parse_copy(buf: Buffer, offset: int) -> SegmentHeader | None:
-    fields = SEGMENT_HEADER.unpack_from(buf, offset)
+@lru_cache(_REMEMBERED)
+def _parse_copy(copy: bytes) -> SegmentHeader | None:
+    fields = SEGMENT_HEADER.unpack(copy)
     _, _, _, checksum_type, ledger_id, created_ms, base_ms, boot_id, store_id = fields[:9]
     incarnation, seed, prev_crc, prev_ledger, prev_end, prev_entry, prev_messages = fields[9:16]
     log_size, capacity, crc = fields[16:]
-    if not is_header(buf[offset : offset + _COVERED], MAGIC, crc) or checksum_type != CHECKSUM_CRC32:
+    if not is_header(copy[:_COVERED], MAGIC, crc) or checksum_type != CHECKSUM_CRC32:
         return None
     if log_size > MAX_LOG_SIZE or prev_end > MAX_LOG_SIZE or prev_end & 7:
         return None

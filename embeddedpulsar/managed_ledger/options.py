@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from embeddedpulsar.platform import clock
@@ -11,6 +12,8 @@ PROCESS: Final = "process"
 INTERVAL: Final = "interval"
 FLUSH: Final = "flush"
 DURABILITIES: Final = (PROCESS, INTERVAL, FLUSH)
+_REMEMBERED: Final = 16
+"""Options as they were made: each opening of a topic asks for them."""
 
 
 class _Fields(NamedTuple):
@@ -110,7 +113,10 @@ _MOST_ENTRIES: Final = 896 * 1024
 """The index header has room for the checksums of that many slots."""
 
 
-def ledger_options(settings: BrokerSettings, durability: str, interval_ms: int) -> LedgerOptions:
+@lru_cache(_REMEMBERED)
+def ledger_options(
+    settings: BrokerSettings, durability: str, interval_ms: int, boot: bytes = b""
+) -> LedgerOptions:
     """The options of every log of a store, by its settings.
 
     Example:
@@ -124,4 +130,5 @@ def ledger_options(settings: BrokerSettings, durability: str, interval_ms: int) 
         max_message_size=settings.maxMessageSize,
         durability=durability,
         interval_ms=interval_ms,
+        boot=boot,
     )

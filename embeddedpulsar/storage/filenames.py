@@ -205,7 +205,7 @@ def acks_path(directory: str, consumer_id: int) -> str:
         >>> acks_path("s", 12)
         's/acks.12'
     """
-    return os.path.join(directory, f"{_ACKS}{consumer_id}")
+    return f"{directory}{os.sep}{_ACKS}{consumer_id}"
 
 
 def consumers_in(names: Iterable[str]) -> list[int]:

@@ -345,10 +345,9 @@ class Store:
         self._current().chores.call_later(0.0, work)
 
     def _options(self, session: StoreSession) -> LedgerOptions:
-        options = self._requested_options
-        if options is None:
-            options = ledger_options(session.settings, self.durability, self._interval_ms)
-        return options._replace(boot=session.boot)
+        if self._requested_options is not None:
+            return self._requested_options._replace(boot=session.boot)
+        return ledger_options(session.settings, self.durability, self._interval_ms, session.boot)
 
     def revive(self) -> Store:
         """In a forked child: open the store anew. Does nothing elsewhere. Every other method calls it.

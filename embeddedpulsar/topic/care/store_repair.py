@@ -153,7 +153,7 @@ class _Repair:
     def _open_topic(self, session: StoreSession, name: str) -> None:
         entry = session.catalog.find(name)
         assert entry is not None
-        options = ledger_options(session.settings, PROCESS, 1000)._replace(boot=session.boot)
+        options = ledger_options(session.settings, PROCESS, 1000, session.boot)
         topic = Topic.open(
             session.directories.ensure(entry), entry, session=session, options=options, clock=clocks.CLOCK
         )

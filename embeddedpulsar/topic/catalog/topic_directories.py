@@ -305,7 +305,7 @@ class TopicDirectories:
                 continue
             directory = os.path.join(self._topics, name)
             try:
-                entry = self._read_meta(name)
+                entry = read_meta(directory, name)
             except (CorruptionError, ForeignFileError) as e:
                 entry = None
                 self._report(Damage(e.path or directory, reason=e.reason, kind=TOPIC_FILES))
@@ -336,17 +336,15 @@ class TopicDirectories:
 
     def _described(self, relative: str) -> tuple[TopicEntry | None, str]:
         """What the document in a topic's directory says; or None, and what is wrong with it."""
-        meta = filenames.topic_meta_path(self._below(relative))
+        directory = self._below(relative)
         try:
-            entry = self._read_meta(relative)
+            entry = read_meta(directory, relative)
         except (CorruptionError, ForeignFileError) as e:
             # A power loss may leave the name of the document and not its bytes.
-            return None, f"{meta}: {e.reason}"
-        return entry, "" if entry is not None else f"{meta} was missing"
-
-    def _read_meta(self, relative: str) -> TopicEntry | None:
-        entry = read_meta(self._below(relative))
-        return None if entry is None else entry._replace(directory=relative)
+            return None, f"{filenames.topic_meta_path(directory)}: {e.reason}"
+        if entry is None:
+            return None, f"{filenames.topic_meta_path(directory)} was missing"
+        return entry, ""
 
     def _is_known(self, directory: str) -> bool:
         """Whether it is the directory of a topic, opened before or not. Looks at all of them."""

@@ -122,8 +122,12 @@ def write_meta(directory: str, entry: TopicEntry, *, durable: bool) -> None:
     disk.DISK.atomic_write(path, encode_document(KIND_TOPIC_META, fields), durable)
 
 
-def read_meta(directory: str) -> TopicEntry | None:
+def read_meta(directory: str, relative: str = "") -> TopicEntry | None:
     """The topic kept in ``directory``; None without a document.
+
+    Args:
+        directory: its path.
+        relative: its path below ``topics/``; the last part of the path if empty.
 
     Raises:
         CorruptionError: the document is damaged, or incomplete.
@@ -141,4 +145,4 @@ def read_meta(directory: str) -> TopicEntry | None:
             raise CorruptionError(reason="fields are missing")
     except (CorruptionError, ForeignFileError, UnsupportedFormatVersion) as e:
         raise e.at(path) from None
-    return TopicEntry(name, os.path.basename(directory), incarnation, partitions)
+    return TopicEntry(name, relative or os.path.basename(directory), incarnation, partitions)
