@@ -113,8 +113,8 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
             found.append(name.of_partition(len(found)))
         if found:
             return found
-    store = "" if os.path.isdir(os.path.join(root, TOPICS)) else f"; {root} is not the directory of a store"
-    raise TopicNotFound(f"{name.full} is not in {root}{store}")
+    store = "" if os.path.isdir(os.path.join(root, TOPICS)) else ", which is not the directory of a store"
+    raise TopicNotFound(f"{name.full} is not in {root}{store}; see `embeddedpulsar topics list`")
 
 
 def partition_count(root: str, name: TopicName) -> int:

@@ -18,8 +18,9 @@ class DataLossError(ReadError):
     Spark shows errors of its workers as text; the code in brackets stays the same.
     """
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(f"[{CODE}] {detail}; set failOnDataLoss to false to read what is left")
+    def __init__(self, detail: str, remedy: str = "") -> None:
+        other = f"{remedy}, or " if remedy else ""
+        super().__init__(f"[{CODE}] {detail}; {other}set failOnDataLoss to false to read what is left")
 
 
 class DataLossPolicy:
@@ -32,14 +33,14 @@ class DataLossPolicy:
     def __init__(self, fail: bool) -> None:
         self._fail = fail
 
-    def lost(self, detail: str) -> None:
-        """Report a loss.
+    def lost(self, detail: str, remedy: str = "") -> None:
+        """Report a loss; ``remedy`` is what else can be done than to read on.
 
         Raises:
             DataLossError: losses are errors.
         """
         if self._fail:
-            raise DataLossError(detail)
+            raise DataLossError(detail, remedy)
         import logging
 
         logging.getLogger("embeddedpulsar.spark").warning("[%s] %s", CODE, detail)

@@ -46,7 +46,10 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     """
     options = known_options(given)
     for name in _ENDS.keys() & options.keys():
-        raise InvalidConfiguration(f"option {_ENDS[name]} is for batch reads; this is a streaming read")
+        raise InvalidConfiguration(
+            f"option {_ENDS[name]} is for batch reads, and this is a streaming read; leave it out. "
+            "trigger(availableNow=True) ends where the topics end at the start of the query"
+        )
     messages = options.get("maxoffsetspertrigger")
     most = NO_LIMIT if messages is None else number("maxOffsetsPerTrigger", messages)
     if most == 0:

@@ -29,6 +29,8 @@ from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segme
 from embeddedpulsar.topic.catalog.topic_places import read_meta
 from embeddedpulsar.topic_name import TopicName
 
+_ANEW: Final = "start the query with a new checkpoint"
+
 
 class _LogView(NamedTuple):
     """One log as it is now; `segments` begin with the ledger that was asked for, if it is still there."""
@@ -109,7 +111,9 @@ class StreamPlanner:
             if begin is not None or end.entry:
                 found[name.full] = entered
         for full in sorted(start.keys() - found.keys()):
-            self._policy.lost(f"{full} was read before, and was deleted or is not among the topics any more")
+            self._policy.lost(
+                f"{full} was read before, and was deleted or is not among the topics any more", _ANEW
+            )
         return found | admit(behind, *most)
 
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
@@ -127,7 +131,7 @@ class StreamPlanner:
             name = TopicName.parse(full)
             view = self._view(name)
             if view is None or view.incarnation != stop.incarnation:
-                self._policy.lost(f"{full} was deleted before a batch up to {stop.text} was read")
+                self._policy.lost(f"{full} was deleted before a batch up to {stop.text} was read", _ANEW)
                 continue
             if begin is not None and begin.incarnation != stop.incarnation:
                 begin = None
@@ -177,7 +181,7 @@ class StreamPlanner:
         if begin is None:
             return LogOffset(view.incarnation)
         if begin.incarnation != view.incarnation:
-            self._policy.lost(f"{name} was deleted and made again since {begin.text} of it was read")
+            self._policy.lost(f"{name} was deleted and made again since {begin.text} of it was read", _ANEW)
             return LogOffset(view.incarnation)
         if not begin.ledger:
             return begin
@@ -186,7 +190,7 @@ class StreamPlanner:
             end = "empty" if last is None else f"{last.ledger_id}:{last.entries}"
             raise InvalidConfiguration(
                 f"the checkpoint's offset {begin.text} lies behind the end of {name} ({end}): the "
-                "store is older than the checkpoint; start the query with a new checkpoint"
+                f"store is older than the checkpoint; {_ANEW}"
             )
         if is_trimmed_behind(begin.place, segments[0]):
             oldest = LogOffset(view.incarnation, segments[0].ledger_id)

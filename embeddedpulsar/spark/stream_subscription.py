@@ -7,6 +7,7 @@ from typing import Final
 
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
+from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import ConsumerBusy
 from embeddedpulsar.message_id import MessageId
@@ -48,6 +49,9 @@ class StreamSubscription:
             consumer = self._consumer(topic, offset)
             if offset.entry and self._followed.get(topic) != offset:
                 partition = TopicName.parse(topic).partition
+                core = consumer._core
+                if isinstance(core, ConsumerCore):  # always, of one log
+                    core.voided()  # follows a move by others: else no acknowledgement counts any more
                 consumer.acknowledge_cumulative(MessageId(partition, offset.ledger, offset.entry - 1))
                 self._followed[topic] = offset
 

@@ -174,6 +174,13 @@ def test_a_directory_that_is_a_file(tmp_path):
         plan(tmp_path / "file", topicsPattern="t")
 
 
+def test_a_topic_that_does_not_exist(tmp_path):
+    """The error names it, the store by its whole path, and where names are listed."""
+    write_topic(tmp_path, "t", [1])
+    with pytest.raises(TopicNotFound, match=rf"default/ordrs is not in {tmp_path};.*topics list"):
+        plan(tmp_path, topic="ordrs")
+
+
 def test_offsets_for_a_topic_that_is_not_read(tmp_path):
     """A mistyped topic in the JSON is an error, and so is an id for a whole partitioned topic."""
     write_topic(tmp_path, "t-partition-0", [1])

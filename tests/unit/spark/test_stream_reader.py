@@ -96,6 +96,34 @@ def test_the_subscription_follows(tmp_path):
         again.stop()
 
 
+def test_the_subscription_is_moved_meanwhile(tmp_path):
+    """By an operator, forwards or back: the query reads what it would have, and its next commit holds."""
+    with Admin(tmp_path) as admin, Client(tmp_path) as client:
+        producer = client.create_producer("t")
+        first = producer.send(b"0")
+        reader = source(tmp_path, subscription="s")
+        start = end = reader.initialOffset()
+        for number, move in enumerate(
+            (
+                lambda: admin.topics().skip_all_messages("t", "s"),
+                lambda: admin.topics().reset_cursor("t", "s", first),
+            ),
+            1,
+        ):
+            before, end = end, reader.latestOffset(end, ReadAllAvailable())
+            move()
+            producer.send_many([b"%d" % number] * 2)
+            log_of(client, "t").roll()
+            assert values(reader, before, end) == [b"%d" % (number - 1)] * (1 if number == 1 else 2)
+            reader.commit(end)
+            assert backlog(admin) == 2
+        end = reader.latestOffset(end, ReadAllAvailable())
+        assert values(reader, start, end) == [b"0", b"1", b"1", b"2", b"2"]
+        reader.commit(end)
+        assert backlog(admin) == 0
+        reader.stop()
+
+
 def test_a_new_subscription_begins_where_the_query_does(tmp_path):
     """What the query will never read is no backlog."""
     with Admin(tmp_path) as admin, Client(tmp_path) as client:
