@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
 from embeddedpulsar import Admin, Client
+from embeddedpulsar.arrow import read_topic
+from embeddedpulsar.spark.data_source import DefaultSource
+from embeddedpulsar.spark.stream_reader import StreamReader
+from embeddedpulsar.testing import assert_clean
 from tests.conformance.chunks import log_of
 from tests.conftest import ROOT
 from tests.support.key_files import key_files
@@ -65,6 +74,67 @@ def test_resumes_from_a_checkpoint(spark: Any, tmp_path: Path):
         b"%c%04d" % (kind, i) for kind in b"bc" for i in range(10)
     ]
     assert query.rows() == wanted
+
+
+class DyingReader(StreamReader):
+    """One whose worker is killed once, when it has given a part of the rows."""
+
+    def __reduce__(self) -> Any:
+        return type(self), super().__reduce__()[1]
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        marker = Path(self._options.read.path).parent / "killed"
+        for batch in super().read(partition):
+            yield batch.slice(0, batch.num_rows // 2)
+            if not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch.slice(batch.num_rows // 2)
+
+
+class Dying(DefaultSource):
+    """The format with such a reader."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamReader(self, schema: Any) -> StreamReader:
+        made = super().streamReader(schema)
+        return DyingReader(made._options, made._columns, made._decoding)
+
+
+@pytest.mark.slow
+def test_a_worker_is_killed_while_it_reads(spark: Any, tmp_path: Path):
+    """The query fails, and stores nothing of the batch; started again, it stores each row once."""
+    root = tmp_path / "store"
+    with Client(root) as client:
+        client.create_producer("in").send_many([b"%04d" % i for i in range(1000)])
+    spark.dataSource.register(Dying)
+
+    def run() -> None:
+        rows = spark.readStream.format("dying").option("path", str(root)).option("topic", "in")
+        query = (
+            rows.option("startingOffsets", "earliest")
+            .load()
+            .select("value")
+            .writeStream.format("embeddedpulsar")
+            .options(path=str(root), topic="out", checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+
+    with pytest.raises(Exception, match="worker exited unexpectedly"):
+        run()
+    assert (tmp_path / "killed").exists()
+    with Admin(root) as admin:
+        assert "persistent://public/default/out" not in admin.topics().get_list()
+    run()
+    assert sorted(read_topic(root, "out", ["value"]).column("value").to_pylist()) == [
+        b"%04d" % i for i in range(1000)
+    ]
+    assert_clean(root)
 
 
 def test_a_subscription_follows_the_query(spark: Any, tmp_path: Path):
