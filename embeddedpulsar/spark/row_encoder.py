@@ -12,7 +12,7 @@ from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.column_writer import ColumnNames, ColumnPortion, portions_of
 from embeddedpulsar.arrow.pair_encoder import PairEncoder, check_keys, payload_encoder, value_part
 from embeddedpulsar.arrow.plain_encoder import is_payload
-from embeddedpulsar.arrow.plan import partition_count
+from embeddedpulsar.arrow.plan import partition_count, topic_directory
 from embeddedpulsar.arrow.topic_schemas import TopicSchemas
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.bulk.bulk_rows import BULK_BYTES, BULK_MESSAGES
@@ -26,6 +26,8 @@ from embeddedpulsar.enums import HashingScheme
 from embeddedpulsar.exceptions import MessageTooBig, TopicNotFound
 from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar.spark.sink_options import DELIVER_AT, SinkOptions
+from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
+from embeddedpulsar.topic.policies.topic_limits import MAX_MESSAGE_SIZE
 from embeddedpulsar.topic.store_session import read_settings
 from embeddedpulsar.topic_name import TopicName
 
@@ -54,8 +56,8 @@ class Laid(NamedTuple):
 
 class RowEncoder:
     """Role: the part of a write that every task does by itself. Invariants: rows of a log keep their order,
-    except that delayed ones are entries of their own; an entry fits the store's largest message. Callers: one
-    thread.
+    except that delayed ones are entries of their own; an entry fits the largest message of its topic.
+    Callers: one thread.
 
     Args:
         options: of the write.
@@ -65,7 +67,9 @@ class RowEncoder:
     def __init__(self, options: SinkOptions, columns: tuple[str, ...]) -> None:
         self._options: Final = options
         self._columns: Final = columns
-        self._limit: Final = read_settings(options.path).maxMessageSize - options.growth
+        self._settings: Final = read_settings(options.path)
+        self._policies: Final = PolicyDocuments(options.path, self._settings)
+        self._limits: Final[dict[str, int]] = {}
         self._waiting: Final[dict[str, list[Any]]] = {}
         self._schemas: Final = TopicSchemas(options.path)
         self._encoders: Final[dict[str, tuple[int, Any, bool]]] = {}
@@ -76,7 +80,7 @@ class RowEncoder:
 
         Raises:
             ValueError: a row without a topic, a key that is not UTF-8, or a record that does not fit.
-            MessageTooBig: a row larger than ``maxMessageSize``.
+            MessageTooBig: a row larger than ``maxMessageSize`` of the topic.
             TopicNotFound: a topic that does not exist and must not be made.
         """
         size = 0
@@ -165,19 +169,29 @@ class RowEncoder:
 
     def _laid(self, topic: str, portion: ColumnPortion) -> Iterator[Laid]:
         parts, flags, key_hash = portion.laid_out()
-        size, count = sum(map(len, parts)), portion.count
-        if size <= self._limit:
+        size, count, limit = sum(map(len, parts)), portion.count, self._limit(topic)
+        if size <= limit:
             log = self._log(topic, portion.partition)
             yield Laid(log, parts, count, flags, key_hash, self._version(topic))
         elif count == 1:
             raise MessageTooBig(
                 f"a row for {topic} has {size} bytes with its key and properties, and maxMessageSize is "
-                f"{self._limit + self._options.growth}{self._but()}; send less at once, or raise it in "
-                "broker.conf"
+                f"{limit + self._options.growth}{self._but()}; send less at once, or raise it in broker.conf "
+                "or by Admin.topics().set_max_message_size"
             )
         else:
             yield from self._laid(topic, portion.part(0, count // 2))
             yield from self._laid(topic, portion.part(count // 2, count))
+
+    def _limit(self, topic: str) -> int:
+        """The most bytes of columns in an entry."""
+        found = self._limits.get(topic)
+        if found is None:
+            name, _ = self._route(topic)  # so that it exists
+            own = self._policies.value(MAX_MESSAGE_SIZE, name.full, topic_directory(self._options.path, name))
+            most = self._settings.maxMessageSize
+            found = self._limits[topic] = (min(own, most) if own else most) - self._options.growth
+        return found
 
     def _but(self) -> str:
         growth = self._options.growth
@@ -202,7 +216,7 @@ class RowEncoder:
             )
             entry = encode(content, _PREFIX)
             columns = b"".join(entry.parts)[entry.metadata_length :]
-            if len(columns) > self._limit:
+            if len(columns) > self._limit(topic):
                 yield from self._laid(topic, portion)  # raises
             log = self._log(topic, portion.partition)
             yield Laid(log, [columns], 1, entry.flags, entry.key_hash, self._version(topic))

@@ -123,6 +123,20 @@ def test_large_rows(tmp_path: Path):
     assert left(tmp_path) == []
 
 
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_topic_that_takes_less_than_the_store(tmp_path: Path, guarantee: str):
+    """Entries are as large as its own limit allows; a row that is larger is refused by its task."""
+    with Admin(tmp_path) as admin:
+        admin.topics().create_partitioned_topic("small", 2)
+        admin.topics().set_max_message_size("small", 1000)
+    write(tmp_path, {"value": [b"x" * 100] * 50}, topic="small", deliveryGuarantee=guarantee)
+    assert len(rows_of(tmp_path, "small", "value")) == 50
+    with pytest.raises(MessageTooBig, match=r"small has 2008 .* maxMessageSize is 1000"):
+        write(tmp_path, {"value": [b"x", b"x" * 2000]}, topic="small", deliveryGuarantee=guarantee)
+    assert left(tmp_path) == []
+    assert len(rows_of(tmp_path, "small", "value")) == (50 if guarantee == "exactly-once" else 51)
+
+
 def test_a_batch_is_stored_once(tmp_path: Path):
     """By producer and number: what comes again, with other rows too, is not stored; the next number is."""
     options = {"topic": "t", "producerName": "sink"}
