@@ -40,7 +40,9 @@ def batch(number: int, text: bytes = b"") -> dict[str, list[Any]]:
 
 
 def commit(root: Path, number: int, text: bytes = b"") -> None:
-    """As a streaming query does, by two tasks."""
+    """As a streaming query does, by two tasks; a restored topic begins a ledger, and keeps the one before."""
+    root.mkdir(exist_ok=True)
+    (root / "broker.conf").write_text("defaultRetentionTimeInMinutes=-1\ndefaultRetentionSizeInMB=-1\n")
     write(root, batch(number, text), batch(number, text), producerName="sink", batchId=str(number))
 
 
