@@ -110,7 +110,7 @@ class AppendPoint:
         self._wall_ns: Final = wall_ns
         self._looked_ns = self._placed_ns = 0  # when it was looked whether the topic is in its place
         self._look_by_ns = 0  # and when the next look is due
-        self._ring = ring
+        self._ring: Callable[[bytes], bool] = ring
         self._allocate_ledger_id: Final = allocate_ledger_id
         self._report: Final = report
         self._timeout_s: Final = options.lock_timeout_s
@@ -159,24 +159,18 @@ class AppendPoint:
         return self._state
 
     def _look(self, now_ns: int) -> None:
-        """Refuse to append to a topic that was removed, moved or replaced (1.5 us). Under the topic lock."""
-        self._control.check_in_place()
-        self._placed_ns = now_ns
-        self.on_look()
-        self._looked_ns = now_ns
-        self._look_by_ns = now_ns + LOOK_NS
+        """Refuse to append to a file that has no name any more. Under the topic lock.
 
-    def _look_at_name(self, now_ns: int) -> None:
-        """Refuse an entry that was appended to files without a name (0.7 us): see `LOOK_NS`.
+        The name of the lock file (0.7 us) shows that the store was removed, the place of the ctl (1.5 us)
+        also that it was moved or replaced; see `LOOK_NS`.
 
-        After the wake-up, which it would delay, and so without the lock.
+        Raises:
+            StoreGoneError: the store or the topic was removed, moved or replaced.
         """
-        try:
-            if not os.fstat(self._lock.fd).st_nlink:
-                self._placed_ns = 0  # the next append is refused before it is made
-                self._control.check_in_place()
-        except (OSError, ValueError):
-            return  # another thread has closed the topic since
+        if not 0 <= now_ns - self._placed_ns < PLACE_NS or not os.fstat(self._lock.fd).st_nlink:
+            self._control.check_in_place()
+            self._placed_ns = now_ns
+            self.on_look()
         self._looked_ns = now_ns
         self._look_by_ns = now_ns + LOOK_NS
 
@@ -365,7 +359,9 @@ class AppendPoint:
         # frames may stand behind that, or come back. One that is merely full ends where its frames end.
         is_demanded = words[TopicWord.STATE] & MUST_ROLL != 0
         first_allocation = options.first_allocation
-        if previous is not None:  # there is traffic: begin with more than the last ledger needed at first
+        if (
+            previous is not None
+        ):  # the topic has traffic: begin with more than its last ledger needed at first
             first_allocation = max(first_allocation, min(options.allocation_step, end))
         new = NewLedger(
             ledger_id=self._allocate_ledger_id(ledger_id),

@@ -17,11 +17,19 @@ from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY,
 from embeddedpulsar.format.index import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import deadline, failpoints
 from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.storage.append_point import BY_MAP, PLACE_NS, AppendPoint, State
+from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import Ringing
 
-failpoints.declare("append:owner_set", "append:body_part", "append:body_done", "append:index_done")
-failpoints.declare("append:tail_stored", "append:owner_cleared", "append:unlocked", "append:woken")
+failpoints.declare(
+    "append:owner_set",
+    "append:body_part",
+    "append:body_done",
+    "append:index_done",
+    "append:tail_stored",
+    "append:owner_cleared",
+    "append:unlocked",
+    "append:woken",
+)
 
 _TAIL: Final = TopicWord.TAIL
 _OWNER: Final = TopicWord.OWNER
@@ -135,7 +143,6 @@ class SegmentWriter(AppendPoint):
         """
         lock = self._lock if hold is None else hold
         rung = None
-        is_placed = False
         try:
             lock.acquire(self._timeout_s if timeout_s is None else timeout_s)
             words, wall_ns = self._words, self._wall_ns  # a local is called in half the time of an attribute
@@ -147,9 +154,7 @@ class SegmentWriter(AppendPoint):
                 tail, start, entry_id, crc, messages, now = state = self._refresh()
             now_ns = wall_ns()
             if not self._looked_ns <= now_ns < self._look_by_ns:  # or the clock was set back
-                is_placed = 0 <= now_ns - self._placed_ns < PLACE_NS
-                if not is_placed:
-                    self._look(now_ns)
+                self._look(now_ns)
             # 1. Say that we are inside. A crash up to step 4 leaves a nonzero owner and nothing visible.
             words[_OWNER] = self._owner
             active = failpoints.ACTIVE
@@ -234,16 +239,11 @@ class SegmentWriter(AppendPoint):
             failpoints.hit("append:unlocked")
         # 7. A crash before this costs the sleepers their back-stop, 100 ms.
         if rung:
-            if hold is not None:
-                hold.rung += rung
-            else:
-                for uuid in rung:
-                    if not self._ring.ring(uuid):
-                        self._ring.instead_of(uuid)
+            ring = self._ring if hold is None else hold.rung.append
+            for uuid in rung:
+                ring(uuid)
             if active:
                 failpoints.hit("append:woken")
-        if is_placed:
-            self._look_at_name(now_ns)
         return tail >> 32, entry_id, now, tail
 
     def append_run(

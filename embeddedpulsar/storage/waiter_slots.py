@@ -208,19 +208,10 @@ class WaiterSlots:
     def take(self) -> list[bytes]:
         """The processes to ring after the lock: all of `EACH`, and one of each other group. Clears their
         bits."""
-        words = self._words
-        waiting = still = words[self._waiters_word]
+        waiting = still = self._words[self._waiters_word]
         uuids: list[bytes] = []
         if waiting & _OF_EACH:
-            for at in range(_EACH_BITMAP, _EACH_BITMAP + _BITMAP_WORDS):
-                sleeping = words[at]
-                if sleeping:
-                    words[at] = 0
-                    first = (at - _EACH_BITMAP) * _BITS
-                    while sleeping:
-                        lowest = sleeping & -sleeping
-                        sleeping ^= lowest
-                        uuids.append(self._uuid(first + lowest.bit_length() - 1))
+            self._take_each(uuids)
             still ^= _OF_EACH
         waiting &= ~_OF_EACH
         while waiting:
@@ -232,8 +223,20 @@ class WaiterSlots:
                 uuids.append(uuid)
             if not self._is_used(group):
                 still ^= lowest
-        words[self._waiters_word] = still
+        self._words[self._waiters_word] = still
         return uuids
+
+    def _take_each(self, uuids: list[bytes]) -> None:
+        words = self._words
+        for at in range(_EACH_BITMAP, _EACH_BITMAP + _BITMAP_WORDS):
+            waiting = words[at]
+            if waiting:
+                words[at] = 0
+                first = (at - _EACH_BITMAP) * _BITS
+                while waiting:
+                    lowest = waiting & -waiting
+                    waiting ^= lowest
+                    uuids.append(self._uuid(first + lowest.bit_length() - 1))
 
     def take_one(self, group: int) -> bytes | None:
         """One of a group, the lowest slot first: it ran most recently, and its memory is warm."""
@@ -260,28 +263,23 @@ class Ringing:
 
     Attributes:
         waiters: of the topic.
-        ring: rings one process; False if it is gone: then call `instead_of`.
     """
 
-    __slots__ = ("_lock", "ring", "waiters")
+    __slots__ = ("_lock", "_ring", "waiters")
 
     def __init__(self, words: memoryview, lock: FileLock, peers: Peers) -> None:
         self.waiters: Final = WaiterSlots(words, TopicWord.WAITERS, peers)
         self._lock: Final = lock
-        self.ring: Final = peers.ring
+        self._ring: Final = peers.ring
 
     def __call__(self, uuid: bytes) -> bool:
         """Ring; False if another process was rung instead, or none is left."""
-        if self.ring(uuid):
+        if self._ring(uuid):
             return True
-        self.instead_of(uuid)
-        return False
-
-    def instead_of(self, uuid: bytes) -> None:
-        """Ring the next of its group, if there is one, after a process that is gone."""
         gone = [uuid]
         while gone:
-            gone = [one for one in self._instead_of(gone) if not self.ring(one)]
+            gone = [one for one in self._instead_of(gone) if not self._ring(one)]
+        return False
 
     def _instead_of(self, gone: list[bytes]) -> list[bytes]:
         lock = self._lock

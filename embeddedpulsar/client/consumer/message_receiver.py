@@ -71,8 +71,7 @@ class MessageReceiver:
         with interrupts.translated:
             self.check(timeout_ms)
             message = self._source.wait(self._take, timeout_ms)
-        chain = self._config.chain  # as `passed`
-        return message if chain is None else chain.before_delivery(message, self._config.words.hook)
+        return self.passed(message)
 
     def poll(self) -> Message[Any] | None:
         self.check()

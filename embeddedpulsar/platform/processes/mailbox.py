@@ -151,9 +151,7 @@ class Mailbox:
             before, self._leader = self._leader, gate
             while self.generation == seen and not self._closed:
                 self._look(_nap(deadline, _LONGEST_LOOK_S))
-                now = self._looked_at = time.monotonic()
-                if now - self._tended_at >= _TEND_S:
-                    self.tend()
+                self.tend()
                 if self.generation == seen and _is_past(deadline):
                     break
             return True
@@ -218,10 +216,7 @@ class Mailbox:
         if self._loops:
             self._loops.call_all()
         for listener in self._listeners:
-            try:
-                listener()
-            except Exception as error:  # noqa: BLE001 - logged; the others are called nevertheless
-                _log_failure(listener, error)
+            _call_safely(listener)
 
     def _wake_one_follower(self) -> None:
         try:
@@ -335,10 +330,7 @@ class Mailbox:
             finally:
                 self._lock.release()
             for callback in callbacks:
-                try:
-                    callback(uuid)
-                except Exception as error:  # noqa: BLE001 - as in `_publish`
-                    _log_failure(callback, error)
+                _call_safely(callback, uuid)
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -389,7 +381,10 @@ def _is_past(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-def _log_failure(callback: Callable[..., None], error: Exception) -> None:
-    import logging
+def _call_safely(function: Callable[..., None], *args: Any) -> None:
+    try:
+        function(*args)
+    except Exception:
+        import logging
 
-    logging.getLogger("embeddedpulsar").error("A wake-up callback failed: %r", callback, exc_info=error)
+        logging.getLogger("embeddedpulsar").exception("A wake-up callback failed: %r", function)
