@@ -236,3 +236,18 @@ def _read_batch(payload: Buffer, at: int, end: int) -> tuple[AckBatch, int]:
     if indexes >> size:
         raise CorruptionError(reason=f"an index beyond a batch of {size} messages")
     return AckBatch(ledger_id, entry_id, size, indexes), start + length + (-length & 7)
+
+
+def bitsets_of(partial: Mapping[tuple[int, int], bytes]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return one bit per message, the first one lowest, and the number of messages.
+
+    >>> bitsets_of({(7, 0): bytes([1, 0, 1])})
+    {(7, 0): (5, 3)}
+    """
+    sets = {}
+    for position, flags in partial.items():
+        bits = 0
+        for index, flag in enumerate(flags):
+            bits |= flag << index
+        sets[position] = (bits, len(flags))
+    return sets

@@ -56,7 +56,7 @@ from embeddedpulsar.subscription.statistics import (
     messages_left,
     statistics_of,
 )
-from embeddedpulsar.subscription.subscription_files import StateOptions, SubscriptionGone
+from embeddedpulsar.subscription.subscription_files import StateOptions, SubscriptionGone, damage_reporter
 from embeddedpulsar.subscription.subscription_lives import SubscriptionLives
 
 
@@ -135,7 +135,7 @@ class Subscription:
             lock_timeout_s=ledger_options.lock_timeout_s,
             boot=ledger_options.boot_id,
             compact_bytes=compact_bytes,
-            report=lambda found: hook(found._replace(topic=managed_ledger.name, subscription=name)),
+            report=damage_reporter(managed_ledger, name, hook),
             check_in_place=managed_ledger.check_in_place,
         )
         subscription = cls(directory, managed_ledger, mailbox, settings, options)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.platform.clock import Clock
@@ -27,6 +28,7 @@ from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.storage.filenames import gone_path, lock_path, parse_generation
 from embeddedpulsar.storage.journal.journal_follower import choose, note_if_lost, replay
+from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 
@@ -59,6 +61,16 @@ class StateOptions(NamedTuple):
     compact_bytes: int
     report: DamageHook
     check_in_place: Callable[[], object] = int
+
+
+def damage_reporter(log: Log, name: str, hook: DamageHook) -> DamageHook:
+    """Return a `StateOptions.report` that names topic and subscription. It reports nothing of a topic that
+    was deleted: its files are being removed."""
+
+    def report(found: Damage) -> object:
+        return None if is_deleted(log.words) else hook(found._replace(topic=log.name, subscription=name))
+
+    return report
 
 
 failpoints.declare("removal:marked", "removal:renamed", "removal:half_removed")

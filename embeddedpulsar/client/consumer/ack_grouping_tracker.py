@@ -15,6 +15,7 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     NotConnected,
 )
+from embeddedpulsar.format.acknowledgement import bitsets_of
 from embeddedpulsar.message import is_skipped
 from embeddedpulsar.platform import deadline, failpoints, threads
 from embeddedpulsar.platform.background import Backoff
@@ -82,6 +83,7 @@ class AckGroupingTracker:
         self.armed = False
         self.quick = not index_acks and group_time_ms > 0 and not receipts
         self.sent = 0
+        self._has_ended = False
         self.on_done: Callable[[Position], object] | None = None
         self._attachment = attachment
         self._epoch = attachment.epoch
@@ -176,7 +178,7 @@ class AckGroupingTracker:
         """Return the ring if it can hold an acknowledgement; None if it must be written at once."""
         if self._is_immediate or not self._attachment.is_plain(*position, is_cumulative):
             return None
-        if self._ring is not None:
+        if self._ring is not None or self._has_ended:
             return self._ring
         try:
             self.lock.acquire()
@@ -234,7 +236,13 @@ class AckGroupingTracker:
                 self.on_done(one)
 
     def after_ack(self, is_known: bool) -> None:
-        """Write a full group, or acknowledgements outside the ring, now; start the timer for others."""
+        """Write a full group, or acknowledgements outside the ring, now; start the timer for others.
+
+        Raises:
+            AlreadyClosed: the consumer is being closed, and this acknowledgement may have come too late.
+        """
+        if self._has_ended:
+            raise AlreadyClosed("the consumer is being closed; the message may be delivered again")
         if self._is_immediate or not is_known:
             try:
                 if self._is_immediate:
@@ -322,7 +330,7 @@ class AckGroupingTracker:
             count = len(self.done)
             partial = {position: bytes(flags) for position, flags in self._partial.copy().items()}
             if count or partial:
-                bitsets = _bitsets_of(partial)
+                bitsets = bitsets_of(partial)
                 is_valid &= self._attachment.acknowledge(self.done[:count], bitsets, epoch=self._epoch)
                 self.sent += count + len(partial)
                 del self.done[:count]
@@ -369,9 +377,17 @@ class AckGroupingTracker:
         """Send every later acknowledgement to the slow path."""
         self.quick = self.ready = False
 
+    def refuse(self) -> None:
+        """Refuse every later acknowledgement. The next `flush` writes all that were not refused.
+
+        Each is collected before it looks at `_has_ended`, which the fast path does when it finds `ready`
+        cleared: so one that another thread makes meanwhile is written, or refused, or both.
+        """
+        self._has_ended = True
+        self.close()
+
     def end(self) -> None:
         """Release the ring, once everything is written and no acknowledgement can follow."""
-        self.close()
         ring, self._ring = self._ring, None
         self.words = NOWHERE  # the map has a descriptor, which a closed consumer must release
         if ring is not None and not (self.done or self._partial or self._cumulative):
@@ -382,18 +398,3 @@ def _order_of(cumulative: tuple[int, int, int, int]) -> tuple[int, int, int]:
     """The end of a cumulative acknowledgement, for comparison."""
     ledger, entry, index, _ = cumulative
     return (ledger, entry, index if index >= 0 else LARGEST_ID)
-
-
-def _bitsets_of(partial: dict[Position, bytes]) -> dict[Position, tuple[int, int]]:
-    """Return one bit per message, the first one lowest, and the number of messages.
-
-    >>> _bitsets_of({(7, 0): bytes([1, 0, 1])})
-    {(7, 0): (5, 3)}
-    """
-    sets = {}
-    for position, flags in partial.items():
-        bits = 0
-        for index, flag in enumerate(flags):
-            bits |= flag << index
-        sets[position] = (bits, len(flags))
-    return sets

@@ -121,6 +121,7 @@ class ConsumerClosing:
 
     def _leave(self) -> None:
         core = self._core
+        core.acks.refuse()
         try:
             core.acks.flush()
             core.acks.end()

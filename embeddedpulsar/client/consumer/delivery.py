@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError, Timeout
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
@@ -354,6 +354,11 @@ class Delivery(Source):
                 except IndexError:  # another thread took it, or the subscription changed
                     if queue.messages and self._hold is not None:
                         self._hold.look()
+        except StoreGoneError as error:
+            if not is_deleted(self._ledger.words):
+                raise
+            self.closed_text = self.closed_text or f"the topic {self._ledger.name} was deleted"
+            raise AlreadyClosed(self.closed_text) from error
         except AlreadyClosed as error:
             # Closed here; or another process detached the consumer, or deleted its subscription.
             self.closed_text = self.closed_text or str(error)

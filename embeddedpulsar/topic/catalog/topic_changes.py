@@ -44,6 +44,11 @@ class TopicChanges:
         names = [name for name in self._catalog.take_changes(self._changed) if self._matches(name)]
         return {name: self._catalog.find(name) for name in names if not self._is_partition(name)}
 
+    def is_current(self, entry: TopicEntry) -> bool:
+        """Whether the topic of an entry was neither deleted nor made again since the entry was read."""
+        found = self._catalog.find(entry.name)
+        return found is not None and found.incarnation == entry.incarnation
+
     def _is_partition(self, name: str) -> bool:
         if PARTITION_SUFFIX not in name:
             return False

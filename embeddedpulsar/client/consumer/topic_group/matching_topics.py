@@ -34,6 +34,9 @@ class MatchingTopics:
         pattern: the pattern.
         join: opens logs of a topic that are not open yet: ``join(entry, names, was_known)``.
         leave: closes logs, by their names.
+
+    Attributes:
+        is_current: ``is_current(entry)`` is False if the topic was deleted, or made again, since then.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class MatchingTopics:
         self._reasons: dict[str, str] = {}  # why topics could not be joined
         self._changes: Final = client.store.topics.changes_of(pattern.matches)
         self._waiting: dict[str, TopicEntry | None] = {**self._changes.all(pattern.beginning)}
+        self.is_current: Final = self._changes.is_current
 
     @property
     def count(self) -> int:

@@ -78,7 +78,7 @@ class TopicGroup(Generic[M]):
         self._joining = threads.RLock()  # guards members that are added or removed
         self._watched: list[WatchedTopic | WatchedCatalog] = []
         self._on_left = on_left
-        self._lost: dict[str, None] = {}  # members whose topics were deleted, and that have not left yet
+        self._lost: dict[str, M] = {}  # members whose topics were deleted, and that have not left yet
         self.members: dict[str, M] = {}
         store = client.store
         self.delivery = GroupDelivery(store.mailbox, store.clock, self._on_lost)
@@ -107,10 +107,22 @@ class TopicGroup(Generic[M]):
         if self._matching is not None:
             self._matching.begin()
 
-    def _add(self, topic: str) -> None:
-        """Open a member. Under the lock, or before another thread uses the group."""
+    def _add(self, topic: str, entry: TopicEntry | None = None) -> None:
+        """Open a member. Under the lock, or before another thread uses the group.
+
+        Args:
+            topic: its name.
+            entry: of the topic that matched the pattern, of which this is a partition, or it itself.
+
+        Raises:
+            AlreadyClosed: that was deleted meanwhile, so the name may be that of another topic by now.
+        """
         count = max(self._expected, len(self.members) + 1)
         member = self._open_member(topic, count, not self._expected)
+        if entry is not None and self._matching is not None and not self._matching.is_current(entry):
+            # Before it delivers anything: acknowledged messages would be delivered again if it left later.
+            self._dismiss(member)
+            raise AlreadyClosed(f"the topic {entry.name} was deleted")
         self.members[topic] = member
         self.delivery.add(member)
 
@@ -152,7 +164,9 @@ class TopicGroup(Generic[M]):
         try:
             self._joining.acquire()
             while self._lost:
-                name, _ = self._lost.popitem()
+                name, member = self._lost.popitem()
+                if self.members.get(name) is not member:
+                    continue  # it left meanwhile, and the topic that has its name now is another one
                 self._leave([name])
                 self._matching.renew(name)
                 self._matching.renew(TopicName.parse(name).base)
@@ -164,7 +178,7 @@ class TopicGroup(Generic[M]):
         has_grown = False
         for name in names:
             if name not in self.members and not self.delivery.closed_text:
-                self._add(name)
+                self._add(name, entry)
                 has_grown = True
         if has_grown and was_known and entry.partitions:
             self._on_growth(entry.name, entry.partitions)
@@ -177,13 +191,18 @@ class TopicGroup(Generic[M]):
             if member is None:
                 continue
             self.delivery.remove(member)
-            try:
-                self._on_left(member)
-                member.close()
-            except AlreadyClosed:
-                continue
-            except PulsarException as error:
-                self._client.log.warning("%s was deleted; closing its %r failed: %s", name, member, error)
+            self._dismiss(member)
+
+    def _dismiss(self, member: M) -> None:
+        """Close a member whose topic was deleted."""
+        name = member.topic_name
+        try:
+            self._on_left(member)
+            member.close()
+        except AlreadyClosed:
+            return
+        except PulsarException as error:
+            self._client.log.warning("%s was deleted; closing its %r failed: %s", name, member, error)
 
     def has_left(self, member: Part) -> bool:
         """Whether a member does not belong to the group any more because its topic was deleted.
@@ -196,7 +215,7 @@ class TopicGroup(Generic[M]):
             return True
         is_gone = name not in self._partitions and member.delivery.is_of_deleted_topic
         if is_gone:
-            self._lost[name] = None
+            self._lost[name] = member
             self._client.partition_watch.look_again()
         return is_gone
 
