@@ -15,7 +15,8 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.managed_ledger.trimming import Trimming
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.storage.segment_writer import AppendGuard, AppendHold
+from embeddedpulsar.storage.append_hold import AppendHold
+from embeddedpulsar.storage.segment_writer import AppendGuard
 
 
 class Cursor(Protocol):

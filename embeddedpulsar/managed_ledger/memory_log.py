@@ -41,8 +41,9 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
+from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.storage.roll import RollPolicy
-from embeddedpulsar.storage.segment_writer import AppendGuard, AppendHold
+from embeddedpulsar.storage.segment_writer import AppendGuard
 from embeddedpulsar.storage.topic_control import (
     DELETED,
     HELD,

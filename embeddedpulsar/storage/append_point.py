@@ -108,9 +108,9 @@ class AppendPoint:
         self._options: Final = options
         self._policy: Final = RollPolicy(options.max_entries, options.max_age_ms)
         self._wall_ns: Final = wall_ns
-        self._looked_ns = self._placed_ns = 0  # when it was looked whether the topic is in its place
-        self._look_by_ns = 0  # and when the next look is due
-        self._ring: Callable[[bytes], bool] = ring
+        self._looked_ns = 0  # when it was looked whether the lock file has its name
+        self._look_by_ns = self._place_by_ns = 0  # when that is due again, and a look at the topic's place
+        self._ring, self._bell = ring, ring.bell
         self._allocate_ledger_id: Final = allocate_ledger_id
         self._report: Final = report
         self._timeout_s: Final = options.lock_timeout_s
@@ -158,21 +158,18 @@ class AppendPoint:
             self._is_exclusive = False
         return self._state
 
-    def _look(self, now_ns: int) -> None:
+    def _look_at_place(self, now_ns: int) -> None:
         """Refuse to append to a file that has no name any more. Under the topic lock.
 
-        The name of the lock file (0.7 us) shows that the store was removed, the place of the ctl (1.5 us)
-        also that it was moved or replaced; see `LOOK_NS`.
+        The name of the lock file, which `append` looks at (0.7 us), shows that the store was removed; the
+        place of the ctl (1.5 us) also that it was moved or replaced. See `LOOK_NS`.
 
         Raises:
             StoreGoneError: the store or the topic was removed, moved or replaced.
         """
-        if not 0 <= now_ns - self._placed_ns < PLACE_NS or not os.fstat(self._lock.fd).st_nlink:
-            self._control.check_in_place()
-            self._placed_ns = now_ns
-            self.on_look()
-        self._looked_ns = now_ns
-        self._look_by_ns = now_ns + LOOK_NS
+        self._control.check_in_place()
+        self._place_by_ns = now_ns + PLACE_NS
+        self.on_look()
 
     def _refuse_reentry(self) -> NoReturn:
         raise StorageError(

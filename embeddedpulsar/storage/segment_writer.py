@@ -5,8 +5,8 @@ acquire the topic lock -> frame bytes -> index slot -> tail word -> release -> w
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from os import fstat, getpid
 from typing import Final, Protocol
 from zlib import crc32
 
@@ -17,7 +17,8 @@ from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY,
 from embeddedpulsar.format.index import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import deadline, failpoints
 from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
+from embeddedpulsar.storage.append_hold import AppendHold
+from embeddedpulsar.storage.append_point import BY_MAP, LOOK_NS, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import Ringing
 
 failpoints.declare(
@@ -41,53 +42,6 @@ pack_trailer: Final = TRAILER.pack
 _pack_front: Final = FRONT.pack
 _pack_covered: Final = COVERED.pack
 _pack_slot: Final = SLOT.pack
-failpoints.declare("group:entry_stored", "group:unlocked")
-
-
-class AppendHold:
-    """Stands for the topic lock in appends of a caller that has it.
-
-    Role: `SegmentWriter.append` takes and gives back a lock; given a hold, it takes nothing, and adds the
-    processes to be rung to the hold. So a group of entries costs one ``flock``, and the interpreter is not
-    handed on between its entries. Entries are committed in order, alone or with their neighbours
-    (`SegmentWriter.append_run`): a crash leaves a prefix of the group.
-
-    Used in this shape, in one thread::
-
-        hold = ledger.hold()
-        try:
-            ledger.lock.acquire(timeout_s)
-            for entry in entries:
-                ledger.append_nowait(entry, None, None, hold)
-        finally:
-            ledger.lock.release()
-            hold.ring_all()
-
-    Attributes:
-        rung: the processes whose doorbells are to be rung after the lock is free.
-    """
-
-    __slots__ = ("_ring", "rung")
-
-    def __init__(self, ring: Callable[[bytes], bool]) -> None:
-        self.rung: list[bytes] = []
-        self._ring = ring
-
-    def acquire(self, timeout_s: float) -> None:
-        """Do nothing: the caller has the lock."""
-
-    def release(self) -> None:
-        """Do nothing: the caller keeps the lock."""
-        if failpoints.ACTIVE:
-            failpoints.hit("group:entry_stored")
-
-    def ring_all(self) -> None:
-        """Ring the processes that waited. Without the lock."""
-        if failpoints.ACTIVE:
-            failpoints.hit("group:unlocked")
-        rung, self.rung = self.rung, []
-        for uuid in rung:
-            self._ring(uuid)
 
 
 class AppendGuard(Protocol):
@@ -154,7 +108,9 @@ class SegmentWriter(AppendPoint):
                 tail, start, entry_id, crc, messages, now = state = self._refresh()
             now_ns = wall_ns()
             if not self._looked_ns <= now_ns < self._look_by_ns:  # or the clock was set back
-                self._look(now_ns)
+                if not self._looked_ns <= now_ns < self._place_by_ns or not fstat(self._lock.fd).st_nlink:
+                    self._look_at_place(now_ns)
+                self._looked_ns, self._look_by_ns = now_ns, now_ns + LOOK_NS
             # 1. Say that we are inside. A crash up to step 4 leaves a nonzero owner and nothing visible.
             words[_OWNER] = self._owner
             active = failpoints.ACTIVE
@@ -204,8 +160,7 @@ class SegmentWriter(AppendPoint):
             slot_start = SLOTS_OFFSET + SLOT_SIZE * entry_id
             if active:
                 self._write_part(start, front + covered, parts)
-            if self._state is not state:
-                # A signal handler of this thread appended meanwhile.
+            if self._state is not state:  # a signal handler of this thread appended meanwhile
                 return self.append(entry, guard, timeout_s, hold)
             # 2. The frame, above the tail. A crash leaves garbage that the next append overwrites.
             if frame is not None:
@@ -238,10 +193,12 @@ class SegmentWriter(AppendPoint):
         if active:
             failpoints.hit("append:unlocked")
         # 7. A crash before this costs the sleepers their back-stop, 100 ms.
-        if rung:
-            ring = self._ring if hold is None else hold.rung.append
+        if rung and hold is not None:
+            hold.rung += rung
+        elif rung:
             for uuid in rung:
-                ring(uuid)
+                if not self._bell(uuid):
+                    self._ring.others([uuid])
             if active:
                 failpoints.hit("append:woken")
         return tail >> 32, entry_id, now, tail
@@ -380,11 +337,11 @@ class SegmentWriter(AppendPoint):
 
     def rebind(self, ring: Ringing) -> None:
         """Wake other processes by another mailbox from now on."""
-        self._waiters, self._ring = ring.waiters, ring
+        self._waiters, self._ring, self._bell = ring.waiters, ring, ring.bell
 
     def after_fork_in_child(self) -> None:
         """Take the process id of the child. The maps are shared and remain valid."""
-        self._owner = os.getpid() << 32
+        self._owner = getpid() << 32
 
     def close(self) -> None:
         """Refuse further appends and drop the maps. Waits for an append of this process that is in progress.

@@ -211,9 +211,19 @@ class WaiterSlots:
         waiting = still = self._words[self._waiters_word]
         uuids: list[bytes] = []
         if waiting & _OF_EACH:
-            self._take_each(uuids)
+            words, first = self._words, _UUIDS
+            for at in range(_EACH_BITMAP, _EACH_BITMAP + _BITMAP_WORDS):
+                armed = words[at]
+                if armed:
+                    words[at] = 0
+                    while armed:
+                        lowest = armed & -armed
+                        armed ^= lowest
+                        slot = first + _SLOT_WORDS * (lowest.bit_length() - 1)
+                        uuids.append(_TWO_WORDS.pack(words[slot], words[slot + 1]))  # `_uuid`
+                first += _SLOT_WORDS * _BITS
             still ^= _OF_EACH
-        waiting &= ~_OF_EACH
+            waiting ^= _OF_EACH
         while waiting:
             lowest = waiting & -waiting
             waiting ^= lowest
@@ -225,18 +235,6 @@ class WaiterSlots:
                 still ^= lowest
         self._words[self._waiters_word] = still
         return uuids
-
-    def _take_each(self, uuids: list[bytes]) -> None:
-        words = self._words
-        for at in range(_EACH_BITMAP, _EACH_BITMAP + _BITMAP_WORDS):
-            waiting = words[at]
-            if waiting:
-                words[at] = 0
-                first = (at - _EACH_BITMAP) * _BITS
-                while waiting:
-                    lowest = waiting & -waiting
-                    waiting ^= lowest
-                    uuids.append(self._uuid(first + lowest.bit_length() - 1))
 
     def take_one(self, group: int) -> bytes | None:
         """One of a group, the lowest slot first: it ran most recently, and its memory is warm."""
@@ -263,23 +261,27 @@ class Ringing:
 
     Attributes:
         waiters: of the topic.
+        bell: ``bell(uuid)`` rings a process; False if it is gone: then `others` is to be called.
     """
 
-    __slots__ = ("_lock", "_ring", "waiters")
+    __slots__ = ("_lock", "bell", "waiters")
 
     def __init__(self, words: memoryview, lock: FileLock, peers: Peers) -> None:
         self.waiters: Final = WaiterSlots(words, TopicWord.WAITERS, peers)
         self._lock: Final = lock
-        self._ring: Final = peers.ring
+        self.bell: Final = peers.ring
 
     def __call__(self, uuid: bytes) -> bool:
         """Ring; False if another process was rung instead, or none is left."""
-        if self._ring(uuid):
+        if self.bell(uuid):
             return True
-        gone = [uuid]
-        while gone:
-            gone = [one for one in self._instead_of(gone) if not self._ring(one)]
+        self.others([uuid])
         return False
+
+    def others(self, gone: list[bytes]) -> None:
+        """Ring the next of the groups of processes that are gone."""
+        while gone:
+            gone = [one for one in self._instead_of(gone) if not self.bell(one)]
 
     def _instead_of(self, gone: list[bytes]) -> list[bytes]:
         lock = self._lock

@@ -55,6 +55,7 @@ class ConsumerCore:
         self.consumer_name = session.consumer_name
         self.fresh = session.attachment.fresh
         self._epoch: Final = self.fresh.epoch
+        self._mark: Final = self.fresh.mark
         self.acks = AckGroupingTracker(
             session.attachment,
             config.ack_group_time_ms,
@@ -104,11 +105,7 @@ class ConsumerCore:
     def take(self) -> Message[Any]:
         """Return the next fetched message that is valid. Raises IndexError if there is none, or if a lock is
         needed to decide; then the caller uses `Delivery.poll`."""
-        try:
-            is_stale = self._epoch[()] != self.fresh.seen  # as `Attachment.is_fresh`, without the call
-        except ValueError:
-            is_stale = False  # the subscription is closed
-        if is_stale:
+        if self._epoch != self._mark and not self.session.attachment.is_fresh():
             raise IndexError
         message: Message[Any] = self.fetched.popleft()
         return message

@@ -10,7 +10,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar.storage.topic_control import is_deleted
+from embeddedpulsar.storage.topic_control import DELETED, is_deleted
 from embeddedpulsar.storage.waiter_slots import OTHERS_POLL_S
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.platform.processes.mailbox import Mailbox
 
+_TAIL: Final = TopicWord.TAIL
+_STATE: Final = TopicWord.STATE
 # A wake-up may be lost if the process that should send it dies; this limits the delay.
 _BACK_STOP_S: Final = 0.1
 _IDLE_AFTER_S: Final = 0.1
@@ -221,10 +223,13 @@ class Delivery(Source):
         "__weakref__",
         "_hold",
         "_ledger",
+        "_other",
+        "_others",
         "_placed_at",
         "_queue",
         "_waiters",
         "_wall_ms",
+        "_words",
         "on_change",
     )
 
@@ -244,6 +249,9 @@ class Delivery(Source):
         self._leaves = hold is not None and hold.shares_rings
         self._placed_at = -_PLACE_S
         self._waiters: set[object] = set()
+        # What `tail` and `poll` read: a process that has just slept pays a microsecond for each call.
+        self._words = ledger.words
+        self._others, self._other = self.signs[1]
         self.on_change: Callable[[], object] = int  # for a topic of several: see `ReadyTopics`
 
     @property
@@ -252,8 +260,12 @@ class Delivery(Source):
 
     @property
     def tail(self) -> Any:
-        hold = self._hold
-        return self._ledger.tail, 0 if hold is None else hold.version
+        words, others, other = self._words, self._others, self._other
+        try:
+            return words[_TAIL], others[other]
+        except ValueError:  # one of them is closed: it says which
+            hold = self._hold
+            return self._ledger.tail, 0 if hold is None else hold.version
 
     def arm(self, seen: Any, waiter: object = None) -> bool:
         if self._queue.limiter is not None and self._queue.is_throttled:
@@ -296,7 +308,7 @@ class Delivery(Source):
     @property
     def signs(self) -> tuple[tuple[memoryview, int], tuple[memoryview, int]]:
         """The two words of `tail`. For a reader, which has no second word, the first one twice."""
-        tail = (self._ledger.words, int(TopicWord.TAIL))
+        tail = (self._ledger.words, int(_TAIL))
         return tail, tail if self._hold is None else self._hold.version_word
 
     @property
@@ -340,7 +352,11 @@ class Delivery(Source):
                 if self.closed_text:
                     self.check_open()
                 if not queue.messages:
-                    if is_deleted(self._ledger.words):
+                    try:
+                        is_gone = self._words[_STATE] & DELETED
+                    except ValueError:
+                        is_gone = False  # closed: the fetch says so
+                    if is_gone:
                         raise AlreadyClosed(f"the topic {self._ledger.name} was deleted")
                     if not queue.fill():
                         # After a fetch that found entries there is no need: they were stored before the

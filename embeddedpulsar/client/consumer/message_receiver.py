@@ -68,10 +68,13 @@ class MessageReceiver:
             )
 
     def wait(self, timeout_ms: int | None) -> Message[Any]:
-        with interrupts.translated:
+        try:
             self.check(timeout_ms)
             message = self._source.wait(self._take, timeout_ms)
-        return self.passed(message)
+        except BaseException as error:
+            interrupts.translate(error)
+            raise
+        return message if self._config.chain is None else self.passed(message)
 
     def poll(self) -> Message[Any] | None:
         self.check()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.client.producer.sequence_keeper import Owner
     from embeddedpulsar.format.entry import EncodedEntry
-    from embeddedpulsar.storage.segment_writer import AppendHold
+    from embeddedpulsar.storage.append_hold import AppendHold
 
 _JOURNAL: Final = TopicWord.JOURNAL
 _HELD_S: Final = 0.05

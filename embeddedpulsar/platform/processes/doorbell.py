@@ -186,14 +186,14 @@ class FifoDoorbell:
         """
         news = False
         for fd, _ in self._poller.poll(timeout_s):
-            news = (self._drain() if fd == self._reader else self._confirm(fd)) or news
+            if fd == self._reader:
+                try:
+                    news = bool(os.read(fd, _PIPE_CAPACITY)) or news
+                except BlockingIOError:
+                    continue  # another thread or loop of this process was faster
+            else:
+                news = self._confirm(fd) or news
         return (bool(self._blind) and self._look_at_blind()) or news
-
-    def _drain(self) -> bool:
-        try:
-            return bool(os.read(self._reader, _PIPE_CAPACITY))
-        except BlockingIOError:
-            return False  # another thread or loop of this process was faster
 
     def _confirm(self, fd: int) -> bool:
         """Handle the end of the last reader of ``fd``: the process is dead, or has made its FIFO again."""

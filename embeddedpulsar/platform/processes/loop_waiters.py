@@ -29,21 +29,24 @@ class LoopWaiters:
     coroutines needs no thread; where there is no descriptor to watch, the loop polls every 20 ms. ``look``
     is called in the loop's thread when the descriptor is readable, and returns whether it published a ring.
     Truth value: whether any loop is registered.
+
+    Attributes:
+        entries: the registered loops.
     """
 
     def __init__(self, fd: int, look: Callable[[], bool]) -> None:
         self._fd = fd
         self._look = look
-        self._entries: dict[Any, _Entry] = {}
+        self.entries: dict[Any, _Entry] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return bool(self.entries)
 
     def add(self, loop: Any, callback: Callable[[], None] | None) -> None:
         """Watch from ``loop``; call in its thread."""
-        entry = self._entries.get(loop)
+        entry = self.entries.get(loop)
         if entry is None:
-            entry = self._entries[loop] = _Entry(loop)
+            entry = self.entries[loop] = _Entry(loop)
             if self._fd >= 0:
                 loop.add_reader(self._fd, self._look)
             else:
@@ -52,7 +55,7 @@ class LoopWaiters:
 
     def remove(self, loop: Any, callback: Callable[[], None] | None) -> None:
         """Undo one `add`; call in the loop's thread."""
-        entry = self._entries.get(loop)
+        entry = self.entries.get(loop)
         if entry is None:
             return
         if callback in entry.callbacks:
@@ -66,7 +69,7 @@ class LoopWaiters:
         The descriptor must be out of the loop's selector before it is closed: its number may be reused at
         once.
         """
-        for entry in list(self._entries.values()):
+        for entry in list(self.entries.values()):
             if entry.ident == threading.get_ident() or not entry.loop.is_running():
                 self._stop(entry)
                 continue
@@ -77,12 +80,12 @@ class LoopWaiters:
 
     def call_all(self) -> None:
         """Run the callbacks of every loop, each in its loop."""
-        for entry in list(self._entries.values()):
+        for entry in list(self.entries.values()):
             self._call(entry, self._run, entry)
 
     def forget(self) -> None:
         """Drop all entries without touching the loops: they are the parent's."""
-        self._entries.clear()
+        self.entries.clear()
 
     def _run(self, entry: _Entry) -> None:
         for callback in list(entry.callbacks):
@@ -93,13 +96,13 @@ class LoopWaiters:
         try:
             entry.loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
-            self._entries.pop(entry.loop, None)  # the loop was closed without saying so
+            self.entries.pop(entry.loop, None)  # the loop was closed without saying so
 
     def _stop(self, entry: _Entry) -> None:
         if entry.loop.is_closed():
-            self._entries.pop(entry.loop, None)
+            self.entries.pop(entry.loop, None)
             return
-        if self._entries.pop(entry.loop, None) is None:
+        if self.entries.pop(entry.loop, None) is None:
             return
         if self._fd >= 0:
             entry.loop.remove_reader(self._fd)

@@ -151,7 +151,9 @@ class Mailbox:
             before, self._leader = self._leader, gate
             while self.generation == seen and not self._closed:
                 self._look(_nap(deadline, _LONGEST_LOOK_S))
-                self.tend()
+                self._looked_at = time.monotonic()
+                if self._looked_at - self._tended_at >= _TEND_S:
+                    self.tend()
                 if self.generation == seen and _is_past(deadline):
                     break
             return True
@@ -213,10 +215,13 @@ class Mailbox:
         followers = self._followers
         while followers:
             self._wake_one_follower()
-        if self._loops:
+        if self._loops.entries:
             self._loops.call_all()
-        for listener in self._listeners:
-            _call_safely(listener)
+        for listener in self._listeners:  # each call more is a microsecond of a process that has just slept
+            try:
+                listener()
+            except Exception as error:  # noqa: BLE001 - the other listeners are called
+                _log_failed(listener, error)
 
     def _wake_one_follower(self) -> None:
         try:
@@ -330,7 +335,10 @@ class Mailbox:
             finally:
                 self._lock.release()
             for callback in callbacks:
-                _call_safely(callback, uuid)
+                try:
+                    callback(uuid)
+                except Exception as error:  # noqa: BLE001 - the other callbacks are called
+                    _log_failed(callback, error)
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -381,10 +389,8 @@ def _is_past(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-def _call_safely(function: Callable[..., None], *args: Any) -> None:
-    try:
-        function(*args)
-    except Exception:
-        import logging
+def _log_failed(function: object, error: Exception) -> None:
+    import logging
 
-        logging.getLogger("embeddedpulsar").exception("A wake-up callback failed: %r", function)
+    logger = logging.getLogger("embeddedpulsar")
+    logger.error("A wake-up callback failed: %r", function, exc_info=error)

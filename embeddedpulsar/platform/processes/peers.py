@@ -52,9 +52,19 @@ class Peers:
             bell = self._bells.get(uuid)
             if bell is not None:
                 self._bells.move_to_end(uuid)
-                if _ring_bell(bell[0], bell[1]):
+                fd, is_fifo = bell
+                if is_fifo and getsignal(_SIGPIPE) != signal.SIG_DFL:
+                    try:
+                        os.write(fd, b"\1")  # as `_ring_bell`, without its call
+                        return True
+                    except BlockingIOError:
+                        return True
+                    except BrokenPipeError:
+                        self._forget(uuid)  # it is dead, or has made its FIFO again
+                elif _ring_bell(fd, is_fifo):
                     return True
-                self._forget(uuid)  # it is dead, or has made its FIFO again
+                else:
+                    self._forget(uuid)
             bell = self._open(uuid)
             if bell is None:
                 return False

@@ -78,7 +78,7 @@ class CompactedReader(UnackedReader):
         if self._is_from_start:
             start = BEFORE_FIRST.next()
             self._cursor.seek(start)
-            self._next = start
+            self.position = start
 
     def before_seek(self, position: Position) -> None:
         first = self._log.first_position()
@@ -100,7 +100,7 @@ class CompactedReader(UnackedReader):
             self.has_jumped, self.skipped = False, []
 
     def _next_stretch(self, state: SubscriptionState, most: int) -> tuple[Position, int]:
-        if self._next[0] < state.mark_delete.ledger_id:  # of what is trimmed nothing counts as acknowledged
+        if self.position[0] < state.mark_delete.ledger_id:  # what is trimmed is not acknowledged
             return self._cursor.position, most
         return super()._next_stretch(state, most)
 

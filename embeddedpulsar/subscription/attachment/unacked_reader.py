@@ -31,12 +31,13 @@ class UnackedReader:
     transaction.
 
     Attributes:
+        position: the entry that is expected next, as (ledger, entry).
         has_jumped: the entry read was not the one behind the last: a ledger ended, or something is missing.
         skipped: damaged entries that were stepped over and are to be acknowledged, lest they hold back the
             mark-delete position for ever.
     """
 
-    __slots__ = ("_acked_through", "_cursor", "_log", "_next", "_shared", "has_jumped", "skipped")
+    __slots__ = ("_acked_through", "_cursor", "_log", "_shared", "has_jumped", "position", "skipped")
 
     def __init__(
         self, log: Log, shared: SharedState, state: SubscriptionState, cursor: Cursor | None = None
@@ -48,15 +49,10 @@ class UnackedReader:
         self.skipped: list[AckGroup] = []
         self.rewind(state)
 
-    @property
-    def position(self) -> tuple[int, int]:
-        """The entry that is expected next, as (ledger, entry)."""
-        return self._next
-
     def rewind(self, state: SubscriptionState) -> None:
         start = state.mark_delete.next()
         self._cursor.seek(start)
-        self._next: tuple[int, int] = start
+        self.position: tuple[int, int] = start
         last = state.acks.last_touched()
         self._acked_through: Position | None = last if last > state.mark_delete else None
 
@@ -64,11 +60,11 @@ class UnackedReader:
         """Read the next entry and stay before it, so that its segment is mapped when it is asked for."""
         with contextlib.suppress(PulsarException, OSError, ImportError):  # met again by the read that counts
             self._cursor.read(1, 1, 1)
-        self._cursor.seek(Position(*self._next))
+        self._cursor.seek(Position(*self.position))
 
     def go_back(self, position: tuple[int, int]) -> None:
         self._cursor.seek(Position(*position))
-        self._next = position
+        self.position = position
         self.has_jumped, self.skipped = False, []
         self.note_ack(self._shared.state.acks.last_touched())
 
@@ -83,7 +79,11 @@ class UnackedReader:
             return self._read_between(max_messages, max_bytes)
         views = self._cursor.read(max_messages, max_messages, max_bytes)
         if views:
-            self._advance(views)
+            first = views[0]
+            if len(views) == 1 and (first.ledger_id, first.entry_id) == self.position:
+                self.position = (first.ledger_id, first.entry_id + 1)  # as `_advance`, without the call
+            else:
+                self._advance(views)
         return views
 
     def before_seek(self, position: Position) -> None:
@@ -100,23 +100,23 @@ class UnackedReader:
     def _advance(self, views: list[EntryView]) -> None:
         first, last = views[0], views[-1]
         is_contiguous = last.entry_id - first.entry_id + 1 == len(views)
-        if not is_contiguous or (first.ledger_id, first.entry_id) != self._next:
+        if not is_contiguous or (first.ledger_id, first.entry_id) != self.position:
             self.has_jumped = True
-            self.skipped += skipped_entries(self._log, self._next, views)
-        self._next = (last.ledger_id, last.entry_id + 1)
+            self.skipped += skipped_entries(self._log, self.position, views)
+        self.position = (last.ledger_id, last.entry_id + 1)
 
     def _read_between(self, max_messages: int, max_bytes: int) -> list[EntryView]:
         while self._acked_through is not None:
             start, most = self._shared.transact(lambda state: self._next_stretch(state, max_messages))
             if start != self._cursor.position:
                 self._cursor.seek(start)
-                self._next = start
+                self.position = start
             views = self._cursor.read(most, max_messages, max_bytes)
             if not views:
                 return views
             self._advance(views)
             views = self._leave_out_acked(views)
-            if self._next > self._acked_through:
+            if self.position > self._acked_through:
                 self._acked_through = None
             if views:
                 return views
@@ -127,7 +127,7 @@ class UnackedReader:
 
     def _next_stretch(self, state: SubscriptionState, most: int) -> tuple[Position, int]:
         """Where the next unacknowledged entry may be, and how many follow before an acknowledged one."""
-        start = state.acks.next_unacked(Position(*self._next))
+        start = state.acks.next_unacked(Position(*self.position))
         return start, state.acks.run_length(start, most)
 
 

@@ -19,7 +19,7 @@ from embeddedpulsar.format.entry import EncodedEntry, EncodedFields, EntryView, 
 from embeddedpulsar.format.frame import METADATA_SIZE, FrameHeader
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.schema import BytesSchema
-from embeddedpulsar.storage.segment_writer import AppendHold
+from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 

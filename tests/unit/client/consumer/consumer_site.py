@@ -30,6 +30,7 @@ class SharedAttachment:
 
     delivers_singly = True
     version = 0
+    version_word = (memoryview(bytes(8)).cast("Q"), 0)
 
     def __init__(self) -> None:
         self.chunks = SimpleNamespace(on_left=None, delivered={})
