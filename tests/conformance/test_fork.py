@@ -117,7 +117,7 @@ def consume_in_spawned_process(client: Client) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.files
+@pytest.mark.files("another process opens the store")
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_client_goes_to_another_process(topic, method):
     """A client may be the argument of a spawned process."""
