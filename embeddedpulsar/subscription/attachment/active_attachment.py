@@ -8,7 +8,6 @@ from typing import Final
 from embeddedpulsar.exceptions import ConsumerBusy
 from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
@@ -74,9 +73,7 @@ class ActiveAttachment(Attachment):
                     reader.has_jumped = False
                     skipped, reader.skipped = reader.skipped, []
                     self._acknowledger.acknowledge_unreadable(skipped)
-                if not has_chunks(views):
-                    if views:
-                        self._note_read(views)
+                if not views or self._note_read(views):
                     return views
                 views, rest = self._complete(views, max_bytes, is_noted=False)
                 if rest is not None:
