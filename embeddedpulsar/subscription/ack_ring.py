@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -233,44 +234,51 @@ class RingSweep:
     """Removes the files of consumers that left a subscription.
 
     Role: a consumer that acknowledged nothing has none, and closing takes half the time if none is sought.
-    So they are looked for if it has one, if it did not close in good order, and when the first one leaves
-    here: a process may have been killed before it removed a file. Callers: of `note` the holder of the
-    subscription's lock, of `sweep` a thread without it.
+    So the file of a consumer that leaves is removed if it is there. All are looked for when the first
+    consumer closes here, and the first after one that did not close in good order: a process may have been
+    killed before it removed a file. Not when that one leaves: another consumer waits for its messages then.
+    Callers: of `note` the holder of the subscription's lock, of `sweep` a thread without it.
 
     Attributes:
         has_leavers: consumers left since the last `sweep`.
     """
 
-    __slots__ = ("_directory", "_is_due", "_was_due", "has_leavers")
+    __slots__ = ("_directory", "_is_due", "_left", "_was_due")
 
     def __init__(self, directory: str) -> None:
         self._directory: Final = directory
-        self.has_leavers = self._is_due = self._was_due = False
+        self._left: deque[int] = deque()
+        self._is_due = self._was_due = False
+
+    @property
+    def has_leavers(self) -> bool:
+        return bool(self._left)
 
     def note(self, command: Detach) -> None:
         """Note that a consumer leaves."""
-        if (
-            not self._was_due
-            or command.reason != DETACH_CLOSED
-            or os.path.lexists(acks_path(self._directory, command.consumer_id))
-        ):
+        if command.reason != DETACH_CLOSED:
+            self._was_due = False
+        elif not self._was_due:
             self._is_due = self._was_due = True
-        self.has_leavers = True
+        self._left.append(command.consumer_id)
 
     def sweep(self, state: SubscriptionState) -> None:
         """Remove the files of consumers that left. Those of consumers ``state`` has not heard of yet stay."""
-        self.has_leavers = False
         if failpoints.ACTIVE:
             failpoints.hit("subscription:left")
         is_due, self._is_due = self._is_due, False
-        if not is_due:
-            return
-        attached = {consumer.consumer_id for consumer in state.consumers.all()}
-        try:
-            found = consumers_in(descriptors.names_in(self._directory))
-        except FileNotFoundError:
-            return  # the directory was removed with its topic
-        for consumer_id in found:
-            if consumer_id <= state.epoch and consumer_id not in attached:
+        left = []
+        with contextlib.suppress(IndexError):
+            while True:
+                left.append(self._left.popleft())
+        if is_due:
+            try:
+                left = consumers_in(descriptors.names_in(self._directory))
+            except FileNotFoundError:
+                return  # the directory was removed with its topic
+        for consumer_id in left:
+            path = acks_path(self._directory, consumer_id)
+            is_gone = consumer_id <= state.epoch and state.consumers.get(consumer_id) is None
+            if is_gone and (is_due or os.path.lexists(path)):
                 with contextlib.suppress(FileNotFoundError):  # another process removes it too
-                    disk.DISK.unlink(acks_path(self._directory, consumer_id))
+                    disk.DISK.unlink(path)

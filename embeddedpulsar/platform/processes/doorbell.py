@@ -156,6 +156,7 @@ class FifoDoorbell:
                     continue
                 poller = descriptors.opening(f"cannot watch {path}", make_poller)
                 undo.callback(poller.close)
+                descriptors.calling(f"cannot open {path}", liveness.raise_above, ends[0])
                 bell = cls(path, uuid, *ends, poller, liveness)
                 undo.pop_all()
                 return bell
@@ -206,7 +207,7 @@ class FifoDoorbell:
                 # Someone sweeps it this very moment, or the number was closed and reused while we slept.
                 time.sleep(0.001)
                 return False
-            if self._outlives_its_fifo(uuid):
+            if self._outlives_its_fifo(uuid, fd):
                 self._drop(uuid)
                 self._begin_to_watch(uuid)
                 return False
@@ -216,16 +217,16 @@ class FifoDoorbell:
         finally:
             self._lock.release()
 
-    def _outlives_its_fifo(self, uuid: bytes) -> bool:
+    def _outlives_its_fifo(self, uuid: bytes, fd: int) -> bool:
         for _ in range(_CLOSING_LOOKS):
-            if not self._is_alive(uuid):
+            if not self._is_alive(uuid, fd):
                 return False
             time.sleep(_CLOSING_S)
-        return self._is_alive(uuid)
+        return self._is_alive(uuid, fd)
 
-    def _is_alive(self, uuid: bytes) -> bool:
+    def _is_alive(self, uuid: bytes, freed: int = -1) -> bool:
         try:
-            return self.liveness.is_alive(uuid)
+            return self.liveness.is_alive(uuid, freed)
         except OSError:
             return True  # unknown now: asked again
 

@@ -192,6 +192,8 @@ class Liveness:
     def __init__(self, clients_dir: str, path: str = "") -> None:
         self._clients_dir: Final = clients_dir
         self._fd = -1
+        self._is_held = False  # the byte: so the file system has such locks, and all processes hold theirs
+        self._dead = b""  # the process whose end was seen last: no id is given again
         if path and _ARE_THERE:
             self._fd = descriptors.opening(f"cannot open {path}", os.open, path, _FLAGS)
 
@@ -201,18 +203,39 @@ class Liveness:
             with contextlib.suppress(OSError):  # a file system without such locks: the name decides
                 lock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _byte_of(uuid), 1, 0)
                 fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, lock)
+                self._is_held = True
 
-    def is_alive(self, uuid: bytes) -> bool:
+    def raise_above(self, fd: int) -> None:
+        """Move to a descriptor higher than ``fd``: Linux gives those of a process that dies up from the
+        highest on, so a process that sees the end of ``fd`` finds the byte free, and need not ask again."""
+        if self._fd >= 0:
+            lower, self._fd = self._fd, fcntl.fcntl(self._fd, fcntl.F_DUPFD_CLOEXEC, fd + 1)
+            os.close(lower)
+
+    def is_alive(self, uuid: bytes, freed: int = -1) -> bool:
         """Whether the process ``uuid`` lives; not for this one's own. 0.5 us, 4 us for a dead one.
+
+        Args:
+            uuid: of the process.
+            freed: its lease, open for writing and found free, if the caller has that: only if another file
+                has the name by now, that one is tried. In a process that slept, opening takes ten times as
+                long.
 
         Raises:
             OSError: its lease cannot be examined (EACCES, EMFILE), and it holds no byte.
         """
+        if uuid == self._dead:
+            return False
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 if _ask(self._fd, _byte_of(uuid), 1):
                     return True
-        return is_held(lease_path(self._clients_dir, uuid))
+        path = lease_path(self._clients_dir, uuid)
+        if not (freed >= 0 and is_same_file(freed, path)):
+            return is_held(path)
+        if self._is_held:
+            self._dead = uuid
+        return False
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -69,8 +69,8 @@ class UnackedReader:
         self.note_ack(self._shared.state.acks.last_touched())
 
     def note_ack(self, last: Position) -> None:
-        """Note that entries up to ``last``, beyond the read position, were acknowledged."""
-        if self._acked_through is None or last > self._acked_through:
+        """Note that entries up to ``last`` were acknowledged; before the read position they do not matter."""
+        if last >= self.position and (self._acked_through is None or last > self._acked_through):
             self._acked_through = last
 
     def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:

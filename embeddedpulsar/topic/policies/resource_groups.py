@@ -5,7 +5,6 @@ The groups are one policy of `OWNER`. Which of them a topic is in is a policy of
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -137,6 +136,8 @@ def _users(session: Session, group: str) -> Iterator[str]:
 
 def no_group(name: str, there: Mapping[str, Any]) -> InvalidConfiguration:
     """The error for a group that does not exist."""
+    import difflib  # takes 3 ms, and is needed for a wrong name only
+
     near = difflib.get_close_matches(str(name), there, 1, 0.6)
     hint = f"did you mean {near[0]}?" if near else "make it with Admin.resource_groups()"
     return InvalidConfiguration(f"there is no resource group {name!r}; {hint}")

@@ -9,8 +9,10 @@ import pytest
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.ack_ring import RING_SIZE, RingWord, Unwritten, parse_ring, place_word
+from embeddedpulsar.format.subscription_record import DETACH_CLOSED, DETACH_DEAD, Create, Detach
 from embeddedpulsar.storage.filenames import acks_path, consumers_in
-from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, AckRing
+from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, AckRing, RingSweep
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 BOOT = b"b" * 16
 
@@ -113,3 +115,32 @@ def test_a_directory_that_is_gone(tmp_path: Path):
     ring.begin(9)
     ring.remove()
     assert os.listdir(tmp_path) == []
+
+
+def test_files_of_consumers_that_left_are_removed(tmp_path: Path):
+    """That of a dead one at once; those that others left when a consumer closes, now and after a death."""
+
+    def left() -> list[int]:
+        return sorted(consumers_in(os.listdir(tmp_path)))
+
+    def leave(consumer_id: int, reason: int) -> None:
+        sweep.note(Detach(consumer_id, reason, 0))
+        assert sweep.has_leavers
+        sweep.sweep(state)
+        assert not sweep.has_leavers
+
+    state, sweep = SubscriptionState(), RingSweep(str(tmp_path))
+    state.apply(Create("work", 5, 0, -1))
+    for consumer_id in (1, 2, 3, 9):
+        Path(acks_path(str(tmp_path), consumer_id)).touch()
+    leave(2, DETACH_DEAD)
+    assert left() == [1, 3, 9]
+    leave(4, DETACH_CLOSED)
+    assert left() == [9]  # the state has not heard of it yet
+    for consumer_id in (1, 3):
+        Path(acks_path(str(tmp_path), consumer_id)).touch()
+    leave(3, DETACH_CLOSED)
+    assert left() == [1, 9]
+    leave(4, DETACH_DEAD)
+    leave(5, DETACH_CLOSED)
+    assert left() == [9]

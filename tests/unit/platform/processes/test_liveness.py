@@ -88,6 +88,37 @@ def test_a_forked_child_leaves_the_byte_to_its_parent(tmp_path: Path, roll: str)
     there.close()
 
 
+@needs_bytes
+def test_the_byte_is_given_up_before_the_doorbell(tmp_path: Path, roll: str):
+    """Linux closes the descriptors of a process that dies from the highest on."""
+    directory = str(tmp_path / "clients")
+    bell, asking = FifoDoorbell.create(directory, Liveness(directory, roll)), Liveness(directory, roll)
+    assert bell.liveness._fd > bell._reader
+    assert asking.is_alive(bell.uuid)
+    bell.close()
+    asking.close()
+
+
+@needs_bytes
+def test_a_lease_that_was_found_free_is_not_opened_again(make: Make, roll: str, monkeypatch):
+    """Unless another file has its name: then that one is tried."""
+    bell, other = make(), make()
+    if not isinstance(bell, FifoDoorbell):
+        return
+    freed = os.open(bell.path, os.O_WRONLY | os.O_NONBLOCK)
+    other.liveness.hold(other.uuid)
+    bell.liveness.close()  # the byte is free, and the file is held
+    os.unlink(bell.path)
+    assert bell.mend()
+    assert other.liveness.is_alive(bell.uuid, freed)
+    os.close(freed)
+    freed = os.open(bell.path, os.O_WRONLY | os.O_NONBLOCK)
+    monkeypatch.setattr(module, "is_held", lambda path: pytest.fail("opened"))
+    assert not other.liveness.is_alive(bell.uuid, freed)
+    assert not other.liveness.is_alive(bell.uuid)
+    os.close(freed)
+
+
 def test_without_such_locks_the_lease_decides(tmp_path: Path, roll: str, monkeypatch):
     """Elsewhere than on Linux."""
     monkeypatch.setattr(module, "_ARE_THERE", False)
