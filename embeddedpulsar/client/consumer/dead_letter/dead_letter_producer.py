@@ -222,7 +222,8 @@ class DeadLetterProducer:
                 raise CryptoError("there is no crypto_key_reader; give one with the public key")
             config = config._replace(encryption=Encryption(names, self._key_reader))
         late = late_import("embeddedpulsar.client.producer.producer_opening")
-        opened = self._opened[use] = late.open_producer(self._client, config)
+        opened: Producer[Any] = late.open_producer(self._client, config)
+        self._opened[use] = opened
         try:
             # Without the mark, a topic without a subscription would not keep its letters.
             if failpoints.ACTIVE:
