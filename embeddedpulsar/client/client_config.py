@@ -14,6 +14,7 @@ from embeddedpulsar.client.common.arguments import (
     check_range,
     check_type,
     check_type_or_none,
+    check_types,
 )
 from embeddedpulsar.client.common.network_options import (
     Authentication,
@@ -73,13 +74,10 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
             "pathlib.Path, or 'memory://'"
         )
     check_type_or_none(Authentication, options["authentication"], "authentication")
-    for name in _INTS:
+    for name, low, high in _INTS:
         check_type(int, options[name], name)
-        check_fits(options[name], name, *_RANGES.get(name, _INT32))
-    for name in _BOOLS:
-        check_type(bool, options[name], name)
-    for name in _TEXTS:
-        check_type_or_none(str, options[name], name)
+        check_fits(options[name], name, low, high)
+    check_types(_TYPES, options)
     durability, interval_ms = options["durability"], options["durability_interval_ms"]
     check_durability(durability)
     check_type(int, interval_ms, "durability_interval_ms")
@@ -101,21 +99,22 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
     )
 
 
+_LOWEST = -INT32_MAX - 1
 _INTS = (
-    "operation_timeout_seconds",
-    "connection_timeout_ms",
-    "io_threads",
-    "message_listener_threads",
-    "concurrent_lookup_requests",
-    "stats_interval_in_seconds",
+    ("operation_timeout_seconds", _LOWEST, INT32_MAX),
+    ("connection_timeout_ms", _LOWEST, INT32_MAX),
+    ("io_threads", _LOWEST, INT32_MAX),
+    ("message_listener_threads", _LOWEST, INT32_MAX),
+    ("concurrent_lookup_requests", _LOWEST, INT32_MAX),
+    ("stats_interval_in_seconds", 0, UINT32_MAX),
 )
-_INT32 = (-INT32_MAX - 1, INT32_MAX)
-_RANGES = {"stats_interval_in_seconds": (0, UINT32_MAX)}
-_BOOLS = ("use_tls", "tls_allow_insecure_connection", "tls_validate_hostname")
-_TEXTS = (
-    "log_conf_file_path",
-    "tls_trust_certs_file_path",
-    "listener_name",
-    "tls_private_key_file_path",
-    "tls_certificate_file_path",
+_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
+    ("use_tls", bool, False),
+    ("tls_allow_insecure_connection", bool, False),
+    ("tls_validate_hostname", bool, False),
+    ("log_conf_file_path", str, True),
+    ("tls_trust_certs_file_path", str, True),
+    ("listener_name", str, True),
+    ("tls_private_key_file_path", str, True),
+    ("tls_certificate_file_path", str, True),
 )

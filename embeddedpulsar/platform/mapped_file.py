@@ -157,11 +157,12 @@ class MappedFile:
         is_easy = _KEEPS_NO_DESCRIPTOR or not lean or self._is_among_the_first()
         what = f"cannot map {path}"
         if not is_easy and is_available():
-            self._map = descriptors.opening(what, lambda: map_bare(fd, size, writable=writable))
+            self._map = descriptors.calling(what, lambda: map_bare(fd, size, writable=writable))
         else:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             options = {"trackfd": False} if _KEEPS_NO_DESCRIPTOR else {}
-            self._map = descriptors.opening(what, lambda: mmap.mmap(fd, size, access=access, **options))
+            # `fd` was just opened, so a copy of it has no low number either.
+            self._map = descriptors.calling(what, lambda: mmap.mmap(fd, size, access=access, **options))
         view = memoryview(self._map).cast("B")
         self.view = view if writable else view.toreadonly()
         self.words = self.view[: size // 8 * 8].cast("Q")

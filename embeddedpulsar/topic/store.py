@@ -200,8 +200,8 @@ class Store:
         return self._present().topics
 
     def partitions_of(self, name: str) -> int:
-        """As `TopicList.resolve`; does not ask the catalog if ``name`` is the full name of an open topic."""
-        return 0 if self._topics.has(name) else self.topics.resolve(name)
+        """As `TopicList.resolve`; does not ask the catalog about an open topic."""
+        return 0 if self._topics.has(TopicName.parse(name).full) else self.topics.resolve(name)
 
     def use_topic(self, name: str, create: bool = True, *, to_look: bool = False) -> TopicUse:
         """A hold on the topic of that name, opened once per process; made if need be and allowed. It stays

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _ROOM_FOR_UNSEEN_IDS: Final = 1 << 16
 _MAILBOX_ATTEMPTS: Final = 100
 _DEFAULTS: Final = BrokerSettings()
+_KNOWN_TEXTS: Final = 16
 
 failpoints.declare(
     "store:locked", "store:directories_made", "store:catalog_made", "store:meta_written", "store:healed"
@@ -289,17 +291,23 @@ def read_settings(root: str) -> BrokerSettings:
     if not os.path.lexists(path):
         return _DEFAULTS
     try:
-        settings = BrokerSettings.parse(disk.DISK.read_file(path).decode("utf-8"))
+        settings = _settings_of(disk.DISK.read_file(path).decode("utf-8"))
     except FileNotFoundError:
         return BrokerSettings()
     except UnicodeDecodeError as e:
         raise CorruptionError(path=path, offset=e.start, reason="it is not UTF-8 text") from e
-    settings.check_supported()
     if settings.unknown:
         import logging  # 5 ms, and seldom needed
 
         for warning in settings.warnings():
             logging.getLogger("embeddedpulsar").warning("%s: %s", path, warning)
+    return settings
+
+
+@lru_cache(_KNOWN_TEXTS)
+def _settings_of(text: str) -> BrokerSettings:
+    settings = BrokerSettings.parse(text)
+    settings.check_supported()
     return settings
 
 

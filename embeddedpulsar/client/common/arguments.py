@@ -67,7 +67,7 @@ def check_types(types: Iterable[tuple[str, type[Any], bool]], options: dict[str,
     """
     for name, kind, is_optional in types:
         value = options[name]
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) and not (is_optional and value is None):
             (check_type_or_none if is_optional else check_type)(kind, value, name)
 
 

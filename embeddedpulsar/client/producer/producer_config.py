@@ -13,7 +13,7 @@ from embeddedpulsar.client.common.arguments import (
     check_fits,
     check_range,
     check_type,
-    check_type_or_none,
+    check_types,
     checked_properties,
 )
 from embeddedpulsar.client.common.interceptor_chain import InterceptorChain, chain_of
@@ -95,7 +95,7 @@ def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Pro
         NotImplementedError: an option whose feature is not built.
         ImportError: a codec, or the extra ``crypto`` for encryption, is not installed.
     """
-    _check_types(options)
+    check_types(_TYPES, options)
     _check_values(options)
     require_codec(int(options["compression_type"]))
     return ProducerConfig(
@@ -127,31 +127,14 @@ def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Pro
     )
 
 
-def _check_types(options: dict[str, Any]) -> None:
-    """Check types in the order of ``pulsar-client``, so that the first error is the same."""
-    check_type(str, options["topic"], "topic")
-    check_type_or_none(str, options["producer_name"], "producer_name")
-    check_type(Schema, options["schema"], "schema")
-    check_type_or_none(int, options["initial_sequence_id"], "initial_sequence_id")
-    for name, kind in _TYPES:
-        check_type(kind, options[name], name)
-    check_type_or_none(dict, options["properties"], "properties")
-    check_type(BatchingType, options["batching_type"], "batching_type")
-    check_type_or_none(str, options["encryption_key"], "encryption_key")
-    check_type_or_none(CryptoKeyReader, options["crypto_key_reader"], "crypto_key_reader")
-    check_type(bool, options["lazy_start_partitioned_producers"], "lazy_start_partitioned_producers")
-    check_type(ProducerAccessMode, options["access_mode"], "access_mode")
-    check_type(HashingScheme, options["hashing_scheme"], "hashing_scheme")
-
-
 def _check_values(options: dict[str, Any]) -> None:
     if options["durability"] is not None:
         check_durability(options["durability"])
     if len((options["producer_name"] or "").encode()) > LONGEST_NAME:
         raise ValueError(f"Argument producer_name must have at most {LONGEST_NAME} bytes")
     for name, low, high, least, text in _NUMBERS:
-        check_fits(options[name], name, low, high)
-        if options[name] < least:
+        if not least <= options[name] <= high:
+            check_fits(options[name], name, low, high)
             raise ValueError(text)
     check_type(int, options["chunk_max_message_size"], "chunk_max_message_size")
     check_range(options["chunk_max_message_size"], "chunk_max_message_size", -1, INT32_MAX)
@@ -208,18 +191,30 @@ def _encryption(options: dict[str, Any]) -> Encryption | None:
     return Encryption(names, reader)
 
 
-_TYPES: tuple[tuple[str, type[Any]], ...] = (
-    ("send_timeout_millis", int),
-    ("compression_type", CompressionType),
-    ("max_pending_messages", int),
-    ("max_pending_messages_across_partitions", int),
-    ("block_if_queue_full", bool),
-    ("batching_enabled", bool),
-    ("batching_max_messages", int),
-    ("batching_max_allowed_size_in_bytes", int),
-    ("batching_max_publish_delay_ms", int),
-    ("chunking_enabled", bool),
+_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
+    ("topic", str, False),
+    ("producer_name", str, True),
+    ("schema", Schema, False),
+    ("initial_sequence_id", int, True),
+    ("send_timeout_millis", int, False),
+    ("compression_type", CompressionType, False),
+    ("max_pending_messages", int, False),
+    ("max_pending_messages_across_partitions", int, False),
+    ("block_if_queue_full", bool, False),
+    ("batching_enabled", bool, False),
+    ("batching_max_messages", int, False),
+    ("batching_max_allowed_size_in_bytes", int, False),
+    ("batching_max_publish_delay_ms", int, False),
+    ("chunking_enabled", bool, False),
+    ("properties", dict, True),
+    ("batching_type", BatchingType, False),
+    ("encryption_key", str, True),
+    ("crypto_key_reader", CryptoKeyReader, True),
+    ("lazy_start_partitioned_producers", bool, False),
+    ("access_mode", ProducerAccessMode, False),
+    ("hashing_scheme", HashingScheme, False),
 )
+"""In the order in which ``pulsar-client`` checks them, so that the first error is the same."""
 
 _ROOM_FOR_IDS = 2**48
 _ANY = -INT32_MAX - 1

@@ -25,7 +25,8 @@ def open_producer(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
     """
     core.begin_operation()
     version = checked_version(config.schema, (config.topic,), is_producer=True)
-    config = config._replace(schema_version=version)
+    if version != config.schema_version:
+        config = config._replace(schema_version=version)
     if config.access_mode == ProducerAccessMode.WaitForExclusive:
         return _open(core, config)  # a wait for access to a topic ends when the topic is deleted
     return despite_deletion(lambda: _open(core, config))

@@ -354,17 +354,18 @@ class Publisher:
         """Fail queued messages with AlreadyClosed and detach. Stored messages stay."""
         drain, session = self.drain, self.session
         try:
-            deadline.enter(self.drain.lock, f"the producer {self.name}")
-            if self.is_closed and (drain.is_stale or not session.is_attached):  # else it was interrupted
-                raise AlreadyClosed(f"the producer {self.name} was closed before")
+            deadline.enter(drain.lock, f"the producer {drain.name}")
+            if self.state.is_closed and (drain.is_stale or not session.is_attached):  # else interrupted
+                raise AlreadyClosed(f"the producer {drain.name} was closed before")
             self.state.close()
             dropped = drain.fail_unsent()
             if not drain.is_stale:  # under the lock: the last stored id must not change any more
                 session.detach(None if drain.keeper is None else drain.keeper.final())
         finally:
-            self.drain.lock.release()
-        self.completions.note_dropped(dropped, self.name)
-        drain.fail_late()  # messages that other threads sent during the close
+            drain.lock.release()
+        self.completions.note_dropped(dropped, drain.name)
+        if not drain.queue.is_empty:
+            drain.fail_late()  # messages that other threads sent during the close
 
     def abandon(self) -> None:
         self.session.abandon(self)

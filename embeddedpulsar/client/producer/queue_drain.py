@@ -329,6 +329,9 @@ class QueueDrain:
 
     def fail_unsent(self) -> int:
         """Fail all queued messages of a closed producer. Returns their number."""
+        if self.queue.is_empty:  # as nearly always: the error has a long text
+            self.settle()
+            return 0
         error = f"the producer {self.name} was closed before the message was published"
         return self._fail_waiting(AlreadyClosed(error))
 

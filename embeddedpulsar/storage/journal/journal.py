@@ -101,7 +101,7 @@ class Journal:
         if found.journal is None:
             self._at.generation = found.newest
             note_if_lost(self.place.directory, *split_journal(self._words[self._word]), self.damage)
-            if not self.damage:
+            if found.newest and not self.damage:
                 self._finish_removal()
                 return
             self._words[self._word] = journal_word(found.newest, 0)

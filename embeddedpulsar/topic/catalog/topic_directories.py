@@ -48,6 +48,7 @@ class TopicDirectories:
         self.staging = Staging(root)
         self._catalog = catalog
         self._report = report  # called under the catalog lock, too
+        self._built = 0  # incarnation of the topic that was made last, until it is opened
 
     def path(self, entry: TopicEntry) -> str:
         """The directory of a topic."""
@@ -189,6 +190,7 @@ class TopicDirectories:
         disk.DISK.replace(staged, directory)
         if durable:
             self._flush_names(directory)
+        self._built = entry.incarnation
         if failpoints.ACTIVE:
             failpoints.hit("topic:renamed")
 
@@ -253,6 +255,9 @@ class TopicDirectories:
             CorruptionError: the directory holds another topic.
         """
         directory = self.path(entry)
+        if entry.incarnation == self._built:
+            self._built = 0
+            return directory
         found, reason = self._described(entry.directory)
         if found is None:
             lost = _undescribed(directory, entry.name, reason, "it was written again from the catalog")

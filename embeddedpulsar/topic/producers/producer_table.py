@@ -204,7 +204,10 @@ class ProducerTable:
 
     def clients(self) -> set[bytes]:
         """The leases of all producers in the table: those to probe."""
-        return {one.client_uuid for one in self.everybody()} | set(self.fenced.values())
+        found = set(self.fenced.values())
+        for one in self.everybody():
+            found.add(one.client_uuid)
+        return found
 
     def detach_commands(self, dead: set[bytes], reason: int) -> list[TopicCommand]:
         """The commands that detach all producers of the clients ``dead``."""

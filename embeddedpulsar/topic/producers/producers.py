@@ -138,7 +138,8 @@ class Producers:
                 own = deadline.unbounded(self._wait_turn, own, timeout_s, check_wanted)
                 highest = deadline.unbounded(self.memory.account_for, name)
             else:
-                highest = self.memory.account_for(name)
+                # Another process may switch it on in between: the first append finds the journal changed.
+                highest = self.memory.account_for(name) if deduplicate else None
             last = -1 if highest is None else highest
             registration = ProducerRegistration(
                 own.name, own.epoch, last, own.producer_id, fork.GENERATION, highest is not None
@@ -209,7 +210,7 @@ class Producers:
                 self._leaving.pop(producer_id, None)
             return work(commit)
 
-        return self._shared.section(after_the_left, timeout_s, refused)
+        return self._shared.section(after_the_left if self._leaving else work, timeout_s, refused)
 
     def detach(self, registration: ProducerRegistration, highest: int | None = None) -> None:
         """Take a producer out and let the next in the queue in. Nothing in a forked child of its owner.
@@ -244,7 +245,8 @@ class Producers:
 
     def _promote(self, commit: Commit) -> None:
         commands = self._table.promote()
-        commit([*commands, *self.memory.beginnings(commands)])
+        if commands:
+            commit([*commands, *self.memory.beginnings(commands)])
 
     def _wait_turn(
         self, own: EnqueueProducer, timeout_s: float | None, check_wanted: Callable[[], object]

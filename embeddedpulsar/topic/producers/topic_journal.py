@@ -117,7 +117,7 @@ class TopicJournal:
             if self.words[TopicWord.STATE] & refused:
                 raise TopicNotFound("the topic was deleted")
             self.follow()
-            dead = {uuid for uuid in self.table.clients() if not self._is_alive(uuid)}
+            dead = self._dead()
             if dead:
                 commit(self.table.detach_commands(dead, REASON_DEAD))
             return work(commit)
@@ -149,11 +149,16 @@ class TopicJournal:
             self.words[TopicWord.STATE] |= TERMINATED
             self.words[TopicWord.OWNER] = ATTENTION
 
-    def _is_alive(self, uuid: bytes) -> bool:
-        try:
-            return self._peers.is_alive(uuid)
-        except OSError:
-            return True  # no answer (no descriptors left, no permission): that proves no death
+    def _dead(self) -> set[bytes]:
+        """The clients in the table that do not live any more."""
+        dead = set()
+        for uuid in self.table.clients():
+            try:
+                if not self._peers.is_alive(uuid):
+                    dead.add(uuid)
+            except OSError:
+                continue  # no answer (no descriptors left, no permission): that proves no death
+        return dead
 
     def _append(self, commands: Sequence[TopicCommand]) -> set[bytes]:
         """Commit commands; returns the clients that wait and should look."""
@@ -165,8 +170,13 @@ class TopicJournal:
         else:
             self.journal.create(records, self._clock.wall_ms())
         table = self.table
-        concerned = {one.client_uuid for one in table.waiting.values()} | set(table.fenced.values())
-        return concerned | {one.client_uuid for one in table.connected.values() if one.epoch}
+        concerned = set(table.fenced.values())
+        for waiting in table.waiting.values():
+            concerned.add(waiting.client_uuid)
+        for one in table.connected.values():
+            if one.epoch:
+                concerned.add(one.client_uuid)
+        return concerned
 
     def sync(self) -> None:
         """Make everything committed so far survive a power loss. Without the lock.
