@@ -17,6 +17,7 @@ from embeddedpulsar.format.subscription_record import (
 )
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import deadline
+from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork, CallLater
 from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.liveness_monitor import bereft, processes_of
@@ -64,6 +65,20 @@ def detach(shared: SharedState, log: Log, ids: Collection[int]) -> None:
                 state, shared, log, detach_commands_for(state, shared.control, ids)
             )
         )
+
+
+def detach_surely(shared: SharedState, log: Log, ids: Collection[int], call_later: CallLater) -> None:
+    """`detach`; if that fails, or is interrupted, a timer does it."""
+
+    def detach_later() -> None:
+        if not (shared.control.closed or shared.is_foreign):
+            detach(shared, log, ids)
+
+    try:
+        detach(shared, log, ids)
+    except BaseException:
+        BackgroundWork(call_later, detach_later).after(FIRST_PAUSE_S)
+        raise
 
 
 def commit_detach_commands(

@@ -41,7 +41,7 @@ from embeddedpulsar.subscription.attachment.volatile_attachment import (
     shared_attachment,
     skip_missed,
 )
-from embeddedpulsar.subscription.detach_commands import detach, detach_at_last
+from embeddedpulsar.subscription.detach_commands import detach_at_last, detach_surely
 from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
 from embeddedpulsar.subscription.liveness_monitor import KeepAlives, LivenessMonitor, WatchRing
@@ -330,7 +330,7 @@ class Subscription:
         except BaseException:
             # The caller never gets this consumer (Ctrl-C, for example), so only this method can detach it.
             if joining:
-                detach(shared, self._log, joining)
+                detach_surely(shared, self._log, joining, self._options.scheduler.call_later)
             raise
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:

@@ -230,10 +230,18 @@ class TopicGroup(Generic[M]):
         if not self._close_guard.begin(self.delivery.closed_text):
             return
         words = self._config.words
-        self.shut(f"the {words.noun} is closed; {words.again}")
-        error = self._close_members()
+        error = self._end(f"the {words.noun} is closed; {words.again}")
         if error is not None:
             raise error
+
+    def _end(self, text: str) -> BaseException | None:
+        """Make every later call fail with ``text``, and close the members; return the first error."""
+        try:
+            self.shut(text)
+            return self._close_members()
+        except BaseException:
+            self._client.abandon(self._close_members)  # interrupted: the group is closed, so they follow
+            raise
 
     def close_by(self, leave: Callable[[list[M]], object], text: str) -> None:
         """Let ``leave`` close the members, while none can join; then make every later call fail."""
@@ -285,8 +293,7 @@ class TopicGroup(Generic[M]):
 
     def _close_all(self, error: AlreadyClosed) -> None:
         if not self.delivery.closed_text:
-            self.shut(str(error))
-            self._close_members()
+            self._end(str(error))
 
     def after_fork_in_child(self) -> None:
         self._joining = threads.RLock()
