@@ -16,6 +16,9 @@ from embeddedpulsar.client.consumer.opening import open_consumer, open_reader, o
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.consumer.table_view import TableView
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from embeddedpulsar.client.producer.producer import Producer
+from embeddedpulsar.client.producer.producer_config import producer_config
+from embeddedpulsar.client.producer.producer_opening import open_producer
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.enums import (
     BatchingType,
@@ -31,7 +34,6 @@ from embeddedpulsar.enums import (
 )
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     import re
 
     from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
-    from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -218,13 +219,9 @@ class Client:
             ...     producer.topic(), producer.producer_name()
             ('persistent://public/default/orders', 'till-1')
         """
-        given = _given(locals())
-        # Late: 1 MB that a process with consumers only need not load, nor give back when it dies.
-        late = late_import("embeddedpulsar.client.producer.producer_config")
-        config = late.producer_config(given, ProducerInterceptor)
-        late = late_import("embeddedpulsar.client.producer.producer_opening")
+        config = producer_config(_given(locals()), ProducerInterceptor)
         with interrupts.translated:
-            producer: Producer[T] = self._core.in_time(late.open_producer, self._core, config)
+            producer: Producer[T] = self._core.in_time(open_producer, self._core, config)
         self._keep(producer)
         config.schema.attach_client(self)
         return producer

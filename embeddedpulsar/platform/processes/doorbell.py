@@ -156,7 +156,7 @@ class FifoDoorbell:
                     continue
                 poller = descriptors.opening(f"cannot watch {path}", make_poller)
                 undo.callback(poller.close)
-                descriptors.calling(f"cannot open {path}", liveness.raise_above, ends[0])
+                liveness.raise_above(ends[0])
                 bell = cls(path, uuid, *ends, poller, liveness)
                 undo.pop_all()
                 return bell

@@ -209,8 +209,9 @@ class Liveness:
         """Move to a descriptor higher than ``fd``: Linux gives those of a process that dies up from the
         highest on, so a process that sees the end of ``fd`` finds the byte free, and need not ask again."""
         if self._fd >= 0:
-            lower, self._fd = self._fd, fcntl.fcntl(self._fd, fcntl.F_DUPFD_CLOEXEC, fd + 1)
-            os.close(lower)
+            with contextlib.suppress(OSError):  # none is left above: deaths are confirmed later then
+                lower, self._fd = self._fd, fcntl.fcntl(self._fd, fcntl.F_DUPFD_CLOEXEC, fd + 1)
+                os.close(lower)
 
     def is_alive(self, uuid: bytes, freed: int = -1) -> bool:
         """Whether the process ``uuid`` lives; not for this one's own. 0.5 us, 4 us for a dead one.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from sortedcontainers import SortedDict
 
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform.fork import late_import
-
-if TYPE_CHECKING:
-    from sortedcontainers import SortedDict
 
 
 class RestingCounts:
@@ -39,8 +37,7 @@ class RestingCounts:
         for ledger_id, entry, count in counted:
             known = self._ledgers.get(ledger_id)
             if known is None:
-                late = late_import("sortedcontainers")  # 3 ms and 0.4 MB, and seldom needed
-                known = self._ledgers[ledger_id] = late.SortedDict()
+                known = self._ledgers[ledger_id] = SortedDict()
             known[entry] = count
 
     def take(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
