@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from pathlib import Path
 
 from embeddedpulsar import Client
 from embeddedpulsar.testing import ManualClock
+
+_PATIENCE_S = 10.0
+_NEVER = threading.Event()
 
 
 class ManualTime:
@@ -39,3 +44,14 @@ class ManualTime:
     def pass_ms(self, milliseconds: float) -> None:
         """Let time pass, running every timer at its own time."""
         self.clock.advance(milliseconds / 1000)
+
+    def wait_for_flusher(self) -> None:
+        """Return when the client's flusher has stored what it can, for example after a change of a rate.
+
+        The flusher is a real thread: while the interpreter holds it up inside the lock of a producer, hours
+        of this clock may pass in which that producer stores nothing."""
+        flusher, end = self.client._core.flusher, time.monotonic() + _PATIENCE_S
+        while flusher._waiting or (flusher._thread.is_started and not flusher._sleeps):
+            if flusher._closed or time.monotonic() > end:
+                return
+            _NEVER.wait(0.001)

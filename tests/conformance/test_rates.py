@@ -166,9 +166,11 @@ def test_the_rate_may_come_change_and_go(site: Site):
             producer.send_async(b"x", None)
         assert site.stored() == 110
         site.topics.set_publish_rate("orders", PublishRate(30))
+        site.time.wait_for_flusher()
         site.time.pass_ms(1000)
         assert site.stored() == 140
         site.topics.remove_publish_rate("orders")
+        site.time.wait_for_flusher()
         site.time.pass_ms(1000)
         producer.flush()
         assert site.stored() == 200
@@ -232,6 +234,7 @@ def test_a_rate_for_all_topics(tmp_path: Path):
                 producer.send_async(b"x", None)
             assert site.stored() == 4
             site.admin.namespaces().set_publish_rate(SPACE, PublishRate())
+            site.time.wait_for_flusher()
             site.time.pass_ms(1000)
             assert site.stored() == 9
 

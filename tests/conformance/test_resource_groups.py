@@ -115,6 +115,7 @@ def test_the_nearest_level_and_other_rates(admin: Admin, time: ManualTime):
         assert stored(admin, "orders", "bills", "flights-partition-1") == [3, 2, 8]
         topics.remove_resource_group("orders")
         topics.set_resource_group("flights", "small")
+        time.wait_for_flusher()
         time.pass_ms(1000)
         assert stored(admin, "bills", "flights-partition-1") == [4, 11]
         assert stored(admin, "orders") == [9]
@@ -131,6 +132,7 @@ def test_changes_hold_at_once(admin: Admin, time: ManualTime):
         assert stored(admin, "orders") == [10]
         groups.update_resource_group("shop", ResourceGroup(publish_rate_in_msgs=50))
         assert groups.get_resource_group("shop") == ResourceGroup(50, -1, 4, -1)
+        time.wait_for_flusher()
         time.pass_ms(500)
         assert 25 <= stored(admin, "orders")[0] <= 60
         topics.remove_resource_group("orders")

@@ -43,6 +43,7 @@ def no_easy_maps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_easy_maps")
 def test_it_is_shared_and_needs_no_descriptor(path: Path):
     """What is stored in one map is read in another and in the file, also by a forked child."""
+    gc.collect()  # what tests before this one left is closed now
     before = descriptors_open()
     one = MappedFile.open(path, writable=True, size=8192, lean=True)
     other = MappedFile.open(path, writable=True, size=8192, lean=True)
@@ -94,6 +95,7 @@ def test_one_for_reading(path: Path):
 def test_the_descriptor_comes_back_when_needed(path: Path):
     """For flushes and to reserve blocks; not if the file was removed or replaced."""
     file = MappedFile.open(path, writable=True, size=8192, lean=True)
+    gc.collect()  # what tests before this one left is closed now
     before = descriptors_open()
     assert os.fstat(file.fd).st_ino == file.inode
     file.rest()
@@ -115,6 +117,7 @@ def test_the_first_few_are_plain_maps(path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(mapped_file, "_KEEPS_NO_DESCRIPTOR", False)
     monkeypatch.setattr(mapped_file, "_easy_maps", 0)
     monkeypatch.setattr(descriptors, "limit", lambda: 32)
+    gc.collect()  # what tests before this one left is closed now
     before = descriptors_open()
     files = [MappedFile.open(path, writable=True, size=8192, lean=True) for _ in range(5)]
     assert descriptors_open() - before == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import threading
 
@@ -147,6 +148,7 @@ def test_only_plain_files_are_mapped(tmp_path, kind: str, create: bool):
         path.mkdir()
     else:
         os.mkfifo(path)
+    gc.collect()  # what tests before this one left is closed now
     before = open_descriptors()
     with pytest.raises(ForeignFileError):
         MappedFile.open(path, writable=True, size=4096 if create else None, create=create)
@@ -155,6 +157,7 @@ def test_only_plain_files_are_mapped(tmp_path, kind: str, create: bool):
 
 def test_close_gives_everything_back(path: str):
     """Descriptors of the file and of the map; twice is once."""
+    gc.collect()  # what tests before this one left is closed now
     before = open_descriptors()
     mapped = MappedFile.open(path, writable=True, size=8192, create=True)
     mapped.close()
@@ -168,6 +171,7 @@ def test_close_gives_everything_back(path: str):
 
 def test_close_leaves_exported_slices_alone(path: str):
     """A message that still refers to the map keeps it; the descriptor of the file goes at once."""
+    gc.collect()  # what tests before this one left is closed now
     before = open_descriptors()
     mapped = MappedFile.open(path, writable=True, size=8192, create=True)
     mapped.view[0:4] = b"kept"
@@ -197,6 +201,7 @@ def test_a_full_disk_leaks_nothing(path: str, call: str):
     """The error says what is full, and no descriptor stays open."""
     faulty = FaultyDisk()
     faulty.fail(call, errno=errno.ENOSPC)
+    gc.collect()  # what tests before this one left is closed now
     before = open_descriptors()
     with disk.use(faulty), pytest.raises(StorageFullError):
         MappedFile.open(path, writable=True, size=8192, create=True)

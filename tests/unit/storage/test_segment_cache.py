@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,7 @@ def test_reading_many_segments_keeps_few_open(site: LedgerSite, monkeypatch: pyt
     monkeypatch.setattr(segment_cache.SEGMENTS, "_capacity", 4)
     for n in range(100):
         send(ledger, b"%d" % n)
+    gc.collect()  # what tests before this one left is closed now
     before = descriptors()
     cursor = ledger.cursor(START, inclusive=True)
     most = 0
@@ -122,6 +124,7 @@ def test_forgetting(site: LedgerSite):
     assert len(cache) == 1
     cache.forget(DirectoryIdentity(site.directory))
     assert len(cache) == 0
+    gc.collect()  # what tests before this one left is closed now
     before = descriptors()
     segment = Segment.open(site.directory, sent[0].ledger_id)
     assert descriptors() > before and segment.index.capacity
@@ -131,6 +134,7 @@ def test_forgetting(site: LedgerSite):
 
 def test_closing_a_ledger_gives_everything_back(site: LedgerSite):
     """No descriptor and no map is left, cursors notwithstanding."""
+    gc.collect()  # what tests before this one left is closed now
     before = descriptors()
     ledger = site.open(max_entries=2)
     for n in range(9):

@@ -126,6 +126,7 @@ def test_a_directory_made_anew_is_another_store(root: Path, tmp_path: Path):
 
 def test_nothing_is_left_open_after_the_last_release(root: Path):
     """No descriptor, no thread, no FIFO, whatever was used."""
+    gc.collect()  # what tests before this one left is closed now
     before, threads_before = descriptors(), threading.active_count()
     store = Store.open(root)
     for number in range(5):
@@ -144,6 +145,7 @@ def test_a_failed_opening_leaves_nothing_open(root: Path):
     corrected."""
     Store.open(root).release()
     (root / "broker.conf").write_text("transactionCoordinatorEnabled=true\n")
+    gc.collect()  # what tests before this one left is closed now
     before = descriptors()
     with pytest.raises(InvalidConfiguration, match="transactionCoordinatorEnabled"):
         Store.open(root)
@@ -447,6 +449,7 @@ def test_making_a_topic_at_level_process_flushes_nothing(root: Path):
 
 def test_closing_goes_on_when_a_topic_cannot_be_closed_in_order(root: Path):
     """A flush that fails at the end comes out as an error; everything else is closed all the same."""
+    gc.collect()  # what tests before this one left is closed now
     before = descriptors()
     store = Store.open(root, durability="interval")
     publish(store, "orders", b"x")
