@@ -23,7 +23,16 @@ GENERATION: int = 0
 LATE_IMPORTS = RLock()
 """Held by `late_import` while a module is executed; a fork waits for it, after the hooks."""
 
-_registered: dict[int, weakref.ref[object]] = {}  # by the `id` of the reference, in order of registration
+
+class _Reference(weakref.ref[object]):
+    """A weak reference that is equal to itself only, whatever its object is."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+_registered: dict[_Reference, None] = {}  # in order of registration
 
 
 def register(obj: object) -> None:
@@ -34,15 +43,11 @@ def register(obj: object) -> None:
     registration. A hook that raises does not keep the others from running. ``obj`` must be weakly
     referenceable.
     """
-    reference = weakref.ref(obj, _forget)
-    _registered[id(reference)] = reference
+    # No Python code runs when ``obj`` ends: Ctrl-C inside of it would be printed, and lost.
+    _registered[_Reference(obj, _registered.pop)] = None
 
 
-def _forget(reference: weakref.ref[object], drop: Callable[..., object] = _registered.pop) -> None:
-    drop(id(reference), None)
-
-
-def _call(method: str, references: Iterable[weakref.ref[object]]) -> None:
+def _call(method: str, references: Iterable[_Reference]) -> None:
     failures: list[Exception] = []
     for reference in references:
         hook = getattr(reference(), method, None)
@@ -58,21 +63,21 @@ def _call(method: str, references: Iterable[weakref.ref[object]]) -> None:
 
 def _before() -> None:
     try:
-        _call("before_fork", reversed(list(_registered.values())))
+        _call("before_fork", reversed(list(_registered)))
     finally:
         LATE_IMPORTS.acquire()
 
 
 def _after_in_parent() -> None:
     LATE_IMPORTS.release()
-    _call("after_fork_in_parent", list(_registered.values()))
+    _call("after_fork_in_parent", list(_registered))
 
 
 def _after_in_child() -> None:
     global GENERATION, LATE_IMPORTS
     GENERATION += 1
     LATE_IMPORTS = RLock()
-    _call("after_fork_in_child", list(_registered.values()))
+    _call("after_fork_in_child", list(_registered))
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 import pytest
 
@@ -60,6 +61,33 @@ def test_registration_keeps_nothing_alive():
     gc.collect()
     assert len(fork._registered) == before
     assert in_child(lambda: events) == "[]"
+
+
+def test_no_python_code_runs_when_an_object_goes():
+    """The interpreter prints what a callback of a weak reference raises: Ctrl-C in it would be lost."""
+    recorder = [Recorder("gone", [])]
+    before, calls = len(fork._registered), []
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        recorder.clear()
+    finally:
+        sys.setprofile(None)
+    assert (calls, len(fork._registered)) == ([], before - 1)
+
+
+def test_equal_objects_and_such_without_a_hash():
+    """Each is registered for itself."""
+
+    class Equal(Recorder):
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    events: list[str] = []
+    made = [Equal("a", events), Equal("b", events)]
+    assert in_child(lambda: events) == str(["before b", "before a", "child a", "child b"])
+    assert [one.name for one in made] == ["a", "b"]
 
 
 def test_hooks_are_optional():
