@@ -356,9 +356,7 @@ class AppendPoint:
         # frames may stand behind that, or come back. One that is merely full ends where its frames end.
         is_demanded = words[TopicWord.STATE] & MUST_ROLL != 0
         first_allocation = options.first_allocation
-        if (
-            previous is not None
-        ):  # the topic has traffic: begin with more than its last ledger needed at first
+        if previous is not None:  # the topic has traffic: begin with more than its last ledger needed first
             first_allocation = max(first_allocation, min(options.allocation_step, end))
         new = NewLedger(
             ledger_id=self._allocate_ledger_id(ledger_id),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from embeddedpulsar.platform import deadline, descriptors, threads
 from embeddedpulsar.platform.threads import RLock
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 MOST_IDLE: Final = 8
+_MOST_OPENINGS: Final = 32
+"""How many locks of openings are known before those that no thread wants any more are dropped."""
 
 TopicOpener = Callable[[], "Topic"]
 
@@ -62,7 +64,8 @@ class OpenTopics:
     def _reset(self) -> None:
         self._lock = threads.RLock()  # guards the rest
         self._topics: dict[str, Topic] = {}
-        self._openings: WeakValueDictionary[str, RLock] = WeakValueDictionary()
+        # No WeakValueDictionary: an interrupt that strikes in its callback is lost.
+        self._openings: dict[str, ref[RLock]] = {}
         self._usage = Usage(MOST_IDLE)
         self._departed: dict[Topic, int] = {}  # deleted ones, and how many use them still
         self.on_policies: Callable[[], object] = int
@@ -98,9 +101,13 @@ class OpenTopics:
         """The lock under which the topic is opened: one, as long as a thread wants it."""
         try:
             deadline.enter(self._lock, "the table of open topics")
-            opening = self._openings.get(name)
+            known = self._openings.get(name)
+            opening = None if known is None else known()
             if opening is None:
-                opening = self._openings[name] = threads.RLock()
+                if len(self._openings) >= _MOST_OPENINGS:
+                    self._openings = {at: one for at, one in self._openings.items() if one() is not None}
+                opening = threads.RLock()
+                self._openings[name] = ref(opening)
             return opening
         finally:
             self._lock.release()

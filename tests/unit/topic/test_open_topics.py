@@ -56,6 +56,14 @@ def test_an_idle_topic_stays_until_there_are_too_many(store):
     last.release()
 
 
+def test_few_locks_of_openings_are_kept(store):
+    """Those that no thread wants are dropped; the same one is found as long as a thread has it."""
+    held = store._topics._opening("a")
+    for number in range(100):
+        store._topics._opening(f"t{number}")
+    assert len(store._topics._openings) <= 33 and store._topics._opening("a") is held
+
+
 def test_topics_in_use_and_kept_topics_are_not_closed(store):
     """Whoever holds a topic, or asked for it without saying until when, keeps it open."""
     kept = store.use_topic("kept").topic
