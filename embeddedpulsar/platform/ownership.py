@@ -23,6 +23,9 @@ _FOR_FILES: Final = 0o664  # not writable by others: a user that writes a mapped
 _FOR_DIRECTORIES: Final = 0o2775
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _IS_SUPPORTED: Final = hasattr(os, "fchown")
+_UNNAMED: Final = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC if hasattr(os, "O_TMPFILE") else 0
+_NO_UNNAMED: Final = (*_NO_LINKS, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV)
+"""Linux gives ENOENT without /proc, and EISDIR where the file system does not know ``O_TMPFILE``."""
 
 
 class Rights(NamedTuple):
@@ -90,11 +93,14 @@ def make_empty(path: str) -> None:
     """Make the empty file ``path`` unless it is there.
 
     It gets its name when it has its rights, so that a maker that dies half way leaves nothing that shuts
-    others out. Where the file system has no hard links, the name comes first.
+    others out. Where the file system has no hard links, the name comes first. Where it has no files without
+    a name, a maker that dies leaves one with another name, which a check of the store finds.
     """
     rights = rights_beside(path)
     if rights.is_private or not _IS_SUPPORTED:
         _make_in_place(path, rights)
+        return
+    if _UNNAMED and _make_unnamed(path, rights):
         return
     building = f"{path}.{os.urandom(6).hex()}.tmp"
     try:
@@ -110,6 +116,25 @@ def make_empty(path: str) -> None:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(building)
+
+
+def _make_unnamed(path: str, rights: Rights) -> bool:
+    """`make_empty` by a file that has no name before. Returns False where that is not possible."""
+    fd = -1
+    try:
+        directory = os.path.dirname(path) or os.curdir
+        fd = descriptors.opening(f"cannot create {path}", os.open, directory, _UNNAMED, rights.file_mode)
+        grant_file(fd, rights)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd)  # which makes it follow that symbolic link
+    except OSError as e:
+        if e.errno not in _NO_UNNAMED:
+            raise
+        return False
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return True
 
 
 def _make_in_place(path: str, rights: Rights) -> None:
