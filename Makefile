@@ -17,8 +17,10 @@ TEST := $(VENV)/.stamp-test
 DEMO := $(VENV)/.stamp-demo
 BENCH := $(VENV)/.stamp-bench
 
-# Tests that watch the time of processes need the machine to themselves; the others share its cores.
-ALONE := tests/multiprocess tests/spark tests/test_benchmarks.py
+# Tests that watch the time of processes need the machine to themselves; others of processes mostly wait, so
+# two run at a time; the rest shares the cores.
+ALONE := tests/spark tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
+    failover_takeover.py rates_processes.py shared_processes.py trimming_processes.py)
 
 TARGETS := test storm bench demo format clean
 .PHONY: $(TARGETS)
@@ -32,7 +34,8 @@ ifdef PYTEST
 	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
 else
 	@status=0; \
-	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 8 --dist loadfile $(ALONE:%=--ignore=%) || status=1; \
+	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 8 --dist loadfile --ignore=tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
 	$(BIN)/python -m pytest -q -m "not slow" $(ALONE) || status=1; \
 	exit $$status
 endif
