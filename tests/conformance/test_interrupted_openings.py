@@ -36,6 +36,8 @@ def small_heap() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # as it was: what is loaded at the beginning is left out, see tests/conftest.py
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupted finalizers

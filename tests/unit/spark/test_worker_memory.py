@@ -51,7 +51,8 @@ def test_a_worker_excludes_its_modules_once(tmp_path, collector, monkeypatch):
 
 def test_a_process_that_is_no_worker_is_left_alone(tmp_path, collector):
     """A program that calls the reader itself keeps its collections."""
+    before = gc.get_freeze_count()  # what the tests exclude themselves
     write_topic(tmp_path, "t", [1, 1, 1])
     read(tmp_path)
     assert collector.frozen == 0
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() <= before
