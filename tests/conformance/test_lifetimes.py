@@ -115,7 +115,7 @@ def test_a_dropped_client_closes_itself(tmp_path: Path, with_consumer: bool):
     """As a file does: with a ResourceWarning, what it had is stored; descriptors and threads go."""
     Client(tmp_path).close()
     gc.collect()
-    before = descriptors()
+    before, stores = descriptors(), list(REGISTRY.stores)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         drop_a_client(tmp_path, with_consumer=with_consumer)
@@ -126,7 +126,7 @@ def test_a_dropped_client_closes_itself(tmp_path: Path, with_consumer: bool):
         f"unclosed client {tmp_path}"
     ]
     gc.collect()
-    assert len(REGISTRY.stores) == 0
+    assert list(REGISTRY.stores) == stores
     assert threads_of_ours() == []
     assert descriptors() == before
     with Client(tmp_path) as client:

@@ -151,7 +151,8 @@ def test_no_key_is_lost_by_any_producer(tmp_path: Path, monkeypatch: pytest.Monk
                 producer.flush()
         with client.create_producer("t", batching_enabled=True) as producer:
             producer.send_many([b"a", b"b", b"c"], partition_keys=["k0", "k1", None])
-    Admin(tmp_path / "store").topics().compact("t")
+    with Admin(tmp_path / "store") as admin:
+        admin.topics().compact("t")
     made = dataset(tmp_path / "store", "t", ["__key", "__messageId"], crypto_key_reader=keys)
     noted = read_pieces(made)
     whole = made.to_table()

@@ -206,7 +206,8 @@ def test_a_type_of_its_own_for_json(tmp_path):
         with client.create_producer("n", schema=JsonSchema(Narrow)) as producer:
             producer.send(Narrow(number=1, old="x"))
         strategy = SchemaCompatibilityStrategy.ALWAYS_COMPATIBLE
-        Admin(tmp_path).topics().set_schema_compatibility_strategy("n", strategy)
+        with Admin(tmp_path) as admin:
+            admin.topics().set_schema_compatibility_strategy("n", strategy)
         with client.create_producer("n", schema=JsonSchema(Wide)) as producer:
             producer.send(Wide(number=1 << 40, labels={"a": "b"}))
     found = read_topic(tmp_path, "n", ["number", "labels"], decode=True)

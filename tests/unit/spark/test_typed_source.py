@@ -157,8 +157,9 @@ def test_several_topics(tmp_path):
     class Other(Record):
         table = String(required=True)
 
-    Admin(tmp_path).topics().create_non_partitioned_topic("other")
-    Admin(tmp_path).schemas().create_schema("other", JsonSchema(Other).schema_info())
+    with Admin(tmp_path) as admin:
+        admin.topics().create_non_partitioned_topic("other")
+        admin.schemas().create_schema("other", JsonSchema(Other).schema_info())
     with pytest.raises(
         InvalidConfiguration, match="no schema of these topics can read what all of them have"
     ):
@@ -181,7 +182,8 @@ def test_keys_and_values(tmp_path):
 
 def test_partitions_share_the_schema_of_their_topic(tmp_path):
     """A partitioned topic, and one of its partitions, are decoded alike."""
-    Admin(tmp_path).topics().create_partitioned_topic("orders", 2)
+    with Admin(tmp_path) as admin:
+        admin.topics().create_partitioned_topic("orders", 2)
     publish(tmp_path, "orders")
     assert read(DefaultSource(options(tmp_path, columns="table"))).to_pylist() == [{"table": 1}]
     found = [
@@ -210,7 +212,8 @@ def test_a_schema_of_the_user_projects(tmp_path):
 
 def test_options_that_do_not_fit(tmp_path):
     """Options of typed columns are errors without them, and a topic without a schema names the remedy."""
-    Admin(tmp_path).topics().create_non_partitioned_topic("raw")
+    with Admin(tmp_path) as admin:
+        admin.topics().create_non_partitioned_topic("raw")
     for given, text in (
         ({"mode": "PERMISSIVE", "decode": "false"}, "mode is about decoded payloads"),
         ({"valueSchema": "a INT", "decode": "false"}, "set decode to true"),

@@ -107,7 +107,7 @@ def test_one_directory_is_one_store_however_it_is_spelled(root: Path, tmp_path: 
         store.release()
     assert not store.closed and store.use_topic("orders").topic is store.use_topic(NAME).topic
     store.release()
-    assert store.closed and len(REGISTRY.stores) == 0
+    assert store.closed and store not in REGISTRY.stores.values()
     with pytest.raises(AlreadyClosed, match=str(root)):
         store.release()
     with pytest.raises(AlreadyClosed):
@@ -458,7 +458,7 @@ def test_closing_goes_on_when_a_topic_cannot_be_closed_in_order(root: Path):
     faulty.fail(call="fdatasync", nth=1, errno=errno.EIO)
     with disk.use(faulty), pytest.raises(StorageError):
         store.release()
-    assert store.closed and len(REGISTRY.stores) == 0
+    assert store.closed and store not in REGISTRY.stores.values()
     assert descriptors() == before and os.listdir(root / "clients") == []
 
 
