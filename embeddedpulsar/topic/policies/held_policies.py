@@ -138,10 +138,18 @@ class HeldPolicies:
         values = {} if any(documents) else self._source.defaults
         held = self._held = _Held(seen, documents, values)
         if before.word != _NEVER or before.documents:
+            self._call_listeners()
+        return held
+
+    def _call_listeners(self) -> None:
+        # Again if another thread renewed the values meanwhile: between a listener's look at an older value and
+        # its use of it, that thread may have called the same listener.
+        called_for: object = None
+        while called_for is not self._held.documents:
+            called_for = self._held.documents
             for listener in tuple(self._listeners):
                 with contextlib.suppress(StorageError):  # what it follows stays as it was
                     listener()
-        return held
 
     def _is_abandoned(self, word: int) -> bool:
         since, now = self._odd, self._monotonic()

@@ -10,6 +10,7 @@ import pytest
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import StoreWord
+from embeddedpulsar.platform import threads
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.policies.held_policies import HeldPolicies, ValueOf
@@ -91,6 +92,28 @@ def test_listeners_are_called_for_changes_of_this_topic_alone(site: Site) -> Non
     site.change(max_producers_per_topic=4)
     site.held.look()
     assert seen == [3]
+
+
+def test_a_listener_that_another_thread_overtakes_is_called_again(site: Site) -> None:
+    """What it took before the next change, and uses after that thread has called it too, does not stay."""
+    used: list[int] = []
+
+    def overtake() -> None:
+        site.change(max_producers_per_topic=4)
+        site.held.look()
+
+    def follow() -> None:
+        taken = site.held.value(MAX_PRODUCERS)
+        if taken == 3:
+            other = threads.start_daemon(overtake, "overtaking")
+            other.join()
+        used.append(taken)
+
+    site.held.listen(follow)
+    assert site.held.value(MAX_PRODUCERS) == 7
+    site.change(max_producers_per_topic=3)
+    site.held.look()
+    assert used == [4, 3, 4]
 
 
 def test_what_is_read_during_a_change_is_read_again(site: Site) -> None:
