@@ -142,8 +142,8 @@ class HeldPolicies:
         return held
 
     def _call_listeners(self) -> None:
-        # Again if another thread renewed the values meanwhile: between a listener's look at an older value and
-        # its use of it, that thread may have called the same listener.
+        # Again if another thread renewed the values meanwhile: between a listener's look at an older value
+        # and its use of it, that thread may have called the same listener.
         called_for: object = None
         while called_for is not self._held.documents:
             called_for = self._held.documents
