@@ -58,7 +58,7 @@ def test_a_supervisor_runs_functions(tmp_path: Path):
         assert out.receive(30_000).data() == b"TEA"
         (pid,) = supervisor.workers()["public/default/Shout"].values()
         assert admin.functions().get_function_status(*PLACE).instances[0].worker_id == str(pid)
-        # A worker that is killed before it acknowledges leaves its message to the next, which counts it again.
+        # A worker that is killed before it acknowledges leaves the message to the next, which counts it too.
         (source,) = admin.topics().get_subscriptions("in")
         stats = admin.topics().get_stats
         wait_until(lambda: not stats("in").subscriptions[source].msg_backlog, supervisor)
