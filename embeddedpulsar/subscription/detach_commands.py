@@ -47,35 +47,41 @@ def detach_commands_for_silent(
 
 
 def detach_commands_for(
-    state: SubscriptionState, control: SubscriptionControl, ids: Collection[int]
+    state: SubscriptionState, control: SubscriptionControl, ids: Collection[int], uuid: bytes
 ) -> list[Detach]:
-    """Take out those of the consumers ``ids`` that are still attached."""
+    """Take out those of the consumers ``ids`` that are still attached; with a ``uuid``, that process's."""
     return [
         detach_command(state, control, one.consumer_id, DETACH_CLOSED)
         for one in state.consumers.all()
-        if one.consumer_id in ids
+        if one.consumer_id in ids and uuid in (b"", one.client_uuid)
     ]
 
 
-def detach(shared: SharedState, log: Log, ids: Collection[int]) -> None:
-    """Detach consumers that are closed, outside of a transaction."""
+def detach(shared: SharedState, log: Log, ids: Collection[int], uuid: bytes = b"") -> None:
+    """Detach consumers that are closed, outside of a transaction; with a ``uuid``, those of its process."""
     with contextlib.suppress(StoreGoneError):  # then there is nothing to leave
         shared.transact(
             lambda state: commit_detach_commands(
-                state, shared, log, detach_commands_for(state, shared.control, ids)
+                state, shared, log, detach_commands_for(state, shared.control, ids, uuid)
             )
         )
 
 
-def detach_surely(shared: SharedState, log: Log, ids: Collection[int], call_later: CallLater) -> None:
-    """`detach`; if that fails, or is interrupted, a timer does it."""
+def detach_surely(
+    shared: SharedState, log: Log, ids: Collection[int], call_later: CallLater, uuid: bytes
+) -> None:
+    """`detach`; if that fails, or is interrupted, a timer does it.
+
+    Args:
+        uuid: of the process of the consumers: ids that none of them got may be those of others.
+    """
 
     def detach_later() -> None:
         if not (shared.control.closed or shared.is_foreign):
-            detach(shared, log, ids)
+            detach(shared, log, ids, uuid)
 
     try:
-        detach(shared, log, ids)
+        detach(shared, log, ids, uuid)
     except BaseException:
         BackgroundWork(call_later, detach_later).after(FIRST_PAUSE_S)
         raise
@@ -96,13 +102,13 @@ def commit_detach_commands(
         shared.wakeups.processes(bereft(ring, processes_of(state.consumers.all())))
 
 
-def detach_at_last(shared: SharedState, log: Log, ids: Collection[int]) -> None:
+def detach_at_last(shared: SharedState, log: Log, ids: Collection[int], uuid: bytes) -> None:
     """Detach consumers when the subscription is closed here, unless another process stays in the lock.
 
     Then others detach them, because this process soon has no lease.
     """
     with contextlib.suppress(LockTimeout):
-        deadline.within(_DETACH_TIMEOUT_S, detach, shared, log, ids)
+        deadline.within(_DETACH_TIMEOUT_S, detach, shared, log, ids, uuid)
 
 
 def detach_command(

@@ -301,7 +301,7 @@ class Subscription:
         membership = Membership(
             wanted, own, self._log, shared, self._options, settings, alive, self._attached
         )
-        facts, joining = ledgers_of(self._log), set[int]()
+        facts = ledgers_of(self._log)
         self._liveness_monitor.show_alive()
 
         def body(state: SubscriptionState) -> Attachment:
@@ -312,9 +312,7 @@ class Subscription:
                 skip_missed(state, shared, self._log)
             if compacted is not None:
                 note_first(shared.directory, state, facts)
-            joining.add(state.epoch + 1)
             consumer = membership.join(state, facts)
-            joining.add(consumer.consumer_id)
             if consumer_type in CLAIM_DISPATCHERS:
                 return shared_attachment(self._log, shared, membership, consumer, chunks)
             return active_attachment(self._log, shared, membership, consumer, state, chunks, compacted)
@@ -329,8 +327,8 @@ class Subscription:
             return attachment
         except BaseException:
             # The caller never gets this consumer (Ctrl-C, for example), so only this method can detach it.
-            if joining:
-                detach_surely(shared, self._log, joining, self._options.scheduler.call_later)
+            if membership.tried:
+                detach_surely(shared, self._log, membership.tried, self._options.scheduler.call_later, uuid)
             raise
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
@@ -390,7 +388,8 @@ class Subscription:
             if shared is not None:
                 with contextlib.closing(shared):
                     if self._attached and not shared.is_foreign:
-                        detach_at_last(shared, self._log, self._attached)
+                        # Of this process: in a new life of the subscription, others have those ids.
+                        detach_at_last(shared, self._log, self._attached, self._mailbox.uuid)
         finally:
             if self._own_scheduler is not None:
                 self._own_scheduler.close()

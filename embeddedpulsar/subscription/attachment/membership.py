@@ -120,6 +120,10 @@ class Membership:
         uuid: the lease of this process.
         monotonic, call_later: the time, and timers.
         joined: ids of the consumers of this process; closing the subscription detaches them.
+
+    Attributes:
+        tried: ids that the consumer has, or would have had if a `join` had not been interrupted. None while
+            it is refused: then the id goes to the next consumer, perhaps of another process.
     """
 
     def __init__(
@@ -135,6 +139,7 @@ class Membership:
     ) -> None:
         self.uuid: Final = uuid
         self.joined: Final = joined
+        self.tried: Final = set[int]()
         self._attach_request: Final = attach_request
         self._log: Final = log
         self._shared: Final = shared
@@ -165,6 +170,7 @@ class Membership:
             return self.join(state, facts)
         self.joined.intersection_update(one.consumer_id for one in state.consumers.all())
         self.joined.add(trial.consumer_id)  # first: only this process could detach it
+        self.tried.add(trial.consumer_id)
         shared.wakeups.waiting.forget(trial.code)
         shared.control.take_slot(
             trial.code, trial.consumer_id, attach_request.receiver_queue_size, self._now_ms()
