@@ -143,6 +143,7 @@ class ClientCore:
         self.is_closed = False
         self._was_interrupted = False
         self.abandoned: deque[Callable[[], object]] = deque()
+        self._tidying_threads: set[int] = set()
         self._lock = threads.RLock()
         self._publishers: dict[int, PublisherLike] = {}
         self._consumers: dict[int, weakref.ref[Receiver]] = {}  # the client holds the strong references
@@ -179,7 +180,8 @@ class ClientCore:
     def use_topic(self, name: str, create: bool = True) -> TopicUse:
         """Return a reference to the topic of that name, which is created if necessary and allowed."""
         self.check_open()
-        self._close_abandoned()
+        if self.abandoned:
+            self._close_abandoned()
         return self.store.use_topic(name, create)
 
     def abandon(self, close: Callable[[], object]) -> None:
@@ -190,15 +192,23 @@ class ClientCore:
                 self._tidying.after(0.0)
 
     def _close_abandoned(self) -> None:
-        while not self.is_closed and self.abandoned:
-            close = self.abandoned.popleft()
-            try:
-                close()
-            except AlreadyClosed:
-                continue
-            except BaseException:
-                self.abandoned.appendleft(close)
-                raise
+        """Close what is dropped. When it returns, nothing dropped before is attached."""
+        thread = threads.current_id()
+        if thread in self._tidying_threads:
+            return  # closing a producer led here, and the loop below goes on with the others
+        try:
+            self._tidying_threads.add(thread)
+            for close in self.abandoned.copy():
+                if self.is_closed:
+                    return
+                # It stays listed until it is closed. A second thread calls it too, and so waits for the lock
+                # of the producer; the name of a producer that is being closed would still be taken.
+                with contextlib.suppress(AlreadyClosed):
+                    close()
+                with contextlib.suppress(ValueError):  # the other thread was first
+                    self.abandoned.remove(close)
+        finally:
+            self._tidying_threads.discard(thread)
 
     def check_open(self) -> None:
         if self.is_closed:
