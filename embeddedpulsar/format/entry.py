@@ -12,6 +12,7 @@ frame header, which `frame.seal` builds.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -19,9 +20,6 @@ from embeddedpulsar.format.columns import (
     PADDING,
     ColumnSlices,
     column_slices,
-    encode_bitmap,
-    encode_fixed,
-    encode_var,
     offsets_of,
 )
 from embeddedpulsar.format.compression import compress
@@ -29,24 +27,10 @@ from embeddedpulsar.format.entry_decoder import decode
 from embeddedpulsar.format.entry_view import METADATA, EntryView
 from embeddedpulsar.format.frame import (
     FLAG_BATCHED,
-    FLAG_CHUNK,
-    FLAG_CHUNKS,
-    FLAG_DELAYED,
-    FLAG_DELIVER_AT,
-    FLAG_EVENT_TIMES,
-    FLAG_KEY_ABSENT,
-    FLAG_KEYS,
-    FLAG_NULL_VALUES,
-    FLAG_ORDERING_KEY_ABSENT,
-    FLAG_ORDERING_KEYS,
-    FLAG_PROPERTIES,
-    FLAG_SEQUENCE_IDS,
-    FLAG_TRANSACTION,
-    FLAG_TXN,
     MAX_FRAME_SIZE,
 )
 from embeddedpulsar.format.key_hash import sticky_key_hash
-from embeddedpulsar.format.packed_map import pack_map
+from embeddedpulsar.format.optional_columns import optional_columns
 
 __all__ = [
     "ColumnSlices",
@@ -126,7 +110,7 @@ class EntryContent:
         batched: whether messages get batch indexes; False only for a single message.
         keys: partition keys; None for a message without one.
         ordering_keys: ordering keys; None for a message without one.
-        properties: str to str maps; None or empty for none.
+        properties: str to str maps, packed or not; None or empty for none.
         event_times: ms since the epoch; 0 for none.
         deliver_at: ms since the epoch; 0 for at once.
         sequence_ids: of all messages, when they are not consecutive; then `first_sequence_id` is not used.
@@ -160,7 +144,7 @@ class EntryContent:
         *,
         keys: list[str | None] | None = None,
         ordering_keys: list[str | None] | None = None,
-        properties: list[dict[str, str] | None] | None = None,
+        properties: Sequence[dict[str, str] | bytes | None] | None = None,
         event_times: list[int] | None = None,
         sequence_ids: list[int] | None = None,
         deliver_at: list[int] | None = None,
@@ -286,7 +270,7 @@ def encode(content: EntryContent, producer: ProducerPrefix, codec: int = 0) -> E
     count = len(values)
     if not count or (count > 1 and not content.batched):
         raise ValueError(f"{count} messages in an entry that is {'' if content.batched else 'not '}a batch")
-    flags, optional = _optional_columns(content, count)
+    flags, optional = optional_columns(content, count)
     if content.batched:
         flags |= FLAG_BATCHED
     first = content.sequence_ids[0] if content.sequence_ids else content.first_sequence_id
@@ -341,60 +325,3 @@ def _key_hash(content: EntryContent) -> int:
         if keys is not None and keys[0] is not None:
             return sticky_key_hash(keys[0])
     return 0
-
-
-def _optional_columns(content: EntryContent, count: int) -> tuple[int, list[bytes]]:
-    """Flags and encoded columns, in the order of the flags."""
-    flags = 0
-    columns: list[bytes] = []
-    absent: list[bytes] = []
-    for keys, flag, absent_flag in (
-        (content.keys, FLAG_KEYS, FLAG_KEY_ABSENT),
-        (content.ordering_keys, FLAG_ORDERING_KEYS, FLAG_ORDERING_KEY_ABSENT),
-    ):
-        if keys is None:
-            continue
-        _same_length(keys, count)
-        missing = keys.count(None)
-        if missing == count:
-            continue
-        flags |= flag
-        if missing:
-            flags |= absent_flag
-            absent.append(encode_bitmap([key is None for key in keys]))
-        columns.append(encode_var(list(map(str.encode, [key or "" for key in keys]))))
-    if content.properties is not None and any(content.properties):
-        _same_length(content.properties, count)
-        flags |= FLAG_PROPERTIES
-        columns.append(encode_var([pack_map(fields) if fields else b"" for fields in content.properties]))
-    if content.event_times is not None and any(content.event_times):
-        _same_length(content.event_times, count)
-        flags |= FLAG_EVENT_TIMES
-        columns.append(encode_fixed(content.event_times))
-    ids = content.sequence_ids
-    if ids is not None:
-        _same_length(ids, count)
-        if ids != list(range(ids[0], ids[0] + count)):
-            flags |= FLAG_SEQUENCE_IDS
-            columns.append(encode_fixed(ids))
-    if content.null_values is not None and any(content.null_values):
-        _same_length(content.null_values, count)
-        flags |= FLAG_NULL_VALUES
-        columns.append(encode_bitmap(content.null_values))
-    if content.deliver_at is not None and any(content.deliver_at):
-        _same_length(content.deliver_at, count)
-        flags |= FLAG_DELIVER_AT | FLAG_DELAYED
-        columns.append(encode_fixed(content.deliver_at))
-    if content.chunks is not None and any(content.chunks):
-        _same_length(content.chunks, count)
-        flags |= FLAG_CHUNKS | FLAG_CHUNK
-        columns.append(encode_var([pack_map(fields) if fields else b"" for fields in content.chunks]))
-    if content.transaction is not None:
-        flags |= FLAG_TRANSACTION | FLAG_TXN
-        columns.append(struct.pack("<QQ", *content.transaction))
-    return flags, columns + absent
-
-
-def _same_length(values: list[Any], count: int) -> None:
-    if len(values) != count:
-        raise ValueError(f"{len(values)} values in a column of {count} messages")

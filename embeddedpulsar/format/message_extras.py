@@ -50,6 +50,7 @@ def pack_extras(
     event_time: int | None = None,
     deliver_at: int = 0,
     is_null: bool = False,
+    packed: bytes = b"",
 ) -> Extras | None:
     """Pack the options of one message. About 0.2 us for a key that was used lately, 0.8 us for properties.
 
@@ -57,6 +58,7 @@ def pack_extras(
         properties, key, ordering_key, event_time: as an application passed them; empty ones are none.
         room: bytes that they may take.
         deliver_at, is_null: as `Options` has them.
+        packed: the properties if they are packed already.
 
     Returns:
         None if they take more than ``room`` bytes; if a key is not a str, properties not a dict of str, or an
@@ -90,10 +92,11 @@ def pack_extras(
                 if name.__class__ is not str or value.__class__ is not str:
                     return None
             if properties:
-                flags |= FLAG_PROPERTIES
                 packed = pack_map(properties)
-                size = len(packed)
-                columns = b"".join((columns, _ONE(0, size), packed, PADDING[-size & 7]))
+        if packed:
+            flags |= FLAG_PROPERTIES
+            size = len(packed)
+            columns = b"".join((columns, _ONE(0, size), packed, PADDING[-size & 7]))
     except UnicodeEncodeError:
         return None
     if event_time is not None:

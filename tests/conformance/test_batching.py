@@ -142,3 +142,30 @@ def test_a_batch_may_begin_in_the_middle(topic):
     ids = [message.message_id() for message in topic.client.create_reader("topic", MessageId.earliest)]
     with topic.client.create_reader("topic", ids[1]) as reader:
         assert numbers(list(reader)) == [2, 3]
+
+
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.LZ4])
+@pytest.mark.parametrize("kind", list(BatchingType))
+def test_options_are_those_of_the_call(topic, kind, codec):
+    """Whatever becomes of the dict afterwards, however large the message is, whatever its batch holds."""
+    options = {"batching_enabled": True, "batching_type": kind, "compression_type": codec}
+    sizes = (1, 300, 5_000, 200_000)
+    expected, properties = [], {}
+    consumer = topic.consumer()
+    with topic.producer(**options, batching_max_publish_delay_ms=60_000) as producer:
+        for number in range(40):
+            properties.clear()
+            if number % 3:
+                properties.update(number=str(number), тема="ж" * (number % 5))
+            key = f"key-{number % 4}" if number % 2 else None
+            more = {"event_timestamp": number} if number % 7 == 0 else {}
+            payload = b"%d " % number + b"x" * sizes[number % len(sizes)]
+            producer.send_async(payload, None, properties, key, **more)
+            expected.append((number, dict(properties), key or "", more.get("event_timestamp", 0)))
+        properties["late"] = "change"
+        producer.flush()
+    received = [
+        (int(m.data().split()[0]), m.properties(), m.partition_key(), m.event_timestamp())
+        for m in receive_all(consumer)
+    ]
+    assert sorted(received, key=lambda one: one[0]) == expected

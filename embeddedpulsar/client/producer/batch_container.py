@@ -5,6 +5,7 @@ Hot: `Producer.send_async` works on the fields of the container.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.message_options import DELIVER_AT
@@ -18,6 +19,8 @@ VALUE, CALLBACK = 0, 1
 FIRST_OPTION = 2
 _SHUT: Final = -1
 _PLAIN: Final = {bytes}
+_TUPLES: Final = {tuple}
+_value_of: Final = itemgetter(VALUE)
 _FEW: Final = 16
 """If fewer messages of a size fit into a batch, each of them is measured."""
 
@@ -121,6 +124,16 @@ class BatchContainer:
                 self.share = limit
         return False
 
+    def add_row(self, row: Item) -> None:
+        """Append a message with options whose payload is within `share`, without the lock. Hot."""
+        items = self.items
+        self.mixed = True
+        items.append(row)
+        if len(items) >= self.trigger:
+            self.on_full()
+        elif not self.armed:
+            self.arm()
+
     def add_unlocked(self, item: bytes | Item, size: int) -> None:
         """Append a message while another thread has the producer's lock."""
         if item.__class__ is tuple:
@@ -175,8 +188,9 @@ class BatchContainer:
 
     def _count_up(self) -> None:
         new = self.items[self.counted :]
-        sized = new if set(map(type, new)) == _PLAIN else map(payload_of, new)
-        self._bytes += sum(map(len, sized))
+        types = set(map(type, new))
+        payloads = new if types == _PLAIN else map(_value_of if types == _TUPLES else payload_of, new)
+        self._bytes += sum(map(len, payloads))
         self.counted += len(new)
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _KEY: Final = FIRST_OPTION + KEY  # the ordering key follows it
 _ID: Final = FIRST_OPTION + SEQUENCE_ID
+_TUPLES: Final = {tuple}
 _entry: Final = partial(tuple.__new__, EncodedEntry)
 
 
@@ -82,12 +83,17 @@ class EntryEncoder:
                 return self._encode_plain(items, first, None)
             except TypeError:
                 return self.encode(items, True, first)  # a tuple was added while the hint was being reset
-        whole = [item if item.__class__ is tuple else (item, None) for item in items]
-        if max(map(len, whole)) > FIRST_OPTION:
-            rows = [
-                item if len(item) > FIRST_OPTION else (item[VALUE], item[CALLBACK], *NO_OPTIONS)
-                for item in whole
-            ]
+        whole = items
+        if set(map(type, items)) != _TUPLES:
+            whole = [item if item.__class__ is tuple else (item, None) for item in items]
+        lengths = set(map(len, whole))
+        if max(lengths) > FIRST_OPTION:
+            rows = whole
+            if len(lengths) > 1:
+                rows = [
+                    item if len(item) > FIRST_OPTION else (item[VALUE], item[CALLBACK], *NO_OPTIONS)
+                    for item in whole
+                ]
             return self._encode_rich(rows, first)
         values, callbacks = map(list, zip(*whole, strict=True))
         has_any = callbacks.count(None) < len(callbacks)
@@ -113,11 +119,11 @@ class EntryEncoder:
         return [out], following
 
     def _encode_rich(self, rows: list[Item], first: int) -> tuple[list[PendingEntry], int]:
-        explicit = [row[_ID] for row in rows]
-        if not self._key_based:
-            ids, following = _assign(explicit, first)
-            return [self._encode_columns(transposed(rows), ids)], following
-        return self._encode_by_key(rows, explicit, first)
+        if self._key_based:
+            return self._encode_by_key(rows, [row[_ID] for row in rows], first)
+        columns = transposed(rows)
+        ids, following = _assign(columns[_ID], first)
+        return [self._encode_columns(columns, ids)], following
 
     def _encode_by_key(
         self, rows: list[Item], explicit: list[int], first: int
@@ -138,7 +144,7 @@ class EntryEncoder:
     def _encode_lone(self, row: Item, sequence_id: int) -> PendingEntry:
         """Encode the only message of its key: an entry as of a message sent alone, but a batch."""
         value, callback, properties, key, ordering_key, _, event_time, deliver_at, is_null = row
-        extras = pack_extras(properties, key, MAX_FRAME_SIZE, ordering_key, event_time, deliver_at, is_null)
+        extras = _extras(properties, key, MAX_FRAME_SIZE, ordering_key, event_time, deliver_at, is_null)
         if extras is None:
             return self._encode_columns(transposed([row]), [sequence_id])
         columns, flags, key_hash = extras
@@ -191,9 +197,7 @@ class EntryEncoder:
         extras: Extras | None = NO_EXTRAS
         if options is not None:
             properties, key, ordering_key, _, event_time, deliver_at, is_null = options
-            extras = pack_extras(
-                properties, key, self._max_size, ordering_key, event_time, deliver_at, is_null
-            )
+            extras = _extras(properties, key, self._max_size, ordering_key, event_time, deliver_at, is_null)
         if extras is None or self._codec:
             content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
             encoded = encode(content, self._prefix, self._codec)
@@ -264,6 +268,21 @@ def too_big(what: str, size: int, limit: int) -> MessageTooBig:
         f"{limit - METADATA_SIZE}; "
         "send less at once, or raise maxMessageSize of the topic or in broker.conf"
     )
+
+
+def _extras(
+    properties: dict[str, str] | bytes | None,
+    key: str | None,
+    room: int,
+    ordering_key: str | None,
+    event_time: int,
+    deliver_at: int,
+    is_null: bool,
+) -> Extras | None:
+    """`pack_extras` of a message that waited for its batch: its properties may be packed."""
+    if isinstance(properties, bytes):
+        return pack_extras(None, key, room, ordering_key, event_time, deliver_at, is_null, properties)
+    return pack_extras(properties, key, room, ordering_key, event_time, deliver_at, is_null)
 
 
 def _if_any(callbacks: list[SendCallback | None]) -> list[SendCallback | None] | None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.common.arguments import INT32_MAX, check_range, check_type, check_type_or_none
-from embeddedpulsar.client.common.message_options import NO_OPTIONS, NULL_VALUE, check_key, check_options
+from embeddedpulsar.client.common.message_options import (
+    NO_OPTIONS,
+    NULL_VALUE,
+    check_few,
+    check_options,
+    keyed_row,
+)
 from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher
 from embeddedpulsar.client.producer.bulk.bulk_rows import (
     BULK_BYTES,
@@ -80,6 +86,8 @@ class Producer(Generic[T]):
         self._lane: Publisher | Router = publisher.lane
         self._wall_ms = publisher.wall_ms
         self._interception: Interception | None = None
+        # Where messages with a key go; None if that depends on the key.
+        self._keyed = publisher if isinstance(publisher, Publisher) else None
         # The class of values that need no encoding; with a schema, a class without instances.
         self._encode: Callable[[T], bytes] = schema.encode
         self._separates_key = schema.separates_key
@@ -228,8 +236,7 @@ class Producer(Generic[T]):
         # another thread may open the batch of the next one at any moment.
         options: Options | None = None
         if (
-            properties is None
-            and ordering_key is None
+            ordering_key is None
             and sequence_id is None
             and replication_clusters is None
             and event_timestamp is None
@@ -237,8 +244,13 @@ class Producer(Generic[T]):
             and deliver_after is None
             and disable_replication is False
         ):
-            if partition_key is not None:
-                options = check_key(content is None, partition_key)
+            if properties is not None or partition_key is not None:
+                if content.__class__ is self._raw and self._keyed is not None:
+                    batch = self._keyed.batch
+                    if len(content) <= batch.share:  # type: ignore[arg-type]
+                        batch.add_row(keyed_row(content, callback, properties, partition_key))
+                        return
+                options = check_few(content is None, properties, partition_key)
             elif content.__class__ is self._raw:
                 batch = self._lane.batch
                 if len(content) <= batch.share:  # type: ignore[arg-type]

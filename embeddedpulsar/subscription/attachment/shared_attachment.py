@@ -259,7 +259,9 @@ class SharedAttachment(Attachment):
         """
         fresh = self.fresh
         try:
-            if fresh.epoch[()] != fresh.seen:
+            if (
+                fresh.epoch != fresh.mark and fresh.epoch[()] != fresh.seen
+            ):  # the first is cheap, see `Freshness`
                 return False
             self.words[self._base + _HANDED] = self._tag | view.number
         except ValueError:

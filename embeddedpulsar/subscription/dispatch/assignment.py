@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from embeddedpulsar.format.dispatch_record import MAX_OWNERS, STAY, Assign, FreshRun, Share
@@ -16,6 +17,8 @@ _MANY_RANGES: Final = 8
 _GAP: Final = 256
 """Entries that a share may skip: a byte for each, while another share costs its head."""
 _NEVER: Final = (-1, -1)
+_PLAIN: Final = {(1, 0)}
+_messages_and_time: Final = itemgetter(2, 4)
 
 
 class FreshEntry(NamedTuple):
@@ -116,6 +119,19 @@ class Assignment:
             self._delayed.append((entry.deliver_at, entry.ledger_id, entry.entry_id))
             self._passed += 1
         return None
+
+    def give_plain(self, consumer_id: int, most: int) -> int:
+        """Give fresh entries of one message each that are not delayed, as many as there are next, at most
+        ``most``. Returns how many: a step for all, where `give` takes one for each."""
+        run = self._fresh[self._passed : self._passed + most]
+        if not run or set(map(_messages_and_time, run)) != _PLAIN:
+            return 0
+        first, count = run[0], len(run)
+        if run[-1][:2] != (first.ledger_id, first.entry_id + count - 1):
+            return 0
+        self._passed += count
+        self.give_range(consumer_id, first.ledger_id, first.entry_id, run[-1].entry_id, count)
+        return count
 
     def due(self, cutoff_ms: int) -> Iterator[FreshEntry]:
         """The fresh entries that are due, one after the other; each is passed."""

@@ -86,10 +86,15 @@ class _Supply:
 
     def give(self, consumer_id: int, most: int) -> int:
         """Give about so many messages, at least one entry if there is any; returns how many it were."""
-        assignment, given = self._assignment, 0
+        assignment, given, is_plain = self._assignment, 0, most > 1
         while given < most and assignment.room > 0:
             if self._run is not None:
                 given += self._give_waiting(consumer_id, min(most - given, assignment.room))
+                continue
+            if is_plain:
+                count = assignment.give_plain(consumer_id, min(most - given, assignment.room))
+                given += count
+                is_plain = count > 0  # one entry among them that is not: singly, rather than looked at again
                 continue
             entry = assignment.next_fresh(self._cutoff_ms)
             if entry is None:

@@ -9,10 +9,13 @@ import pytest
 from embeddedpulsar.client.common.message_options import (
     DELIVER_AT,
     NO_OPTIONS,
+    check_few,
     check_options,
+    keyed_row,
     make_content,
     transposed,
 )
+from embeddedpulsar.format.packed_map import unpack_map
 
 NAMES = (
     "properties",
@@ -146,3 +149,51 @@ def test_content_leaves_out_what_nobody_uses():
     assert (content.keys, content.ordering_keys) == ([None, "k"], [None, "o"])
     assert (content.properties, content.event_times) == ([None, {"a": "b"}], [0, 5])
     assert (content.deliver_at, content.null_values) == ([0, 6], [False, True])
+
+
+GOOD = [
+    ({"a": "b"}, "k"),
+    ({"a": "b", "ж": "щ"}, None),
+    ({}, "ключ"),
+    ({}, ""),
+    (None, "k"),
+    ({"a": b"x", b"b": bytearray("ж".encode()), b"a": "y"}, "k"),
+]
+
+
+@pytest.mark.parametrize(("properties", "key"), GOOD)
+def test_a_row_has_the_options_that_are_checked_otherwise(properties, key):
+    """With its properties packed; what is no option is left out."""
+    value, callback, packed, *rest = keyed_row(b"v", print, properties, key)
+    expected = check(properties=properties, partition_key=key)
+    assert (value, callback) == (b"v", print)
+    assert (None if packed is None else unpack_map(packed), *rest) == expected
+    assert check_few(False, properties, key) == expected
+
+
+@pytest.mark.parametrize(
+    ("properties", "key", "kind"),
+    [
+        ([1], None, ValueError),
+        (b"packed", None, ValueError),
+        ({"a": 1}, None, TypeError),
+        ({None: "a"}, "k", TypeError),
+        ({"a": b"\xff"}, None, TypeError),
+        ({"a": "\ud800"}, None, TypeError),
+        ({"\ud800": "a", "b": b"x"}, None, TypeError),
+        ({"a": "b"}, b"k", ValueError),
+        (None, "\ud800", TypeError),
+    ],
+)
+def test_a_row_is_refused_with_the_text_of_the_check(properties, key, kind):
+    """Whatever way a message takes, a wrong option has one error."""
+    texts = set()
+    for way in (
+        lambda: keyed_row(b"v", None, properties, key),
+        lambda: check_few(False, properties, key),
+        lambda: check(properties=properties, partition_key=key),
+    ):
+        with pytest.raises(kind) as caught:
+            way()
+        texts.add(str(caught.value))
+    assert len(texts) == 1, texts
