@@ -55,13 +55,13 @@ def imported_modules(name: str, tree: ast.Module, *, with_types: bool = False) -
 
 def late_modules(tree: ast.Module) -> set[str]:
     """The names of the modules that a module imports by `late_import`, each of which it spells out."""
-    return {
-        node.args[0].value
+    found = [
+        node.args[0]
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).rpartition(".")[2] == "late_import"
-        and isinstance(node.args[0], ast.Constant)
-    }
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "late_import"
+    ]
+    assert all(isinstance(name, ast.Constant) for name in found), [ast.unparse(name) for name in found]
+    return {name.value for name in found if isinstance(name, ast.Constant)}
 
 
 def _submodule_or(module: str, name: str) -> str:

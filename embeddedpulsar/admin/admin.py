@@ -21,7 +21,7 @@ from embeddedpulsar.admin.topic_looks import all_kept_ledgers
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, PulsarException
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.service_url import ServiceUrl
 from embeddedpulsar.topic.store import Store

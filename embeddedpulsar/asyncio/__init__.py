@@ -35,7 +35,7 @@ from embeddedpulsar.enums import (
     RegexSubscriptionMode,
 )
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 
 
 def connect(service_url: Any, **options: Any) -> Client:

@@ -12,7 +12,7 @@ from embeddedpulsar.cli.expiry_commands import SIZE
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 
 _OFFLOADING = BackgroundWork(
     "offloading", offload_calls.offload_status, offload_calls.offload_progress, "{:,} of {:,} ledgers moved"

@@ -10,15 +10,7 @@ from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.client.common.arguments import check_type, check_type_or_none
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.common.network_options import Authentication, ServiceInfo
-from embeddedpulsar.client.consumer.consumer import Consumer
-from embeddedpulsar.client.consumer.consumer_config import consumer_config, reader_config
-from embeddedpulsar.client.consumer.opening import open_consumer, open_reader, open_table_view
-from embeddedpulsar.client.consumer.reader import Reader
-from embeddedpulsar.client.consumer.table_view import TableView
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
-from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.client.producer.producer_config import producer_config
-from embeddedpulsar.client.producer.producer_opening import open_producer
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.enums import (
     BatchingType,
@@ -34,6 +26,7 @@ from embeddedpulsar.enums import (
 )
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
@@ -43,7 +36,11 @@ if TYPE_CHECKING:
     import os
     import re
 
+    from embeddedpulsar.client.consumer.consumer import Consumer
+    from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.client.consumer.table_view import TableView
+    from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -52,6 +49,10 @@ if TYPE_CHECKING:
         ConsumerDeadLetterPolicy,
         ConsumerKeySharedPolicy,
     )
+
+
+# Producers, consumers and readers are imported on first use. What a process does not load it need not free:
+# the kernel reports a death when the memory of the process is freed, 70 us a MB.
 
 
 class Client:
@@ -219,9 +220,12 @@ class Client:
             ...     producer.topic(), producer.producer_name()
             ('persistent://public/default/orders', 'till-1')
         """
-        config = producer_config(_given(locals()), ProducerInterceptor)
+        given = _given(locals())
+        late = late_import("embeddedpulsar.client.producer.producer_config")
+        config = late.producer_config(given, ProducerInterceptor)
+        late = late_import("embeddedpulsar.client.producer.producer_opening")
         with interrupts.translated:
-            producer: Producer[T] = self._core.in_time(open_producer, self._core, config)
+            producer: Producer[T] = self._core.in_time(late.open_producer, self._core, config)
         self._keep(producer)
         config.schema.attach_client(self)
         return producer
@@ -343,9 +347,12 @@ class Client:
             ...     consumer.receive().topic_name()
             'persistent://public/default/orders-eu'
         """
-        config = consumer_config(_given(locals()), ConsumerInterceptor)
+        given = _given(locals())
+        late = late_import("embeddedpulsar.client.consumer.consumer_config")
+        config = late.consumer_config(given, ConsumerInterceptor)
+        late = late_import("embeddedpulsar.client.consumer.opening")
         with interrupts.translated:
-            consumer: Consumer[T] = self._core.in_time(open_consumer, self._core, config, topic)
+            consumer: Consumer[T] = self._core.in_time(late.open_consumer, self._core, config, topic)
         config.schema.attach_client(self)
         self._keep_consumer(consumer)
         return consumer
@@ -395,9 +402,12 @@ class Client:
             ...     client.create_reader("orders", MessageId.earliest).has_message_available()
             False
         """
-        config = reader_config(_given(locals()), ReaderInterceptor)
+        given = _given(locals())
+        late = late_import("embeddedpulsar.client.consumer.consumer_config")
+        config = late.reader_config(given, ReaderInterceptor)
+        late = late_import("embeddedpulsar.client.consumer.reader_opening")
         with interrupts.translated:
-            reader: Reader[T] = self._core.in_time(open_reader, self._core, config)
+            reader: Reader[T] = self._core.in_time(late.open_reader, self._core, config)
         config.schema.attach_client(self)
         self._keep_consumer(reader)
         return reader
@@ -432,9 +442,10 @@ class Client:
         check_type(str, topic, "topic")
         check_type_or_none(str, subscription_name, "subscription_name")
         check_type(Schema, schema, "schema")
+        late = late_import("embeddedpulsar.client.consumer.reader_opening")
         with interrupts.translated:
             view: TableView[T] = self._core.in_time(
-                open_table_view, self._core, topic, subscription_name, schema
+                late.open_table_view, self._core, topic, subscription_name, schema
             )
             view._load()
         schema.attach_client(self)

@@ -14,7 +14,7 @@ from embeddedpulsar.cluster.cluster_errors import translated, unknown_option
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.exceptions import InvalidConfiguration, TopicNotFound
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.policies import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,

@@ -208,9 +208,9 @@ class Log(Protocol):
 
     # -- the rest ------------------------------------------------------------------------------------------
 
-    on_look: Callable[[], object]
-    """Called by appends of a log that several processes share, every 10 ms at most, under the topic lock.
-    Must not wait for anything."""
+    def call_on_look(self, listener: Callable[[], object]) -> None:
+        """Have ``listener()`` called by appends of a log that several processes share, every 10 ms at most,
+        under the topic lock. It must not wait for anything."""
 
     @property
     def waits(self) -> TailWait:

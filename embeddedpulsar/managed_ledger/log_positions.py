@@ -141,9 +141,11 @@ class LogPositions(ABC):
         self._ledgers: Final = view
         self.words: Final = view.words  # for the topic's journal, too
         self.chunks: Final = partial(ChunkAssembler, view)  # makes what puts chunked messages together
-        self.on_look: Callable[[], object] = int
         self.is_volatile: Final = name.startswith(NON_PERSISTENT)
         self._is_closed = False
+
+    def call_on_look(self, listener: Callable[[], object]) -> None:  # noqa: B027 - `ManagedLedger` has one
+        """See `Log.call_on_look`. Nothing to do for a log that one process has."""
 
     @property
     def tail(self) -> int:

@@ -77,7 +77,6 @@ class ManagedLedger(LogPositions):
         )
         self.on_rolled: Callable[[], object] = lambda: self.trimming.suggest()
         writer.on_rolled = lambda: self.on_rolled()
-        writer.on_look = lambda: self.on_look()
         self.hold, self.append_nowait, self.append_run = writer.hold, writer.append, writer.append_run
         """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
         fork.register(self)
@@ -285,6 +284,9 @@ class ManagedLedger(LogPositions):
         return self.waits.wait(seen_tail, timeout_s)
 
     # -- the end -------------------------------------------------------------------------------------------
+
+    def call_on_look(self, listener: Callable[[], object]) -> None:
+        self._writer.on_look = listener
 
     def rebind(self, mailbox: Mailbox, peers: Peers) -> None:
         """Wait and ring through another mailbox: after a fork, the child's own."""

@@ -64,6 +64,8 @@ def try_now(function: Callable[..., R], *arguments: object) -> R:
     >>> try_now(left, 30.0)
     0.0
     """
+    if _ends.get() <= 0.0:
+        return function(*arguments)
     return _run(0.0, function, arguments)
 
 

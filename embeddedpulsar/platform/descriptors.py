@@ -11,6 +11,7 @@ import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from sys import modules
 from typing import Any, Final, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import DescriptorLimitError
@@ -22,6 +23,8 @@ _FEWEST: Final = 8
 _SHARE: Final = 8
 _UNLIMITED: Final = 1 << 16
 _NULL_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_WHOLE: Final[set[str]] = set()
+"""The modules that were executed to their end by `late_import`."""
 LOWEST: Final = 3
 """No file of a store has a lower number: those are the standard streams."""
 
@@ -143,6 +146,23 @@ def calling(what: str, action: Callable[..., Result], *arguments: Any) -> Result
             raise
     SLEEPERS.make_room()
     return named(what, action, *arguments)
+
+
+def late_import(name: str) -> Any:
+    """Import a module, beside forks (see `fork.late_import`), also when no descriptors are left.
+
+    Raises:
+        DescriptorLimitError: nothing of this package could give one back.
+
+    Example:
+        >>> late_import("math").pi > 3
+        True
+    """
+    module = modules.get(name)
+    if module is None or name not in _WHOLE:  # another thread may be executing it
+        module = calling(f"cannot load {name}", fork.late_import, name)
+        _WHOLE.add(name)
+    return module
 
 
 def _take_low_ones() -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.platform import descriptors, disk
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 
 if TYPE_CHECKING:
     import ctypes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
+from binascii import a2b_base64
 from collections.abc import Sequence
 from typing import Final
 
@@ -131,5 +131,5 @@ def _tree(info: SchemaInfo) -> DefinitionNode:
 
 def _root_message(info: SchemaInfo) -> str:
     fields = json.loads(info.schema())
-    base64.b64decode(fields["fileDescriptorSet"], validate=True)
+    a2b_base64(fields["fileDescriptorSet"], strict_mode=True)
     return str(fields["rootMessageTypeName"])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.schema.schema import SchemaInfo
 
 

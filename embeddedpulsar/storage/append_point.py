@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from os import lstat
 from typing import Final, NamedTuple, NoReturn
 
 from embeddedpulsar.backlog_quota import TopicHeld
@@ -105,6 +106,8 @@ class AppendPoint:
         self._lock: Final = lock
         self._waiters = ring.waiters
         self._directory: Final = control.home.directory
+        self._control_path: Final = control.path
+        self._inode, self._device = control.home.inode, control.home.device
         self._options: Final = options
         self._policy: Final = RollPolicy(options.max_entries, options.max_age_ms)
         self._wall_ns: Final = wall_ns
@@ -167,7 +170,14 @@ class AppendPoint:
         Raises:
             StoreGoneError: the store or the topic was removed, moved or replaced.
         """
-        self._control.check_in_place()
+        # As `is_current`, without its calls: an appender that slept pays 3 us for each.
+        try:
+            found = lstat(self._control_path)
+            is_there = found.st_ino == self._inode and found.st_dev == self._device
+        except (FileNotFoundError, NotADirectoryError):
+            is_there = False
+        if not is_there:
+            self._control.check_in_place()
         self._place_by_ns = now_ns + PLACE_NS
         self.on_look()
 

@@ -11,7 +11,7 @@ from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.document import KIND_COLD_LEDGER, decode_document, encode_document
 from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, SegmentHeader, parse_segment_header
 from embeddedpulsar.platform import descriptors, disk
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import (
     COLD_SUFFIX,

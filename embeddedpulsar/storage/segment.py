@@ -22,7 +22,7 @@ from embeddedpulsar.format.segment_header import (
     pack_segment_header,
 )
 from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 from embeddedpulsar.storage.filenames import log_path

@@ -224,6 +224,7 @@ class LivenessMonitor:
         self._lock: Final = threads.RLock()  # guards everything below
         self._ours: dict[int, weakref.ref[Attachment]] = {}  # a consumer that is dropped is closed elsewhere
         self._watched: set[bytes] = set()
+        self._looks = 0
         self._looking: Final = BackgroundWork(scheduler.call_later, self._look)
         self._tidying: Final = BackgroundWork(scheduler.call_later, self._tidy)
         self._checking: Final = BackgroundWork(scheduler.call_later, self._check)
@@ -273,13 +274,15 @@ class LivenessMonitor:
             self._tidying.run()
 
     def _tidy(self) -> None:
+        looks = self._looks
         try:
             self._detach_lost()
         except LockTimeout:
             raise  # tried again
         except PulsarException:
             return  # the subscription is gone; its users get the error
-        self.look()
+        if self._looks == looks:  # a consumer that left had it look already, before the first redelivery
+            self.look()
 
     def show_alive(self) -> None:
         """Show that our consumers live, however long this process was stopped, lest others detach them."""
@@ -297,6 +300,7 @@ class LivenessMonitor:
     def _look(self) -> None:
         try:
             self._lock.acquire()
+            self._looks += 1
             wanted = self.watch_ring.neighbours() if self._ours and self.watch_ring is not None else set()
             for uuid in self._watched - wanted:
                 self._mailbox.unwatch(uuid, self._on_death)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.exceptions import (
-    BrokerMetadataError,
-    SubscriptionNotFound,
-)
+from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log
 from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
@@ -26,6 +24,7 @@ from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal_follower import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.attachment import Attachment
+from embeddedpulsar.subscription.attachment.attachment_kinds import attachment_kind
 from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.attachment.compacted_reader import CompactedSource, note_first
 from embeddedpulsar.subscription.attachment.membership import (
@@ -35,18 +34,12 @@ from embeddedpulsar.subscription.attachment.membership import (
     detach_lost,
     names_of,
 )
-from embeddedpulsar.subscription.attachment.volatile_attachment import (
-    active_attachment,
-    note_birth,
-    shared_attachment,
-    skip_missed,
-)
 from embeddedpulsar.subscription.detach_commands import detach_at_last, detach_surely
 from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
 from embeddedpulsar.subscription.liveness_monitor import KeepAlives, LivenessMonitor, WatchRing
 from embeddedpulsar.subscription.log_queries import ledgers_of, seek_commands
-from embeddedpulsar.subscription.operator_commands import OperatorCommands
+from embeddedpulsar.subscription.missed_messages import note_birth, skip_missed
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
@@ -58,6 +51,9 @@ from embeddedpulsar.subscription.statistics import (
 )
 from embeddedpulsar.subscription.subscription_files import StateOptions, SubscriptionGone, damage_reporter
 from embeddedpulsar.subscription.subscription_lives import SubscriptionLives
+
+if TYPE_CHECKING:
+    from embeddedpulsar.subscription.operator_commands import OperatorCommands
 
 
 class Subscription:
@@ -301,7 +297,8 @@ class Subscription:
         membership = Membership(
             wanted, own, self._log, shared, self._options, settings, alive, self._attached
         )
-        facts = ledgers_of(self._log)
+        facts, is_claiming = ledgers_of(self._log), consumer_type in CLAIM_DISPATCHERS
+        kind = attachment_kind(is_claiming, self._log.is_volatile)
         self._liveness_monitor.show_alive()
 
         def body(state: SubscriptionState) -> Attachment:
@@ -313,9 +310,8 @@ class Subscription:
             if compacted is not None:
                 note_first(shared.directory, state, facts)
             consumer = membership.join(state, facts)
-            if consumer_type in CLAIM_DISPATCHERS:
-                return shared_attachment(self._log, shared, membership, consumer, chunks)
-            return active_attachment(self._log, shared, membership, consumer, state, chunks, compacted)
+            rest = (chunks,) if is_claiming else (state, chunks, compacted)
+            return kind(self._log, shared, membership, consumer, *rest)
 
         try:
             attach = partial(shared.transact, body)
@@ -362,7 +358,10 @@ class Subscription:
 
     def operator_commands(self) -> OperatorCommands:
         """Acknowledging and giving back without being a consumer. Raises SubscriptionNotFound."""
-        return OperatorCommands(self._existing(), self._log, self._mailbox.uuid, self._options.clock)
+        late = late_import("embeddedpulsar.subscription.operator_commands")
+        own, clock = self._mailbox.uuid, self._options.clock
+        commands: OperatorCommands = late.OperatorCommands(self._existing(), self._log, own, clock)
+        return commands
 
     def backlog(self) -> int:
         return messages_left(self._log, self._existing().transact(acknowledged_in))

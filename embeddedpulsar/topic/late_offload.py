@@ -11,7 +11,7 @@ from embeddedpulsar.format.document import KIND_OFFLOAD, decode_document, encode
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
 from embeddedpulsar.storage.filenames import offload_lock_path, offload_path
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES

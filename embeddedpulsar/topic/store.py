@@ -311,7 +311,7 @@ class Store:
     @property
     def schemas(self) -> SchemaRegistry:
         """The schemas of the topics."""
-        registry = fork.late_import("embeddedpulsar.topic.schemas.schema_registry").SchemaRegistry
+        registry = descriptors.late_import("embeddedpulsar.topic.schemas.schema_registry").SchemaRegistry
         made: SchemaRegistry = registry(self._present(), self.clock, durable=self.durability != PROCESS)
         return made
 

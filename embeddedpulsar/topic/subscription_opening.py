@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.managed_ledger.options import PROCESS
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log

@@ -77,7 +77,7 @@ class Topic:
         self.group_words: Final = session.group_words
         source, words, settings = session.policies, session.control.words, session.settings
         self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic)
-        ledger.on_look = self.policies.look
+        ledger.call_on_look(self.policies.look)
         opening = SubscriptionOpening(
             session, ledger, self.policies, clock, options.durability, self._check_open
         )

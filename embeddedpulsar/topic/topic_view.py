@@ -11,7 +11,7 @@ from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar.format.topic_record import AttachProducer
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import deadline, descriptors, threads
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace

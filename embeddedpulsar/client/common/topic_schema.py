@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import IncompatibleSchema
-from embeddedpulsar.schema.schema import CopiedSchema, Schema
+from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic.schemas.schema_policies import SCHEMA_VALIDATION
 from embeddedpulsar.topic_name import TopicName
@@ -45,16 +47,19 @@ def registered(
     return schema, store.schemas.add(topic, info, durable=is_durable)
 
 
-def admit(store: Store, topic: str, schema: Schema[Any]) -> None:
-    """Check the schema of a consumer or reader of a topic that exists; an idle topic without one gets it.
+def admit_all(store: Store, topics: Iterable[str], schema: Schema[Any]) -> None:
+    """Check the schema of a consumer or reader of topics that exist; an idle topic without one gets it.
 
     Raises:
-        IncompatibleSchema: the topic does not accept it.
-        TopicNotFound: the topic was deleted meanwhile.
+        IncompatibleSchema: a topic does not accept it.
+        TopicNotFound: a topic was deleted meanwhile.
     """
+    if schema is BYTES:
+        return
     info = schema.schema_info()
     if info.schema_type().value > 0:
-        store.schemas.admit(topic, info, lambda: _is_idle(store, topic))
+        for topic in topics:
+            store.schemas.admit(topic, info, partial(_is_idle, store, topic))
 
 
 def _is_idle(store: Store, topic: str) -> bool:

@@ -23,6 +23,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.managed_ledger.entry_lookup import last_message_id
 from embeddedpulsar.message import Message
 from embeddedpulsar.platform import deadline, fork, interrupts
+from embeddedpulsar.platform.descriptors import late_import
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -312,3 +313,11 @@ class ConsumerCore:
         self._closing.after_fork_in_child()
         self.queue.after_fork_in_child()
         self.delivery.close_in_child(f"the consumer {self.consumer_name}", self.config.words.again)
+
+
+def consumer_core(session: ConsumerSession) -> ConsumerCore:
+    """The core of a consumer, by the kind of its topic."""
+    if session.ledger.is_volatile:
+        core: ConsumerCore = late_import("embeddedpulsar.client.consumer.volatile_core").VolatileCore(session)
+        return core
+    return ConsumerCore(session)

@@ -1,35 +1,25 @@
-"""Opening of a consumer or reader of one topic, or of several."""
+"""Opening of a consumer of one topic, or of several."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.deletion_retry import despite_deletion
-from embeddedpulsar.client.common.topic_schema import admit
+from embeddedpulsar.client.common.topic_schema import admit_all
 from embeddedpulsar.client.consumer.consumer import Consumer
-from embeddedpulsar.client.consumer.consumer_config import ReaderConfig, made_name
+from embeddedpulsar.client.consumer.consumer_core import consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
-from embeddedpulsar.client.consumer.dead_letter.retry_letter import letter_topics
-from embeddedpulsar.client.consumer.reader import Reader
-from embeddedpulsar.client.consumer.reader_core import ReaderCore
-from embeddedpulsar.client.consumer.table_view import TableView
-from embeddedpulsar.client.consumer.volatile_core import consumer_core
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
-from embeddedpulsar.schema.schema import BYTES, checked_version
+from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
-    from embeddedpulsar.schema import Schema
-
-_TABLE_VIEW_QUEUE: Final = 1000
 
 
 def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> Consumer[Any]:
@@ -65,17 +55,11 @@ def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> 
 
 def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
     partitions = {name: client.store.partitions_of(name) for name in topics}
-    _admit(client, config.schema, partitions)
+    admit_all(client.store, partitions, config.schema)
     if len(topics) == 1 and not partitions[topics[0]]:
         session = ConsumerSession(client, config._replace(topic=topics[0]))
         return Consumer(consumer_core(session), config.chain)
     return _open_several(client, config, partitions)
-
-
-def _admit(client: ClientContext, schema: Schema[Any], topics: Iterable[str]) -> None:
-    if schema is not BYTES:
-        for name in topics:
-            admit(client.store, name, schema)
 
 
 def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) -> Consumer[Any]:
@@ -92,7 +76,7 @@ def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) 
         retry = TopicName.parse(config.retry_letter_topic).full
         config = _with_letter_topics(client, config, [retry])
         named = {retry: client.store.partitions_of(retry)}
-        _admit(client, config.schema, named)
+        admit_all(client.store, named, config.schema)
     dead = config.dead_letter.dead_letter_topic if config.dead_letter is not None else ""
     letters = {*named, *([TopicName.parse(dead).full] if dead else [])}
     topics = TopicPattern(pattern, config.regex_mode, letters, sends_letters)
@@ -122,7 +106,8 @@ def _warn_if_idle(client: ClientContext, config: ConsumerConfig) -> None:
 
 def _with_letter_topics(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:
     policy = config.dead_letter
-    found = letter_topics(
+    late = late_import("embeddedpulsar.client.consumer.dead_letter.retry_letter")
+    found = late.letter_topics(
         topics, config.subscription_name, policy, config.retry_letter_topic, client.store.topics.has
     )
     initial = policy.initial_subscription_name if policy is not None else ""
@@ -143,44 +128,3 @@ def _open_several(client: ClientContext, config: ConsumerConfig, partitions: dic
     elif asked_for:
         name = f"{asked_for[-1]}-TopicsConsumerFakeName-{os.urandom(5).hex()}"
     return Consumer(ConsumerGroup(client, config, partitions, name), config.chain)
-
-
-def open_reader(client: ClientContext, config: ReaderConfig) -> Reader[Any]:
-    """Make the reader of a topic, or of its partitions."""
-    client.begin_operation()
-    full = TopicName.parse(config.topic).full
-    checked_version(config.schema, (full,), is_producer=False)
-    return despite_deletion(lambda: _open_reader(client, config, full))
-
-
-def open_table_view(
-    client: ClientContext, topic: str, subscription_name: str | None, schema: Schema[Any]
-) -> TableView[Any]:
-    """Make a table view, which has not read anything yet."""
-    if not TopicName.parse(topic).is_persistent:
-        raise InvalidConfiguration(
-            f"{topic}: a table view needs a topic that keeps its messages: persistent://"
-        )
-    view = TableView(topic, subscription_name, schema, client.log)
-    config = ReaderConfig(
-        topic=topic,
-        start=MessageId.earliest,
-        schema=schema,
-        listener=view._on_message,
-        receiver_queue_size=_TABLE_VIEW_QUEUE,
-        name=subscription_name or made_name(),
-        start_inclusive=False,
-        is_read_compacted=True,
-    )
-    view._reader = open_reader(client, config)
-    return view
-
-
-def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
-    partitions = client.store.partitions_of(full)
-    _admit(client, config.schema, (full,))
-    if not partitions:
-        return Reader(ReaderCore(client, config), config.chain)
-    from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup  # as for consumers
-
-    return Reader(ReaderGroup(client, config, full, partitions), config.chain)

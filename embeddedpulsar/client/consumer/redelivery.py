@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
-from embeddedpulsar.client.consumer.dead_letter.retry_letter import letters_of
 from embeddedpulsar.client.consumer.due_entries import DueEntries, negative_acks, unacked_messages
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.platform import deadline
+from embeddedpulsar.platform.descriptors import late_import
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
+    from embeddedpulsar.client.consumer.dead_letter.dead_letter import DeadLetters
+    from embeddedpulsar.client.consumer.dead_letter.retry_letter import RetryLetters
 
 Position = tuple[int, int]
 
@@ -34,9 +36,13 @@ class Redelivery:
     def __init__(self, core: ConsumerCore) -> None:
         session, config = core.session, core.config
         self._core = core
-        self.dead_letters, self.retries = letters_of(
-            session, core.acks, self.later, self._forget_moving, lambda: core.delivery.renew()
-        )
+        self.dead_letters: DeadLetters | None = None
+        self.retries: RetryLetters | None = None
+        if config.dead_letter is not None:
+            late = late_import("embeddedpulsar.client.consumer.dead_letter.retry_letter")
+            self.dead_letters, self.retries = late.letters_of(
+                session, core.acks, self.later, self._forget_moving, lambda: core.delivery.renew()
+            )
         timers = (session.call_later, session.monotonic)
         self.nacks = negative_acks(
             config.nack_delay_ms, config.nack_backoff, self._after_hook("on_negative_acks_send"), *timers

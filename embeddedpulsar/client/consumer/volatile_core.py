@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.message_id import MessageId
 
 
-def consumer_core(session: ConsumerSession) -> ConsumerCore:
-    """The core of a consumer, by the kind of its topic."""
-    return VolatileCore(session) if session.ledger.is_volatile else ConsumerCore(session)
-
-
 class VolatileCore(ConsumerCore):
     """The operations of a consumer of one non-persistent topic.
 

@@ -13,7 +13,6 @@ from typing import Final
 from embeddedpulsar.platform import descriptors, fork
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.platform.processes.mailbox import Mailbox
-from embeddedpulsar.platform.processes.polling_doorbell import ring_file
 from embeddedpulsar.platform.threads import RLock
 
 _OPEN_BELLS_MAX: Final = 64
@@ -51,17 +50,18 @@ class Peers:
             self._lock.acquire()
             bell = self._bells.get(uuid)
             if bell is not None:
-                self._bells.move_to_end(uuid)
                 fd, is_fifo = bell
                 if is_fifo and getsignal(_SIGPIPE) != signal.SIG_DFL:
                     try:
                         os.write(fd, b"\1")  # as `_ring_bell`, without its call
+                        self._bells.move_to_end(uuid)
                         return True
                     except BlockingIOError:
                         return True
                     except BrokenPipeError:
                         self._forget(uuid)  # it is dead, or has made its FIFO again
                 elif _ring_bell(fd, is_fifo):
+                    self._bells.move_to_end(uuid)
                     return True
                 else:
                     self._forget(uuid)
@@ -147,7 +147,7 @@ def _ring_bell(fd: int, is_fifo: bool) -> bool:
     if not is_fifo:
         if lease.is_free(fd):
             return False
-        ring_file(fd)
+        descriptors.late_import("embeddedpulsar.platform.processes.polling_doorbell").ring_file(fd)
         return True
     try:
         if _SIGPIPE is not None and getsignal(_SIGPIPE) == signal.SIG_DFL:

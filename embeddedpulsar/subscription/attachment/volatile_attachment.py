@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import Ack, group_entries
-from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
-from embeddedpulsar.subscription.control import SubscriptionControl, given_word
-from embeddedpulsar.subscription.log_queries import ledgers_of, news_for, seek_commands
+from embeddedpulsar.subscription.control import given_word
+from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
 
 if TYPE_CHECKING:
     from embeddedpulsar.format.entry import EntryView
-    from embeddedpulsar.managed_ledger.log import Log
-    from embeddedpulsar.subscription.shared_state import SharedState
     from embeddedpulsar.subscription.state.consumer_registry import Consumer
     from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
@@ -153,26 +150,3 @@ class VolatileSharedAttachment(_OnceDelivered, SharedAttachment):
             groups = group_entries(self._done[:count])
             self._shared.commit([Ack(self.consumer_id, self.epoch, groups, ())])
         del self._done[:count]
-
-
-def active_attachment(log: Log, *rest: Any) -> ActiveAttachment:
-    """The attachment of a consumer of Exclusive or Failover, by the kind of its topic."""
-    return (VolatileActiveAttachment if log.is_volatile else ActiveAttachment)(log, *rest)
-
-
-def shared_attachment(log: Log, *rest: Any) -> SharedAttachment:
-    """That of a consumer of Shared or Key_Shared."""
-    return (VolatileSharedAttachment if log.is_volatile else SharedAttachment)(log, *rest)
-
-
-def skip_missed(state: SubscriptionState, shared: SharedState, log: Log) -> None:
-    """Put a subscription without consumers behind everything that was sent. Inside a transaction."""
-    last = log.last_position()
-    if not len(state.consumers) and last is not None and state.exists and last > state.mark_delete:
-        shared.commit(seek_commands(log, last, inclusive=False))
-
-
-def note_birth(control: SubscriptionControl, log: Log, now_ms: int) -> None:
-    """Note when a subscription is made, and how many messages were sent before."""
-    control.words[SubscriptionWord.MADE_MS] = now_ms
-    control.words[SubscriptionWord.SENT_BEFORE] = log.survey().appended().messages

@@ -270,9 +270,12 @@ class Wakeups:
         for_all, self._is_for_all = self._is_for_all, False
         if for_all:
             self._peers.ring_all()
+        rung = b""
         while True:
             try:
                 uuid = self._to_ring.popleft()
             except IndexError:
                 return
-            self._peers.ring(uuid)
+            if uuid != rung:  # a process has several reasons in a row
+                self._peers.ring(uuid)
+                rung = uuid

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-from sortedcontainers import SortedDict
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform.descriptors import late_import
+
+if TYPE_CHECKING:
+    from sortedcontainers import SortedDict
 
 
 class RestingCounts:
@@ -37,7 +39,8 @@ class RestingCounts:
         for ledger_id, entry, count in counted:
             known = self._ledgers.get(ledger_id)
             if known is None:
-                known = self._ledgers[ledger_id] = SortedDict()
+                # Late: few subscriptions have such counts, and the package takes 1 MB.
+                known = self._ledgers[ledger_id] = late_import("sortedcontainers").SortedDict()
             known[entry] = count
 
     def take(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:

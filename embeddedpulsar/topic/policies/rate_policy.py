@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.format.control import SUBSCRIBERS, SubscriptionWord, TopicWord
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.policy_values import DispatchRate, PublishRate, SubscribeRate, from_fields, to_fields
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.policies.rate_limiter import WORDS, Lock, Rate, RateLimiter, SharedRate, Unshared
@@ -168,7 +168,8 @@ def check_subscribe_rate(topic: Topic, consumer: str, now_ns: int) -> None:
     if rate <= 0:
         return
     words, period_ns = topic.ledger.words, period_s * _SECOND_NS
-    key = int.from_bytes(blake2b(consumer.encode(), digest_size=8).digest(), "little") or 1
+    digest = late_import("hashlib").blake2b(consumer.encode(), digest_size=8).digest()
+    key = int.from_bytes(digest, "little") or 1
     first = TopicWord.SUBSCRIBERS
     pairs = range(first, first + 2 * SUBSCRIBERS, 2)
     try:

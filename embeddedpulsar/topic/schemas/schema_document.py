@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.schema.compatibility import is_same, why_invalid
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.schema.schema import SchemaInfo
 
 NO_VERSION: Final = -1
@@ -71,9 +71,10 @@ class SchemaDocument(NamedTuple):
         for one in current:  # the usual case, without reading definitions
             if one.data == info.schema() and one.type == kind and kind != SchemaType.KEY_VALUE:
                 return one.version
-        if not current or why_invalid(info):
+        late = late_import("embeddedpulsar.schema.compatibility")
+        if not current or late.why_invalid(info):
             return NO_VERSION
-        return next((one.version for one in current if is_same(one.info(), info)), NO_VERSION)
+        return next((one.version for one in current if late.is_same(one.info(), info)), NO_VERSION)
 
     def written(self, version: int) -> StoredSchema | None:
         """The schema of a version, deleted or not."""

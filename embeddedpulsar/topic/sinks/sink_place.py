@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document, encode_document
@@ -36,6 +35,8 @@ def sink_key(producer: str, run: str) -> str:
         >>> len(sink_key("orders", "query-1"))
         32
     """
+    from hashlib import sha256  # 0.5 MB, which only the driver of a query needs
+
     return sha256(f"{producer}\0{run}".encode()).hexdigest()[:_KEY_DIGITS]
 
 

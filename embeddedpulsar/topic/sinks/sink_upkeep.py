@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.platform import package_log
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sinks_of
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
+import resource
+import sys
 
 import pytest
 
@@ -130,3 +133,31 @@ def test_a_child_starts_empty():
     descriptors.SLEEPERS.opened(one)
     assert in_child(lambda: len(descriptors.SLEEPERS)) == "0"
     descriptors.SLEEPERS.closed(one)
+
+
+def import_without_descriptors(folder: str) -> int:
+    """Import a module when all descriptors are in use but one that a sleeper gives back."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    taken = []
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+
+    class Lender:
+        def rest(self) -> bool:
+            os.close(taken.pop())
+            return True
+
+    lender = Lender()
+    sys.path.insert(0, folder)
+    with pytest.raises(DescriptorLimitError, match="cannot load imported_late"):
+        descriptors.late_import("imported_late")
+    descriptors.SLEEPERS.opened(lender)
+    value: int = descriptors.late_import("imported_late").value
+    return value
+
+
+def test_a_late_import_makes_room(tmp_path):
+    """A module is imported when no descriptors are left, if an object of this package gives one back."""
+    (tmp_path / "imported_late.py").write_text("value = 7\n", "utf-8")
+    assert in_child(lambda: import_without_descriptors(str(tmp_path))) == "7"

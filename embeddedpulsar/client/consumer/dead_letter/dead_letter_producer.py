@@ -7,8 +7,6 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.message_options import Options
-from embeddedpulsar.client.producer.producer_config import LONGEST_NAME, ProducerConfig
-from embeddedpulsar.client.producer.producer_opening import open_producer
 from embeddedpulsar.crypto.key_reader import Encryption
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -21,6 +19,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints, fork, threads
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic.policies.creation_policy import AUTO_SUBSCRIPTION_CREATION
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.bulk.bulk_publisher import Target
     from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
     from embeddedpulsar.managed_ledger.log import Log
@@ -125,8 +125,11 @@ class DeadLetterProducer:
         # The original may be a chunked message.
         self._versions = type(schema).check_topic is not Schema.check_topic
         schema = schema if self._versions else BYTES
-        self._config = ProducerConfig(topic, schema, chunking=True, lazy_start=True, is_of_letters=True)
-        self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
+        late = late_import("embeddedpulsar.client.producer.producer_config")
+        self._config: ProducerConfig = late.ProducerConfig(
+            topic, schema, chunking=True, lazy_start=True, is_of_letters=True
+        )
+        self._name = name if name is None or len(name.encode()) < late.LONGEST_NAME - 16 else None
         self._initial_subscription = initial_subscription
         self._lock = threads.RLock()
         self._key_reader = key_reader
@@ -218,7 +221,9 @@ class DeadLetterProducer:
             if self._key_reader is None:
                 raise CryptoError("there is no crypto_key_reader; give one with the public key")
             config = config._replace(encryption=Encryption(names, self._key_reader))
-        opened = self._opened[use] = open_producer(self._client, config)
+        late = late_import("embeddedpulsar.client.producer.producer_opening")
+        opened: Producer[Any] = late.open_producer(self._client, config)
+        self._opened[use] = opened
         try:
             # Without the mark, a topic without a subscription would not keep its letters.
             if failpoints.ACTIVE:

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar.client.common.statistics import ConsumerStats, sum_of
-from embeddedpulsar.client.common.topic_schema import admit
+from embeddedpulsar.client.common.topic_schema import admit_all
 from embeddedpulsar.client.consumer.consumer import Consumer
-from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
+from embeddedpulsar.client.consumer.consumer_core import ConsumerCore, consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver
 from embeddedpulsar.client.consumer.topic_group.topic_group import TopicGroup, is_end, queue_share
-from embeddedpulsar.client.consumer.volatile_core import consumer_core
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -103,7 +102,7 @@ class ConsumerGroup:
         is_match = self._has_pattern and topic not in self._named
         if is_match:
             checked_version(self.config.schema, (topic,), is_producer=False)
-            admit(self.client.store, topic, self.config.schema)
+            admit_all(self.client.store, (topic,), self.config.schema)
         own = self.config._replace(
             topic=topic,
             name=self.consumer_name,

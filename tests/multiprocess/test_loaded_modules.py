@@ -1,0 +1,49 @@
+"""What a process imports: its memory is freed before the kernel reports its death."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PACKAGE = "embeddedpulsar."
+PRODUCE = """
+import sys
+from embeddedpulsar import Client
+with Client(sys.argv[1]) as client:
+    client.create_producer("orders").send(b"1")
+print(*sys.modules)
+"""
+CONSUME = """
+import sys
+from embeddedpulsar import Client, ConsumerType, InitialPosition
+with Client(sys.argv[1]) as client:
+    kind, earliest = ConsumerType[sys.argv[2]], InitialPosition.Earliest
+    consumer = client.subscribe("orders", "s", kind, initial_position=earliest)
+    consumer.acknowledge(consumer.receive(10_000))
+print(*sys.modules)
+"""
+
+
+def loaded(program: str, *arguments: str) -> set[str]:
+    """The modules that a program lists."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("consumer_type", ["Exclusive", "Failover", "Shared", "KeyShared"])
+def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
+    """A consumer loads no producers, readers and dead letters, a producer no consumers; neither loads OpenSSL
+    or sortedcontainers."""
+    root = str(tmp_path / "store")
+    producing, consuming = loaded(PRODUCE, root), loaded(CONSUME, root, consumer_type)
+    for names in (producing, consuming):
+        assert PACKAGE + "topic.store" in names
+        assert names.isdisjoint(("_hashlib", "sortedcontainers", "asyncio", "inspect", "logging"))
+    assert not [name for name in producing if name.startswith(PACKAGE + "client.consumer.consumer")]
+    unwanted = ("client.producer.", "client.consumer.dead_letter.", "client.consumer.reader")
+    assert not [name for name in consuming if name.removeprefix(PACKAGE).startswith(unwanted)]
+    shared = PACKAGE + "subscription.attachment.shared_attachment"
+    assert (shared in consuming) == (consumer_type in ("Shared", "KeyShared"))
