@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.exceptions import InvalidConfiguration, LockTimeout
 from embeddedpulsar.policies import Retention
+from embeddedpulsar.records import NamedTuple
 
 DESTINATION_STORAGE: Final = "destination_storage"
 MESSAGE_AGE: Final = "message_age"

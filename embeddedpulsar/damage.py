@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+from embeddedpulsar.records import NamedTuple
 
 # Kinds of damage, also the words in logs and in the output of a check.
 HOLE: Final = "hole"

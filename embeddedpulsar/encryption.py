@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from embeddedpulsar.enums import CompressionType
+from embeddedpulsar.records import NamedTuple
 
 
 class EncryptedKey(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from embeddedpulsar.enums import KeySharedMode
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.records import NamedTuple
 
 _DEFAULT_BATCH_BYTES = 10 * 1024 * 1024
 _LAST_SLOT = 65535

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
+from embeddedpulsar.records import NamedTuple
 
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"

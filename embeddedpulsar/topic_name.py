@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from embeddedpulsar.exceptions import InvalidTopicName
+from embeddedpulsar.records import NamedTuple
 
 PERSISTENT = "persistent"
 NON_PERSISTENT = "non-persistent"

@@ -15,6 +15,7 @@ from tests.source_tree import imported_modules, late_modules, module_name, modul
 
 LAYERS: dict[str, int] = {
     # 0: values
+    "records": 0,
     "damage": 0,
     "exceptions": 0,
     "encryption": 0,

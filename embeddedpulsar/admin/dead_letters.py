@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.admin.subscription_calls import check_number, skip_all
@@ -18,6 +18,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import Message, MessageOrigin, messages_left
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import failpoints, interrupts
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema
 from embeddedpulsar.topic.schemas.message_origins import origin_of
 from embeddedpulsar.topic_name import TopicName

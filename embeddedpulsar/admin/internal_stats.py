@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from embeddedpulsar.admin.json_form import json_form
+from embeddedpulsar.records import NamedTuple
 
 
 class LedgerInfo(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.admin.json_form import json_form
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.policies.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION
 
 if TYPE_CHECKING:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.platform import interrupts
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused
 from embeddedpulsar.schema.schema import Schema, SchemaInfo
 from embeddedpulsar.topic.schemas.schema_document import StoredSchema

@@ -6,7 +6,7 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from embeddedpulsar.format.frame import (
 )
 from embeddedpulsar.format.index import SLOT_SIZE, slot_offset
 from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.segment import Segment
 
 _GAP_BYTES: Final = 64 << 10

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.records import NamedTuple
 
 FORMATS: Final = ("parquet", "jsonl", "csv")
 _UNFINISHED: Final = ".tmp"

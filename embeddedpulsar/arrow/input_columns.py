@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from embeddedpulsar.format.packed_map import pack_map
+from embeddedpulsar.records import NamedTuple
 
 WINDOW: Final = 1 << 16
 """Rows that are looked at together; keys are grouped in them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar.arrow.damage import REMEDY
@@ -34,6 +34,7 @@ from embeddedpulsar.format.frame import (
 )
 from embeddedpulsar.format.index import SLOT, SLOTS_OFFSET, slot_offset
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_headers import find_segment_header
 

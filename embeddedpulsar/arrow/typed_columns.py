@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, ValueDe
 from embeddedpulsar.arrow.value_types import ValueType, default_of, plain_type, record_of, value_type
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import SchemaInfo
 
 CORRUPT: Final = "__corrupt"

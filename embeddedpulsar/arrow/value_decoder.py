@@ -6,13 +6,14 @@ import io
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from embeddedpulsar.arrow.value_types import ValueType, has_map
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.json_text import loads
 from embeddedpulsar.schema.schema_avro import definitions_for, library, parsed
 

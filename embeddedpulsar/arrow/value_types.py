@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.avro_definition import ABSENT, DefinitionField, DefinitionNode, parsed
 
 _UTC: Final = "UTC"

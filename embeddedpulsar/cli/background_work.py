@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,6 +14,7 @@ from embeddedpulsar.cli.output import as_json, print_json
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.exclusive_work import ERROR, RUNNING
 
 if TYPE_CHECKING:

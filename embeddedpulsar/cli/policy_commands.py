@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -26,6 +26,7 @@ from embeddedpulsar.policy_values import (
     PublishRate,
     SubscribeRate,
 )
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.policies.creation_policy import SUBSCRIPTION_TYPE_NAMES
 
 _UNLIMITED = -1

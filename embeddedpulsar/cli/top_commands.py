@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import click
 from rich.console import Console, Group
@@ -17,6 +17,7 @@ from embeddedpulsar.admin.store_activity import Attached, StoreActivity, TopicAc
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, print_json, print_table, size
 from embeddedpulsar.cli.progress_line import ProgressLine
+from embeddedpulsar.records import NamedTuple
 
 _SHORT: Final = ("persistent://public/default/", "persistent://")
 _LINES_AROUND: Final = 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
@@ -22,6 +22,7 @@ from embeddedpulsar.client.common.network_options import (
     ServiceInfoProvider,
 )
 from embeddedpulsar.damage import DamageHook
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.service_url import ServiceUrl
 
 _DAY_MS = 24 * 3600 * 1000

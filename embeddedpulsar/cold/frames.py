@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,7 @@ from embeddedpulsar.format.frame import (
     frames,
     verify_body,
 )
+from embeddedpulsar.records import NamedTuple
 
 SCHEMA: Final = pa.schema(
     [

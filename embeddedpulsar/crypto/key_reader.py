@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from embeddedpulsar.exceptions import CryptoError
+from embeddedpulsar.records import NamedTuple
 
 
 class EncryptionKeyInfo(NamedTuple):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.format.acknowledgement import MAX_BATCH_SIZE, MAX_ENTRY_ID
 from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_ACKS, ControlHeader, parse_control_header
+from embeddedpulsar.records import NamedTuple
 
 RING_SIZE: Final = 16384
 _WORDS: Final = struct.Struct(f"={RING_SIZE // 8}Q")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import NamedTuple
 
 ACK: Final = 5
 """Record type. Persistent value, never renumber."""

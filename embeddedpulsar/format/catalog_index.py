@@ -6,11 +6,12 @@ index := header, u64 slot[topics], u64 slot[ended], u32 lives[ended], msgpack ma
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
+from embeddedpulsar.records import NamedTuple
 
 INDEX_HEADER: Final = struct.Struct(
     "<"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, spread_directory_name
 
 # Record types. Persistent values, never renumber.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.records import NamedTuple
 
 RUN: Final = struct.Struct(
     "<"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.frame import (
@@ -27,6 +27,7 @@ from embeddedpulsar.format.frame import (
     Buffer,
     FrameHeader,
 )
+from embeddedpulsar.records import NamedTuple
 
 PADDING: Final = tuple(bytes(n) for n in range(8))
 """`PADDING[-n & 7]` fills n bytes up to a multiple of 8."""

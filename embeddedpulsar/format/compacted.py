@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
@@ -22,6 +22,7 @@ from embeddedpulsar.format.frame import (
 )
 from embeddedpulsar.format.headers import FORMAT_VERSION
 from embeddedpulsar.format.packed_map import pack_map
+from embeddedpulsar.records import NamedTuple
 
 COMPACTED_HEADER: Final = struct.Struct(
     "<"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.frame import (
@@ -22,6 +22,7 @@ from embeddedpulsar.format.frame import (
     CODEC_ZSTD,
     MAX_FRAME_SIZE,
 )
+from embeddedpulsar.records import NamedTuple
 
 _SMALL: Final = 256
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import NamedTuple
 
 # Record types. Persistent values, never renumber.
 ATTACH: Final = 2

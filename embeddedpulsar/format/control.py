@@ -9,11 +9,12 @@ believed only in the boot, and on the inode, in which they were written. Otherwi
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
+from embeddedpulsar.records import NamedTuple
 
 CONTROL_HEADER: Final = struct.Struct(
     "<"

@@ -11,10 +11,11 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.acknowledgement import MAX_ENTRY_ID, AckGroup, Buffer, pack_groups, read_groups
+from embeddedpulsar.records import NamedTuple
 
 # Record types. Persistent values, never renumber.
 ASSIGN: Final = 10

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar.format.columns import (
@@ -31,6 +31,7 @@ from embeddedpulsar.format.frame import (
 )
 from embeddedpulsar.format.key_hash import sticky_key_hash
 from embeddedpulsar.format.optional_columns import optional_columns
+from embeddedpulsar.records import NamedTuple
 
 __all__ = [
     "ColumnSlices",

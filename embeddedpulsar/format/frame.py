@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import NamedTuple
 
 HEADER: Final = struct.Struct(
     "<"

@@ -11,11 +11,12 @@ frame it points to.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
+from embeddedpulsar.records import NamedTuple
 
 SLOT: Final = struct.Struct(
     "<"

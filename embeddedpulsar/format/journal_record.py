@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
+from embeddedpulsar.records import NamedTuple
 
 JOURNAL_HEADER: Final = struct.Struct(
     "<"

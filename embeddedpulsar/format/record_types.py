@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import NamedTuple
 
 # Record types; the owner of a journal numbers its own from 1. Persistent values, never renumber.
 BASE: Final = 0

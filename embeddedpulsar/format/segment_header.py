@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.headers import BYTE_ORDER_MARK, CHECKSUM_CRC32, FORMAT_VERSION, is_header, refuse
+from embeddedpulsar.records import NamedTuple
 
 SEGMENT_HEADER: Final = struct.Struct(
     "<"

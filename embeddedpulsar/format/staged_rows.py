@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.headers import FORMAT_VERSION
+from embeddedpulsar.records import NamedTuple
 
 STAGED_HEADER: Final = struct.Struct(
     "<"

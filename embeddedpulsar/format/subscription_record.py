@@ -8,7 +8,7 @@ shape and bounds only.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.format.acknowledgement import ACK, Ack, decode_ack, encode_ack
 from embeddedpulsar.format.consumer_record import ATTACH as ATTACH
@@ -43,6 +43,7 @@ from embeddedpulsar.format.dispatch_record import (
     encode_redeliver,
 )
 from embeddedpulsar.format.record_types import RecordTypes, unpack
+from embeddedpulsar.records import NamedTuple
 
 # Record types. Persistent values, never renumber; 0 belongs to the journal itself.
 CREATE: Final = 1

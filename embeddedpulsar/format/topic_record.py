@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.record_types import RecordTypes, unpack
+from embeddedpulsar.records import NamedTuple
 
 # Record types. Persistent values, never renumber; 0 belongs to the journal itself.
 ATTACH_PRODUCER: Final = 1

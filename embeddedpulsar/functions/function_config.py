@@ -6,13 +6,14 @@ import enum
 import json
 import re
 from types import NoneType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.functions.window_config import WindowConfig
 from embeddedpulsar.policy_values import camel_case
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName
 
 _NAME: Final = re.compile(r"[\w\-=:.]+", re.ASCII)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
 from embeddedpulsar.enums import ConsumerType
@@ -12,6 +12,7 @@ from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.schemas import input_schema
 from embeddedpulsar.functions.user_code import serde_of
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic_name import TopicName
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import numbers
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.enums import CompressionType, Result
 from embeddedpulsar.functions.context import Context
@@ -18,6 +18,7 @@ from embeddedpulsar.functions.state_log import StateLog
 from embeddedpulsar.functions.state_table import Changes
 from embeddedpulsar.functions.user_code import serde_of
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

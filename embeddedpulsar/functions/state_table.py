@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.packed_map import pack_map, unpack_map
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import NamedTuple
 
 _STATE: Final = "s/"
 _POSITION: Final = "p/"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.log_view import LedgersView
 from embeddedpulsar.storage.segment_chain import ClosedLedger
 

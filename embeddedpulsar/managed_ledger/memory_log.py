@@ -6,7 +6,7 @@ import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound, TopicTerminated
@@ -41,6 +41,7 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.storage.roll import RollPolicy
 from embeddedpulsar.storage.segment_writer import AppendGuard

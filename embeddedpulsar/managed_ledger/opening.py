@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.damage import CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
@@ -11,6 +11,7 @@ from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.platform import descriptors, package_log
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.scheduler import SchedulerLike
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.append_point import WriterOptions
 from embeddedpulsar.storage.filenames import control_path, ledgers_of, lock_path
 from embeddedpulsar.storage.recovery.recovery import recover_topic

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.platform import clock
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 
 PROCESS: Final = "process"

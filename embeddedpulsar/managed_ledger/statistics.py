@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo

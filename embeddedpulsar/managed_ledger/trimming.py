@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
@@ -20,6 +20,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import clock, descriptors, disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.policies import Retention
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.log_view import LedgersView
 from embeddedpulsar.storage.segment_cache import SEGMENTS

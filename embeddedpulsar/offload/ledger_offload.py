@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final
 from zlib import crc32
 
 from embeddedpulsar.arrow.damage import raise_damage, raise_gone
@@ -28,6 +28,7 @@ from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SEGMENT_HEA
 from embeddedpulsar.offload.message_table import write_messages
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, REMOVING, UPLOADING, ColdLedger, ColdObject
 from embeddedpulsar.storage.filenames import cold_path, index_path, log_path
 from embeddedpulsar.storage.segment_chain import ClosedLedger

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.access import access_denied
+from embeddedpulsar.records import NamedTuple
 
 _CREATE: Final = (
     os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from embeddedpulsar.records import NamedTuple
 
 ABSENT: Final = object()
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))

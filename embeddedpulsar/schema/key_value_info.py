@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import SchemaInfo
 
 NAME: Final = "KEY_VALUE"

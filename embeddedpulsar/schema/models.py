@@ -8,9 +8,10 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.json_text import loads
 
 _PRIMITIVES = {

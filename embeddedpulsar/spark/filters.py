@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -23,6 +23,7 @@ from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.entry_pruning import ANYTHING, Wanted, with_wanted
 from embeddedpulsar.arrow.plan import EntryRange, part_of
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ from embeddedpulsar.client.producer.partitioned.message_router import (
 from embeddedpulsar.enums import HashingScheme
 from embeddedpulsar.exceptions import MessageTooBig, TopicNotFound
 from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.sink_options import DELIVER_AT, SinkOptions
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.policies.topic_limits import MAX_MESSAGE_SIZE

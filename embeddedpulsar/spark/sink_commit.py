@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.arrow.plan import topic_directory
 from embeddedpulsar.client.client import Client
@@ -27,6 +27,7 @@ from embeddedpulsar.format.staged_rows import staged_records
 from embeddedpulsar.managed_ledger.pins import pin_for_commit, unpin
 from embeddedpulsar.platform import clock, disk, failpoints
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.sink_sealing import sealed_files
 from embeddedpulsar.storage.segment_snapshot import topic_incarnation
 from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of

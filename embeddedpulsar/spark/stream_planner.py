@@ -7,11 +7,12 @@ checkpoint plans the same batch again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.arrow.plan import Bounds, EntryRange, plan_segments, topic_directory
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.admission import Backlog, admit
 from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.log_plan import (

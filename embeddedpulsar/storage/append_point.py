@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from os import lstat
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.damage import DamageHook
@@ -23,6 +23,7 @@ from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET, SLOTS_PER_BLOCK
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.salvage import clear_unpublished, salvaged_ending
 from embeddedpulsar.storage.roll import NewLedger, RollPolicy, remove_strays, start_ledger
 from embeddedpulsar.storage.segment import Ending, Segment, grown_allocation, touch

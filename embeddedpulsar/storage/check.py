@@ -9,7 +9,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from embeddedpulsar import damage
@@ -40,6 +40,7 @@ from embeddedpulsar.format.index import (
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.format.record_types import BASE
 from embeddedpulsar.platform import disk
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import ColdLedger, is_away, offloaded_ledger, problem_of
 from embeddedpulsar.storage.control_file import is_of_this_boot
 from embeddedpulsar.storage.filenames import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
@@ -22,6 +22,7 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
 )
 from embeddedpulsar.format.packed_map import unpack_map
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.salvage import slot_of
 from embeddedpulsar.storage.segment import Segment

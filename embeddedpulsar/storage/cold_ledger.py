@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.document import KIND_COLD_LEDGER, decode_document, encode_document
@@ -13,6 +13,7 @@ from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, SegmentHea
 from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import (
     COLD_SUFFIX,
     OFFLOAD,

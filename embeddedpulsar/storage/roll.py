@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import TopicWord, tail_word
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar.platform import descriptors, disk, failpoints, indivisible
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.segment import Ending, Segment
 from embeddedpulsar.storage.segment_headers import is_never_written, read_segment_header

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError
 from embeddedpulsar.format.frame import (
@@ -24,6 +24,7 @@ from embeddedpulsar.format.segment_header import (
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment_headers import checked_header, find_segment_header

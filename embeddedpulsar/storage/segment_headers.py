@@ -8,7 +8,7 @@ the index knows none of the next, nothing says that the bytes are of this ledger
 from __future__ import annotations
 
 import os
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.damage import SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import (
@@ -26,6 +26,7 @@ from embeddedpulsar.format.segment_header import (
     parse_segment_header,
 )
 from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 from embeddedpulsar.storage.filenames import index_path, ledgers_of, log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log

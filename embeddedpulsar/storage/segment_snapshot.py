@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import NamedTuple
 
 from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
@@ -23,6 +22,7 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.cold_ledger import ledgers_with_cold
 from embeddedpulsar.storage.control_file import is_of_this_boot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import StorageError, StoreGoneError
 from embeddedpulsar.format.control import (
@@ -15,6 +15,7 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.control_file import ControlFile
 from embeddedpulsar.storage.filenames import CONTROL
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy, LockTimeout, PulsarException
 from embeddedpulsar.format.control import ConsumerSlotWord
@@ -14,6 +14,7 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
 
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 

@@ -14,7 +14,6 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import NamedTuple
 
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
@@ -26,6 +25,7 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import gone_path, lock_path, parse_generation
 from embeddedpulsar.storage.journal.journal_follower import choose, note_if_lost, replay
 from embeddedpulsar.storage.topic_control import is_deleted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError
@@ -13,6 +13,7 @@ from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import deadline, threads
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from embeddedpulsar.storage.journal.journal_view import JournalView
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries

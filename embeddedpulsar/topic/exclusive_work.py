@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock, ThreadLike
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes import lease
+from embeddedpulsar.records import NamedTuple
 
 NOT_RUN: Final = "NOT_RUN"
 RUNNING: Final = "RUNNING"

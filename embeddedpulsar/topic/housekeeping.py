@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException
@@ -19,6 +19,7 @@ from embeddedpulsar.platform import fork, package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.policies import Retention
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.damage_channel import DamageChannel
 

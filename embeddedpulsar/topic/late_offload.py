@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from embeddedpulsar.exceptions import NotAllowedError, StorageError
 from embeddedpulsar.format.document import KIND_OFFLOAD, decode_document, encode_document
@@ -12,6 +12,7 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
 from embeddedpulsar.storage.filenames import offload_lock_path, offload_path
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
+
+from embeddedpulsar.records import NamedTuple
 
 _CLUSTER_SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:|.*\\")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -22,6 +22,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.format.document import KIND_STORE_META, decode_document, encode_document
 from embeddedpulsar.platform import descriptors, disk, filesystem
 from embeddedpulsar.platform.filesystem import DirectoryLease
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.topic_places import remove_tree
 

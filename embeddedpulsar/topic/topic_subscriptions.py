@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -21,6 +21,7 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.policies.creation_policy import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic.policies.topic_limits import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
@@ -13,6 +13,7 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import deadline, descriptors, threads
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.processes.peers import Peers
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from embeddedpulsar.storage.journal.journal_view import JournalView

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from embeddedpulsar.message import Message, ValueDecoder
 from embeddedpulsar.message_id import MessageId, read_varint, skip_field
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema import BytesSchema
 
 _PROPERTY, _KEY, _SIZE, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID, _NULL = 1, 2, 3, 5, 7, 8, 9

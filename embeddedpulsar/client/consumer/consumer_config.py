@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
@@ -32,6 +32,7 @@ from embeddedpulsar.policies import (
     ConsumerKeySharedPolicy,
     KeySharedPolicy,
 )
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.topic_name import NON_PERSISTENT

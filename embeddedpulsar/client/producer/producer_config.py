@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
@@ -26,6 +26,7 @@ from embeddedpulsar.enums import (
     ProducerAccessMode,
 )
 from embeddedpulsar.format.compression import require_codec
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema import Schema
 
 if TYPE_CHECKING:

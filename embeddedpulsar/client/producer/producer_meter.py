@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.client.common.statistics import ProducerStats, percentiles
+from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.pending_entry import PendingEntry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.damage import HOLE, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
@@ -12,6 +12,7 @@ from embeddedpulsar.format.document import KIND_COMPACTION, decode_document, enc
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, disk, failpoints
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import compacted_in, compacted_path, compaction_path
 
 failpoints.declare("compaction:published", "compaction:unlinked")

@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.compacted_block import Block, only_key
@@ -23,6 +23,7 @@ from embeddedpulsar.managed_ledger.compaction.compacted_ledger import (
 from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import disk
+from embeddedpulsar.records import NamedTuple
 
 _INDEX_BITS: Final = 24
 _INDEXES: Final = (1 << _INDEX_BITS) - 1

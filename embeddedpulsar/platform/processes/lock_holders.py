@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.processes import lease
+from embeddedpulsar.records import NamedTuple
 
 
 class ProcessFacts(NamedTuple):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import (
@@ -31,6 +31,7 @@ from embeddedpulsar.format.document import document_crc
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, record_at, records
 from embeddedpulsar.format.record_types import BASE, END
 from embeddedpulsar.platform import disk
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal.journal_file import JournalDescriptor, JournalFile, generations
 

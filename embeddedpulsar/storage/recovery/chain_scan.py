@@ -8,7 +8,7 @@ frames found are where they were written (run_search.py).
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
@@ -25,6 +25,7 @@ from embeddedpulsar.format.frame import (
 )
 from embeddedpulsar.format.index import MAX_COUNT, SLOT, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery import log_window
 from embeddedpulsar.storage.recovery.log_window import LogWindow
 from embeddedpulsar.storage.recovery.run_search import ANY_ENTRY, Edge, Run, RunSearch

@@ -21,7 +21,7 @@ has, so it is derived again, from the frames:
 from __future__ import annotations
 
 import os
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar import damage
 from embeddedpulsar.damage import Damage, DamageHook
@@ -35,6 +35,7 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.format.frame import pack_trailer
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import is_away
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log

@@ -16,7 +16,7 @@ What 3 and 4 say of a run behind holds for the one before it, too. What is not t
 from __future__ import annotations
 
 import os
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
@@ -30,6 +30,7 @@ from embeddedpulsar.format.frame import (
 )
 from embeddedpulsar.format.index import SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import disk
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import index_path, parse_ledger
 from embeddedpulsar.storage.recovery import log_window
 from embeddedpulsar.storage.recovery.log_window import LogWindow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup
 from embeddedpulsar.format.entry_view import EntryView
@@ -11,6 +11,7 @@ from embeddedpulsar.format.subscription_record import AckCumulative, Command, Le
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler, made_whole
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import threads
+from embeddedpulsar.records import NamedTuple
 
 Entry = tuple[int, int]
 _FEW: Final = 100

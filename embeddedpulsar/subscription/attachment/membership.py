@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
@@ -13,6 +13,7 @@ from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.format.subscription_record import Attach
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform.processes.peers import Peers
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.control import slot_of
 from embeddedpulsar.subscription.detach_commands import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
 from embeddedpulsar.format import subscription_record as record
@@ -13,6 +13,7 @@ from embeddedpulsar.format.dispatch_record import STAY, Assign
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions

@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.format.dispatch_record import MAX_OWNERS, STAY, Assign, FreshRun, Share
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.control import Facts
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState

@@ -7,11 +7,12 @@ answer the same in all of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from embeddedpulsar.format.consumer_record import FLAG_RING, FLAG_SEVERAL_TOPICS, ConsumerRules
 from embeddedpulsar.format.dispatch_record import Assign
 from embeddedpulsar.policies import KeySharedPolicy
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.dispatch.assignment import Claim
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry

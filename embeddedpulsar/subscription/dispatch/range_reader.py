@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, AckGroup
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.dispatch.look_ahead import LookAhead
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 

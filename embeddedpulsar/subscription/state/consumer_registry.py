@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from embeddedpulsar.format.consumer_record import NO_RULES, ConsumerRules
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, LAST_OWNER
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from embeddedpulsar.records import NamedTuple
 
 _WINDOW_MS: Final = 60_000
 _MOST_LATELY: Final = 60

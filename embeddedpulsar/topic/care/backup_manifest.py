@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.platform import disk
+from embeddedpulsar.records import NamedTuple
 
 MANIFEST: Final = "manifest"
 BACKUP_FORMAT: Final = 1

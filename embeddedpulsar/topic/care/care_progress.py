@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar.records import NamedTuple
 
 _INTERVAL_S: Final = 1.0
 

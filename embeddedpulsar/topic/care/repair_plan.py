@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar import damage
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import check, filenames
 from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.topic.care.store_report import ID_REUSE, LEFTOVER, META, NOTES, StoreReport

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.format.control import split_tail
@@ -19,6 +19,7 @@ from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document
 from embeddedpulsar.managed_ledger.pins import commit_pin
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.care.backup_target import BackupTarget
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.sinks.sink_place import DONE, LOCK, PENDING, SinkPlace, sinks_of

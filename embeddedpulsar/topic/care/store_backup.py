@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import NotAllowedError, StorageError, TopicNotFound
 from embeddedpulsar.format import catalog_record
@@ -13,6 +13,7 @@ from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE, StoreWord
 from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.care.backup_manifest import Manifest
 from embeddedpulsar.topic.care.backup_target import BackupTarget

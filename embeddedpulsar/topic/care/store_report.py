@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar import damage
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import check
 from embeddedpulsar.storage.check import CheckReport, Problem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, NotAllowedError
@@ -19,6 +19,7 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.platform import descriptors, disk, failpoints, filesystem
 from embeddedpulsar.platform.filesystem import DirectoryLease
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.care.backup_manifest import FileRecord, Manifest, read_manifest
 from embeddedpulsar.topic.care.backup_target import OBJECTS

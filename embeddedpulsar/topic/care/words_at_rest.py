@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog

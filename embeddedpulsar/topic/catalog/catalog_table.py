@@ -6,13 +6,14 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice, takewhile
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format import catalog_record
 from embeddedpulsar.format.catalog_index import pack_slot
 from embeddedpulsar.format.catalog_record import TopicEntry, decode_topic, entries_of, name_of, partitions_of
 from embeddedpulsar.format.journal_record import RECORD_SIZE, JournalRecord
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.catalog.topic_index import TopicIndex
 from embeddedpulsar.topic_name import PARTITION_SUFFIX
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import StoreWord
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.policies.topic_policy import Fields, TopicPolicy, Value
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+from embeddedpulsar.records import NamedTuple
 
 BOUNDLESS: Final = 1 << 50
 """What may be taken of something that is not limited."""

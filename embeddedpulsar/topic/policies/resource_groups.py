@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError
 from embeddedpulsar.format.control import (
@@ -17,6 +17,7 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.format.control import ResourceGroupWord as _Word
 from embeddedpulsar.policy_values import ResourceGroup, from_fields, to_fields
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.policies.dynamic_configuration import OWNER
 from embeddedpulsar.topic.policies.rate_limiter import Lock, Rate, RateLimiter, SharedRate
 from embeddedpulsar.topic.policies.topic_policy import TopicPolicy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced
@@ -20,6 +20,7 @@ from embeddedpulsar.format.topic_record import (
     Terminate,
     TopicCommand,
 )
+from embeddedpulsar.records import NamedTuple
 
 
 class Remembered(NamedTuple):

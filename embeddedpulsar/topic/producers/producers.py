@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import (
@@ -29,6 +29,7 @@ from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK, Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.scheduler import SchedulerLike
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.topic_control import DELETED, TERMINATED
 from embeddedpulsar.topic.producers.producer_table import ProducerRequest, ProducerTable
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from embeddedpulsar.format.topic_record import (
     AttachProducer,
@@ -14,6 +14,7 @@ from embeddedpulsar.format.topic_record import (
 )
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.producers.producer_table import Remembered
 from embeddedpulsar.topic.producers.topic_journal import Commit, TopicJournal

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import SchemaInfo
 
 NO_VERSION: Final = -1

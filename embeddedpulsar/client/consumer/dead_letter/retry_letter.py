@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.arguments import check_type, check_type_or_none, checked_properties
 from embeddedpulsar.client.consumer.dead_letter.dead_letter import (
@@ -18,6 +18,7 @@ from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import (
     with_origin,
 )
 from embeddedpulsar.exceptions import InvalidTopicName
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, ClassVar, Protocol, overload
 
 from embeddedpulsar.client.common import awaited_call
 from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
@@ -16,6 +16,7 @@ from embeddedpulsar.client.producer.pending_entry import PendingEntry
 from embeddedpulsar.client.producer.send_queue import NO_BATCHES
 from embeddedpulsar.exceptions import Interrupted, MessageTooBig
 from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar.client.common.arguments import INT64_MAX
 from embeddedpulsar.client.producer.partitioned.message_router import TURN, BulkRouting
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
+from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
