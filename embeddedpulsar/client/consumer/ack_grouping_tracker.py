@@ -6,6 +6,7 @@ Hot: `Consumer.acknowledge` works on the fields of the tracker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     from embeddedpulsar.subscription.ack_ring import AckRing
 
 GROUP_SIZE: Final = 1000
-MOST_QUICK: Final = GROUP_SIZE - 1
+_MOST_QUICK: Final = GROUP_SIZE - 1
+_STRIDE: Final = 100
+"""So many more are collected, where a lock is held, before it is tried again."""
 _RETRY_S: Final = 1.0
 _PATIENCE_S: Final = 0.1
 """Seconds that a call waits for a lock to write acknowledgements that are lost if this process dies."""
 _TURN_S: Final = 0.02
-"""Seconds that the timer waits for a lock that it found held and that passes from one to the next: those that
-consume may hold it nearly always. It does not wait for one that is stuck: others have the same timer."""
+"""Seconds that the timer waits for a lock that passes from one to the next; not for one that is stuck."""
 
 Position = tuple[int, int]
 
@@ -43,8 +45,7 @@ failpoints.declare("ack:noted")
 class AckGroupingTracker:
     """Collects acknowledgements and writes them every ``group_time_ms`` or 1,000 entries.
 
-    With ``receipts``, or a group time of 0, an acknowledgement is written when the call returns; those of
-    concurrent threads are written together.
+    With ``receipts``, or a group time of 0, each is written when its call returns; threads share a write.
 
     Role: an entry is acknowledged when all its messages are. Each batch has one byte per message, shared by
     its `EntryView`, so that a message finds it without a search, and by `open`, so that an id finds it.
@@ -64,6 +65,7 @@ class AckGroupingTracker:
         ready: whether the ring exists and the flush timer runs.
         words, slots, firsts: of the ring.
         armed: whether the flush timer runs.
+        most_quick: length of `done` at which the fast path ends.
         sent: number of written acknowledgements of entries and of partly acknowledged batches, and of
             cumulative ones.
     """
@@ -93,6 +95,7 @@ class AckGroupingTracker:
         self._is_immediate = receipts or not group_time_ms
         self._ring: AckRing | None = None
         self.ready = False
+        self.most_quick = _MOST_QUICK
         self.words: Any = None
         self.slots: Iterator[int] = iter(())
         self.firsts: dict[int, int] = {}
@@ -110,12 +113,10 @@ class AckGroupingTracker:
         flags = bytearray(count)
         skip = view.skip
         if skip is not None:
-            for index in range(count):
-                flags[index] = is_skipped(skip, index)
+            flags[:] = [is_skipped(skip, index) for index in range(count)]
         unwritten = self._partial.get((view.ledger_id, view.entry_id))
         if unwritten is not None and len(unwritten) == count:
-            for index in range(count):
-                flags[index] |= unwritten[index]
+            flags[:] = map(or_, flags, unwritten)
         view.acked = flags
         self.open[view.ledger_id, view.entry_id] = flags
 
@@ -272,6 +273,7 @@ class AckGroupingTracker:
             deadline.within(patience_s, self.flush)
             self._backoff.reset()
         except LockTimeout as error:
+            self.most_quick = min(max(len(self.done) + _STRIDE, _MOST_QUICK), MOST_ENTRIES - 1)
             pause_s = self._backoff.next()
             if not self.armed:
                 self.arm(pause_s)
@@ -320,10 +322,7 @@ class AckGroupingTracker:
                 ring.begin_writing()
             pending = self._cumulative
             if pending is not None:
-                ledger, entry, index, size = pending
-                is_valid = self._attachment.acknowledge_cumulative(
-                    ledger, entry, index, size, epoch=self._epoch
-                )
+                is_valid = self._attachment.acknowledge_cumulative(*pending, epoch=self._epoch)
                 self.sent += 1
                 if self._cumulative is pending:
                     self._cumulative = None
@@ -334,6 +333,7 @@ class AckGroupingTracker:
                 is_valid &= self._attachment.acknowledge(self.done[:count], bitsets, epoch=self._epoch)
                 self.sent += count + len(partial)
                 del self.done[:count]
+                self.most_quick = _MOST_QUICK
                 for position, flags in partial.items():
                     if bytes(self._partial.get(position, b"")) == flags:
                         self._partial.pop(position, None)

@@ -6,7 +6,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from embeddedpulsar.client.common.arguments import check_type, checked_seek_target
-from embeddedpulsar.client.consumer.ack_grouping_tracker import MOST_QUICK
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId
@@ -240,7 +239,7 @@ class Consumer(Generic[T]):
                 self._acknowledge_slowly(message)  # it came from a reader, which does not track messages
                 return
             done = acks.done
-            if not acks.ready or len(done) >= MOST_QUICK:
+            if not acks.ready or len(done) >= acks.most_quick:
                 acks.complete(position, is_whole=True)  # the first of a group, or the last
                 return
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, AckGroup
 from embeddedpulsar.format.entry import EntryView
@@ -16,7 +16,9 @@ from embeddedpulsar.subscription.dispatch.look_ahead import LookAhead
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 _NO_INDEXES: Final = dict[int, int]()
+_NO_CODES: Final = bytearray()
 _MANY: Final = 1 << 30
+_new: Final[Any] = tuple.__new__
 
 
 class FetchedRange(NamedTuple):
@@ -75,12 +77,23 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: in
     left = most
     at = max(number, assigned.start)
     known, states, acks, partial = -1, None, None, dict[int, int]()
+    code, codes, base = assigned.code, _NO_CODES, 0
     for ledger_id, first, last in assigned.behind(at):
         if ledger_id != known:
             known = ledger_id
             states, acks = dispatch.pending.ledger(ledger_id), state.acks.ledger(ledger_id)
             partial = acks.partial if acks is not None else {}
-        for start, end in () if states is None else states.held(assigned.code, first, last):
+            is_plain = states is not None and states.counts is states.messages is None and not partial
+            codes, base = (states.states, states.base) if states is not None and is_plain else (_NO_CODES, 0)
+        # Hot where keys scatter what each consumer gets: one entry, of which nothing is to be said.
+        if first == last and base <= first < base + len(codes) and codes[first - base] == code:
+            found.append(_new(FetchedRange, (ledger_id, first, first, at, 1, None, _NO_INDEXES)))
+            at += 1
+            left -= 1
+            if left <= 0:
+                break
+            continue
+        for start, end in () if states is None else states.held(code, first, last):
             assert states is not None
             skip = start - states.base
             counts = None if states.counts is None else states.counts[skip : skip + end - start + 1]
@@ -159,6 +172,11 @@ class RangeReader:
             return self._read_around_damage(max_bytes)
         at = 0
         for part in parts:
+            if part.first == part.last and at < len(found) and part.counts is None and not part.indexes:
+                found[at].number = part.number + 1  # as `stamp`
+                at += 1
+                ranges.popleft()
+                continue
             views = found[at : at + part.last - part.first + 1]
             if not views:
                 break

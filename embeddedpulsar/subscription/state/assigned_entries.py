@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from embeddedpulsar.subscription.state.entry_states import runs_of
@@ -32,7 +32,7 @@ class AssignedEntries:
     >>> assigned = AssignedEntries(4)
     >>> assigned.assign(7, 0, 9, messages=10)
     >>> assigned.forget(4)
-    >>> list(assigned.behind(6)), assigned.end
+    >>> assigned.behind(6), assigned.end
     ([(7, 6, 9)], 10)
     """
 
@@ -50,7 +50,7 @@ class AssignedEntries:
     @property
     def ranges(self) -> list[Range]:
         """What is left, as few ranges as possible."""
-        return list(self.behind(self.start))
+        return self.behind(self.start)
 
     def hold(self, ranges: Iterable[Range]) -> None:
         """Take over what `ranges` returned."""
@@ -114,33 +114,24 @@ class AssignedEntries:
         self._pieces = kept
         self._skip = 0
 
-    def behind(self, number: int) -> Iterator[Range]:
-        """The ranges from that entry on."""
-        before: Range | None = None
-        for ledger_id, first, last in self._behind(number):
-            if before is not None:
-                if before[0] == ledger_id and before[2] + 1 == first:
-                    before = (ledger_id, before[1], last)
-                    continue
-                yield before
-            before = (ledger_id, first, last)
-        if before is not None:
-            yield before
-
-    def _behind(self, number: int) -> Iterator[Range]:
+    def behind(self, number: int) -> list[Range]:
+        """The ranges from that entry on, as few as possible."""
+        found: list[Range] = []
         at, skipped = self.start, self._skip
         for piece in self._pieces:
             if len(piece) == 3:
                 ledger_id, first, last = piece
                 skip = max(number - at, 0)
-                if first + skip <= last:
-                    yield ledger_id, first + skip, last
                 at += last - first + 1
-                continue
-            end = at + piece[3] - skipped
-            if number < end:
-                yield from _runs_behind(piece, self.code, skipped + max(number - at, 0))
-            at, skipped = end, 0
+                runs = [(ledger_id, first + skip, last)] if first + skip <= last else []
+            else:
+                end = at + piece[3] - skipped
+                runs = _runs_behind(piece, self.code, skipped + max(number - at, 0)) if number < end else []
+                at, skipped = end, 0
+            if found and runs and found[-1][0] == runs[0][0] and found[-1][2] + 1 == runs[0][1]:
+                runs[0] = (runs[0][0], found.pop()[1], runs[0][2])
+            found += runs
+        return found
 
     def clear(self) -> None:
         self._pieces.clear()
@@ -173,13 +164,16 @@ def _meets(piece: Range | Scattered, first: int, last: int) -> bool:
     return piece[1] <= last and end >= first
 
 
-def _runs_behind(piece: Scattered, code: int, skip: int) -> Iterator[Range]:
-    """The runs of a consumer's entries in a piece, without the first ``skip`` entries."""
+def _runs_behind(piece: Scattered, code: int, skip: int) -> list[Range]:
+    """The runs of a consumer's entries in a piece, without the first ``skip`` entries. Hot."""
     ledger_id, base, codes, _ = piece
-    for found in runs_of(code).finditer(codes):
-        first, end = found.span()
-        if skip >= end - first:
-            skip -= end - first
-            continue
-        yield ledger_id, base + first + skip, base + end - 1
-        skip = 0
+    spans = [found.span() for found in runs_of(code).finditer(codes)]
+    at = 0
+    while skip and at < len(spans):
+        first, end = spans[at]
+        if skip < end - first:
+            spans[at] = (first + skip, end)
+            break
+        skip -= end - first
+        at += 1
+    return [(ledger_id, base + first, base + end - 1) for first, end in (spans[at:] if at else spans)]

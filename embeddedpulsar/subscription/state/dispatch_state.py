@@ -141,7 +141,7 @@ class DispatchState:
         self.joined.pop(consumer_id, None)
         if self.selector is not None:
             self.selector.remove(consumer_id)
-        unseen = list(assigned.behind(handed))
+        unseen = assigned.behind(handed)
         self.pending.give_back_all(assigned.code, unseen, counted=reason != DETACH_CLOSED)
         if not self.assigned_by_consumer:
             self.counts.keep(self.pending.counted())
@@ -273,7 +273,7 @@ class DispatchState:
             for group in command.groups:
                 assigned.drop(group.ledger_id, self.pending.give_back(assigned.code, group))
         else:
-            self.pending.give_back_all(assigned.code, list(assigned.behind(command.handed)), counted=True)
+            self.pending.give_back_all(assigned.code, assigned.behind(command.handed), counted=True)
             assigned.clear()
 
     def advance(self, mark_delete: Position, acks: AckBitmaps) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import compress
+from itertools import compress, repeat
 from typing import Final
 
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, WAITING, EntryStates
@@ -120,6 +120,7 @@ class WaitingKeys:
     __slots__ = (
         "_count",
         "_generation",
+        "_has_slots",
         "_is_built",
         "_lanes",
         "_ledgers",
@@ -139,7 +140,8 @@ class WaitingKeys:
         self._notes: list[tuple[int, int, Sequence[int], list[int]]] = []
         self._noted = 0  # entries in the notes
         self._numbers: Counter[int] = Counter()  # entries by hash
-        self._slots: Counter[int] = Counter()  # entries by the low 16 bits
+        self._slots: Counter[int] = Counter()  # entries by the low 16 bits, once it was asked for them
+        self._has_slots = False
         self._lanes: dict[int | None, list[Waiting]] = {}  # by consumer, ascending
         self._owner_of: OwnerOf | None = None
         self._generation = _NO_GENERATION
@@ -155,7 +157,12 @@ class WaitingKeys:
         """Whether entries wait whose key has these low 16 bits."""
         if self.is_replay or not self._count:
             return self._count > 0
-        self.numbers()
+        keys = self.numbers()
+        if not self._has_slots:
+            self._slots.clear()
+            for key_hash, number in keys.items():
+                self._slots[key_hash & SLOT] += number
+            self._has_slots = True
         return self._slots[slot] > 0
 
     # -- changes -----------------------------------------------------------------------------------
@@ -187,12 +194,11 @@ class WaitingKeys:
         if not self._is_built:
             self._notes.clear()
             self._numbers.clear()
-            self._slots.clear()
+            self._has_slots = False
             for states in self._ledgers.values():
                 if states.hashes is not None and self._count:
                     waiting = states.states.translate(_IS_WAITING)
                     self._numbers.update(compress(states.hashes, waiting))
-                    self._slots.update(compress(states.slots(states.base, len(waiting)), waiting))
             self._generation = _NO_GENERATION
             self._is_built, self._noted = True, 0
         elif self._noted:
@@ -205,10 +211,9 @@ class WaitingKeys:
         return self._numbers
 
     def _change(self, change: int, entry: Entry, key_hash: int) -> None:
-        for counter, at in ((self._numbers, key_hash), (self._slots, key_hash & SLOT)):
-            counter[at] += change
-            if not counter[at]:
-                del counter[at]
+        _count_by(change, self._numbers, key_hash)
+        if self._has_slots:
+            _count_by(change, self._slots, key_hash & SLOT)
         if self._owner_of is None or self._generation == _NO_GENERATION:
             return
         lane = self._lanes.get(self._owner_of(key_hash))
@@ -248,11 +253,20 @@ class WaitingKeys:
             states = self._ledgers[ledger_id]
             if states.hashes is not None:
                 waiting = states.states.translate(_IS_WAITING)
-                entries = compress(range(states.base, states.end), waiting)
-                pairs = zip(entries, compress(states.hashes, waiting), strict=True)
-                found += [((ledger_id, entry_id), one) for entry_id, one in pairs if one in own]
+                hashes = list(compress(states.hashes, waiting))
+                is_own = list(map(own.__contains__, hashes))
+                entries = compress(compress(range(states.base, states.end), waiting), is_own)
+                found += zip(
+                    zip(repeat(ledger_id), entries, strict=False), compress(hashes, is_own), strict=True
+                )
         return found
 
     def owners(self, owner_of: OwnerOf) -> set[int | None]:
         """The consumers that have waiting entries."""
         return set(map(owner_of, self.numbers()))
+
+
+def _count_by(change: int, counter: Counter[int], key: int) -> None:
+    counter[key] += change
+    if not counter[key]:
+        del counter[key]
