@@ -74,7 +74,7 @@ else:
             body |= {field: _Field(at, f"Alias for field number {at}") for at, field in enumerate(fields)}
             body["__new__"] = new = _new_of(fields, tuple(defaults.values()) or None)
             new.__annotations__ = body.get("__annotations__", {})
-            new.__qualname__ = f"{name}.__new__"
+            new.__module__, new.__qualname__ = body.get("__module__", ""), f"{name}.__new__"
             body |= {
                 "_fields": fields,
                 "_field_defaults": defaults,
