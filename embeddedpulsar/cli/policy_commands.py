@@ -108,9 +108,8 @@ _DISPATCH = (
 def _dispatch_rate(
     msg_dispatch_rate: int, byte_dispatch_rate: int, dispatch_rate_period: int, relative_to_publish_rate: bool
 ) -> list[Any]:
-    return [
-        DispatchRate(msg_dispatch_rate, byte_dispatch_rate, dispatch_rate_period, relative_to_publish_rate)
-    ]
+    rate = DispatchRate(msg_dispatch_rate, byte_dispatch_rate, dispatch_rate_period, relative_to_publish_rate)
+    return [rate]
 
 
 def _delayed_delivery(method: str) -> Policy:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from os import lstat
+from os import getpid, lstat
 from typing import Final, NoReturn
 
 from embeddedpulsar.backlog_quota import TopicHeld
@@ -118,7 +117,7 @@ class AppendPoint:
         self._allocate_ledger_id: Final = allocate_ledger_id
         self._report: Final = report
         self._timeout_s: Final = options.lock_timeout_s
-        self._owner = os.getpid() << 32
+        self._owner = getpid() << 32
         self._is_closed = False
         self._is_exclusive = False
         """In a stretch that must not be re-entered by a signal handler of this thread."""
