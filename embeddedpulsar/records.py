@@ -42,6 +42,8 @@ else:
                 raise ValueError(f"unexpected field names: {list(values)!r}")
             return record
 
+        __replace__ = _replace  # of `copy.replace`
+
         def _asdict(self):
             """Return a dict of the fields."""
             return dict(zip(self._fields, self, strict=True))

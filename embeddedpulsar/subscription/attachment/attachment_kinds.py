@@ -17,6 +17,8 @@ def attachment_kind(is_claiming: bool, is_volatile: bool) -> Callable[..., Attac
     """
     # Imported on first use: most processes have consumers of one kind.
     kind: Callable[..., Attachment]
+    if is_claiming:
+        late_import("sortedcontainers")  # for counts that a command keeps, under the lock
     if is_volatile:
         late = late_import("embeddedpulsar.subscription.attachment.volatile_attachment")
         kind = late.VolatileSharedAttachment if is_claiming else late.VolatileActiveAttachment
