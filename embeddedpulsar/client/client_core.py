@@ -7,6 +7,7 @@ import itertools
 import warnings
 import weakref
 from collections import deque
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar.client.common.callbacks import CallbackThread
@@ -21,6 +22,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar.platform.indivisible import in_order, results
 from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.store import Store
 
@@ -190,6 +192,12 @@ class ClientCore:
         if not self.is_closed and self.fork_generation == fork.GENERATION:
             with contextlib.suppress(RuntimeError):  # no thread; the next call that opens a topic closes it
                 self._tidying.after(0.0)
+
+    def when_dropped(self, close: Callable[[], object]) -> Callable[[], object]:
+        """Return what a finalizer is to call, so that ``close()`` is called later: one call into C. An
+        interrupt inside of a finalizer would be printed and lost, and with it the rest of the finalizer."""
+        listed = map(self.abandoned.append, repeat(close))
+        return in_order(listed, results(self.scheduler.trigger(self._tidying.run)))
 
     def _close_abandoned(self) -> None:
         """Close what is dropped. When it returns, nothing dropped before is attached."""

@@ -116,6 +116,7 @@ class SchedulerLike(Protocol):
 
     def call_later(self, delay_s: float, function: Callable[[], object]) -> Timer: ...
     def beat(self, interval_s: float) -> Beat: ...
+    def trigger(self, function: Callable[[], object]) -> Callable[[], object]: ...
     def close(self) -> None: ...
 
 
@@ -209,6 +210,11 @@ class Scheduler:
             if timer.due < self._wakes_at:  # meanwhile it went to sleep for longer
                 self._incoming.put(None)
         return timer
+
+    def trigger(self, function: Callable[[], object]) -> Callable[[], object]:
+        """Return a call that has ``function()`` called soon, once, for a finalizer: it is one call into C, in
+        which no interrupt is lost. It starts no thread: where none runs, the function waits for one."""
+        return partial(self._incoming.put, Timer(self._timers, 0.0, function))
 
     def beat(self, interval_s: float) -> Beat:
         """An object that calls functions every ``interval_s`` seconds with one timer."""

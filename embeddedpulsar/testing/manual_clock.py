@@ -195,6 +195,15 @@ class ManualScheduler:
             self._lock.release()
         return timer
 
+    def trigger(self, function: Callable[[], object]) -> Callable[[], object]:
+        """As `Scheduler.trigger`."""
+
+        def make_due() -> None:
+            if not self.is_closed:
+                self.call_later(0.0, function)
+
+        return make_due
+
     def run_due(self) -> int:
         """Run what is due, including what those functions make due at once, and return how many ran.
 

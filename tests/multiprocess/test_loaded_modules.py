@@ -35,8 +35,8 @@ def loaded(program: str, *arguments: str) -> set[str]:
 
 @pytest.mark.parametrize("consumer_type", ["Exclusive", "Failover", "Shared", "KeyShared"])
 def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
-    """A consumer loads no producers, readers and dead letters, a producer no consumers; neither loads OpenSSL,
-    and only those that claim entries sortedcontainers."""
+    """A consumer loads no producers, readers and dead letters, a producer no consumers; neither loads
+    OpenSSL, and only those that claim entries load sortedcontainers."""
     root = str(tmp_path / "store")
     producing, consuming = loaded(PRODUCE, root), loaded(CONSUME, root, consumer_type)
     for names in (producing, consuming):

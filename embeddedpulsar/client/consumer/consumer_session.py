@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.common.deletion_retry import MOST_ATTEMPTS
@@ -66,10 +67,12 @@ class ConsumerSession:
         self._follows: Callable[[], object] = int
         if self.ledger.is_volatile:  # nothing is delivered again
             self.config = config._replace(ack_timeout_ms=0, dead_letter=None)
+        self._at_end = core.when_dropped(self.abandoned)
         try:
             self._attach(topic)
         except BaseException:
             if not self._is_attached:  # otherwise the finalizer detaches, and releases both uses
+                self._at_end = int
                 use.release()
             raise
         self.decryption = Decryption(
@@ -137,14 +140,14 @@ class ConsumerSession:
             raise
         return True
 
-    def __del__(self) -> None:
-        # For a consumer that was dropped, or whose construction was interrupted. It is closed later, because
-        # a finalizer may run at any instruction of any thread.
-        uses = getattr(self, "_uses", None)
-        if uses and self._is_attached:
-            self.client.abandon(self.abandoned)
+    # For a consumer that was dropped, or whose construction was interrupted. It is closed later, because a
+    # finalizer may run at any instruction of any thread. No Python code runs in it: `when_dropped` says why.
+    __del__ = property(attrgetter("_at_end"))
+    _at_end: Callable[[], object] = int
 
     def abandoned(self) -> None:
+        if not self._is_attached:
+            return
         try:
             with contextlib.suppress(LockTimeout):  # then a timer of the attachment retries
                 self.attachment.detach()
@@ -174,6 +177,7 @@ class ConsumerSession:
             use = self._uses.pop()  # atomic: of two threads that close a consumer, one gets it
         except IndexError:
             return
+        self._at_end = int
         self.attachment.forget()
         use.topic.policies.unlisten(self._follows)
         try:
