@@ -116,10 +116,13 @@ class Schema(Generic[T]):
     def __init__(
         self, record_cls: type[Any], schema_type: SchemaType, schema_definition: object, schema_name: str
     ) -> None:
-        import json  # only schemas need it, and an import of the package should stay cheap
+        text = "null"  # without the import of json, a tenth of the import of the package
+        if schema_definition is not None:
+            import json
 
+            text = json.dumps(schema_definition, indent=True)
         self._record_cls = record_cls
-        self._schema_info = SchemaInfo(schema_type, schema_name, json.dumps(schema_definition, indent=True))
+        self._schema_info = SchemaInfo(schema_type, schema_name, text)
 
     def encode(self, obj: T) -> bytes:
         """Return the payload of ``obj``.
