@@ -51,10 +51,6 @@ if TYPE_CHECKING:
     )
 
 
-# Producers, consumers and readers are imported on first use. What a process does not load it need not free:
-# the kernel reports a death when the memory of the process is freed, 70 us a MB.
-
-
 class Client:
     """A store in a directory, with the interface of ``pulsar.Client``.
 
@@ -221,6 +217,8 @@ class Client:
             ('persistent://public/default/orders', 'till-1')
         """
         given = _given(locals())
+        # On first use, as all that a client makes. What a process does not load it need not free: the kernel
+        # reports a death when the memory of the process is freed, 70 us a MB.
         late = late_import("embeddedpulsar.client.producer.producer_config")
         config = late.producer_config(given, ProducerInterceptor)
         late = late_import("embeddedpulsar.client.producer.producer_opening")

@@ -260,9 +260,8 @@ class SharedAttachment(Attachment):
         """
         fresh = self.fresh
         try:
-            if (
-                fresh.epoch != fresh.mark and fresh.epoch[()] != fresh.seen
-            ):  # the first is cheap, see `Freshness`
+            # The first comparison makes no number: see `Freshness`.
+            if fresh.epoch != fresh.mark and fresh.epoch[()] != fresh.seen:
                 return False
             self.words[self._base + _HANDED] = self._tag | view.number
         except ValueError:
