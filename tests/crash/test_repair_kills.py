@@ -26,7 +26,10 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("original") / "store"
     root.mkdir()
     limits = "managedLedgerMaxSizePerLedgerMbytes=1\nmanagedLedgerMaxEntriesPerLedger=20\n"
-    (root / "broker.conf").write_text(limits)
+    # The second topic has no subscription: without retention, housekeeping trims its first two ledgers as soon
+    # as a process opens it, possibly before that process has subscribed.
+    kept = "defaultRetentionTimeInMinutes=-1\ndefaultRetentionSizeInMB=-1\n"
+    (root / "broker.conf").write_text(limits + kept)
     with Client(root) as client:
         consumer = client.subscribe("one", "sub")
         for topic in ("one", "two"):
