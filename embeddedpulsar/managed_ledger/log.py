@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from embeddedpulsar.format.entry import EncodedFields
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
-from embeddedpulsar.managed_ledger.log_survey import LogSurvey
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
@@ -17,6 +16,9 @@ from embeddedpulsar.managed_ledger.trimming import Trimming
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.storage.segment_writer import AppendGuard
+
+if TYPE_CHECKING:
+    from embeddedpulsar.managed_ledger.log_survey import LogSurvey
 
 
 class Cursor(Protocol):

@@ -6,17 +6,20 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, StorageError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
-from embeddedpulsar.managed_ledger.log_survey import LogSurvey
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.storage.log_view import LedgersView, LogView
 from embeddedpulsar.storage.segment_chain import LedgerChain
 from embeddedpulsar.topic_name import NON_PERSISTENT
+
+if TYPE_CHECKING:
+    from embeddedpulsar.managed_ledger.log_survey import LogSurvey
 
 
 def messages_between(view: LedgersView, after: Position, through: Position) -> int:
@@ -240,7 +243,8 @@ class LogPositions(ABC):
     def survey(self) -> LogSurvey:
         """See `Log`."""
         self._check_open()
-        return LogSurvey(self._ledgers)
+        found: LogSurvey = late_import("embeddedpulsar.managed_ledger.log_survey").LogSurvey(self._ledgers)
+        return found
 
     def _check_open(self) -> None:
         if self._is_closed:

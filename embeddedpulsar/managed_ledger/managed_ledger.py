@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed, StoreGoneError
@@ -16,22 +16,24 @@ from embeddedpulsar.managed_ledger.log_positions import LogPositions, entries_be
 from embeddedpulsar.managed_ledger.opening import DamageLog, open_topic, writer_options
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
-from embeddedpulsar.managed_ledger.statistics import LedgerStatistics, gathered, segment_infos
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.managed_ledger.trimming import EVERYTHING, Trimming, remove_trimmed
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_cache import SEGMENTS
-from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.storage.segment_writer import AppendGuard, SegmentWriter
 from embeddedpulsar.storage.topic_control import TERMINATED
 from embeddedpulsar.storage.waiter_slots import Ringing
+
+if TYPE_CHECKING:
+    from embeddedpulsar.managed_ledger.statistics import LedgerStatistics
+    from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 
 
 class ManagedLedger(LogPositions):
@@ -244,7 +246,9 @@ class ManagedLedger(LogPositions):
     ) -> dict[str, int]:
         """The highest sequence id of each producer between two tail words; see `SequenceScan`."""
         self._check_open()
-        return SequenceScan(self.view, wanted, on_progress).run(end_word, floor_word)
+        scan = late_import("embeddedpulsar.managed_ledger.sequence_scan").SequenceScan
+        found: dict[str, int] = scan(self.view, wanted, on_progress).run(end_word, floor_word)
+        return found
 
     def entries_between(self, after: Position, through: Position) -> int:
         """Entries behind `after`, up to and including `through`."""
@@ -254,12 +258,16 @@ class ManagedLedger(LogPositions):
     def segments(self) -> list[SegmentInfo]:
         """The retained segments, oldest first, with what they hold now."""
         self._check_open()
-        return segment_infos(self.view)
+        late = late_import("embeddedpulsar.managed_ledger.statistics")
+        found: list[SegmentInfo] = late.segment_infos(self.view)
+        return found
 
     def statistics(self) -> LedgerStatistics:
         """A snapshot of sizes and counts."""
         here = (self._writer.rolls, self._commit.syncs, self._damage.count)
-        return gathered(self.segments(), self.words, *here)
+        late = late_import("embeddedpulsar.managed_ledger.statistics")
+        found: LedgerStatistics = late.gathered(self.segments(), self.words, *here)
+        return found
 
     @property
     def damage(self) -> DamageHook | None:

@@ -14,7 +14,6 @@ from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.append_point import WriterOptions
 from embeddedpulsar.storage.filenames import control_path, ledgers_of, lock_path
-from embeddedpulsar.storage.recovery.recovery import recover_topic
 from embeddedpulsar.storage.topic_control import TopicControl
 
 _REMEMBERED: Final = 4096
@@ -165,6 +164,7 @@ def _recover(
     options: LedgerOptions,
     report: DamageHook,
 ) -> None:
+    recovery = descriptors.late_import("embeddedpulsar.storage.recovery.recovery")
     try:
         lock.acquire(options.lock_timeout_s)
         control.reload()
@@ -172,6 +172,8 @@ def _recover(
         if not control.is_trusted(options.boot_id):
             if control.is_damaged:
                 report(Damage(control.path, reason="its header is damaged", kind=CONTROL))
-            recover_topic(directory, control, incarnation=incarnation, boot_id=options.boot_id, report=report)
+            recovery.recover_topic(
+                directory, control, incarnation=incarnation, boot_id=options.boot_id, report=report
+            )
     finally:
         lock.release()

@@ -22,8 +22,8 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
 )
 from embeddedpulsar.format.packed_map import unpack_map
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.salvage import slot_of
 from embeddedpulsar.storage.segment import Segment
 
@@ -158,7 +158,9 @@ def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
         return segment.frame_of(entry_id, segment.file.size)
     except (StorageError, FileNotFoundError):
         header = segment.header
-        scan = scan_log(segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms)
+        scan = late_import("embeddedpulsar.storage.recovery.chain_scan").scan_log(
+            segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms
+        )
         slots = bytes(scan.slots)
         if entry_id > scan.last_entry_id or not slot_of(slots, entry_id).crc:
             _refuse((segment.ledger_id, entry_id), "it cannot be found")

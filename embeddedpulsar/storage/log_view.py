@@ -18,10 +18,10 @@ from embeddedpulsar.format.index import (
     slot_offset,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.chunk_reader import Part, segment_part
 from embeddedpulsar.storage.filenames import index_path, log_path
-from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.salvage import slot_of, visible_slots
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
@@ -241,7 +241,7 @@ class LogView:
     def _derived_slots(self, segment: Segment) -> bytes:
         """The slots of a ledger by its frames alone: a scan of the file, some 0.2 s for 64 MiB."""
         closed = self._segments.chain().find(segment.ledger_id)
-        scan = scan_log(
+        scan = late_import("embeddedpulsar.storage.recovery.chain_scan").scan_log(
             segment.path,
             chain_seed=segment.header.chain_seed,
             base_publish_ms=segment.header.base_publish_ms,

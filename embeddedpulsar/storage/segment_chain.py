@@ -18,7 +18,6 @@ from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import ledgers_with_cold
 from embeddedpulsar.storage.filenames import log_path
-from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_headers import find_segment_header
 from embeddedpulsar.storage.topic_control import DirectoryIdentity, is_deleted
@@ -209,7 +208,7 @@ class SegmentSet:
         if header is None:
             return ClosedLedger(ledger_id, 0, -1, 0, 0, 0, base)
         # The header that said where this ledger ends is lost: as after a reboot, its frames have to tell.
-        scan = scan_log(
+        scan = descriptors.late_import("embeddedpulsar.storage.recovery.chain_scan").scan_log(
             log_path(self._directory, ledger_id),
             chain_seed=header.chain_seed,
             base_publish_ms=header.base_publish_ms,

@@ -29,7 +29,6 @@ from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 from embeddedpulsar.storage.filenames import index_path, ledgers_of, log_path
-from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.log_window import LogWindow
 
 _REMEDY: Final = "put a good copy of the file in its place; until then what is in it is skipped"
@@ -222,7 +221,8 @@ def _behind(directory: str, header: SegmentHeader) -> SegmentHeader:
         if witness is None:
             return header
         seed, base_ms = witness.seed, witness.base_ms
-    scan = scan_log(path, chain_seed=seed, base_publish_ms=base_ms)
+    late = descriptors.late_import("embeddedpulsar.storage.recovery.chain_scan")
+    scan = late.scan_log(path, chain_seed=seed, base_publish_ms=base_ms)
     return header._replace(
         prev_end_offset=scan.end_offset,
         prev_last_entry_id=scan.last_entry_id,

@@ -11,6 +11,7 @@ from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, StorageE
 from embeddedpulsar.format.control import StoreWord, TopicWord
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import deadline, disk, threads
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
     InactiveTopicPolicies,
@@ -19,7 +20,6 @@ from embeddedpulsar.policy_values import (
 )
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.catalog.topic_deletion import delete
 from embeddedpulsar.topic.housekeeping import PATIENCE_S, SLICE, SLICE_S
 from embeddedpulsar.topic.policies.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION, TopicPolicy
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, is_system_topic
@@ -184,7 +184,8 @@ class InactiveTopics:
         # The first look at a topic that was never opened opens it: it has to be noted when that was.
         names = [one.name for one in logs] or [_first_log(entry)]
         if all(self._is_inactive(one, look) for one in names):
-            delete(session, entry, self._clock.wall_ms(), look.check)
+            deletion = late_import("embeddedpulsar.topic.catalog.topic_deletion")
+            deletion.delete(session, entry, self._clock.wall_ms(), look.check)
             done.append(f"{name} was deleted: not in use for {seconds} s")
 
     def _is_partition(self, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.exceptions import NotAllowedError, StorageError
 from embeddedpulsar.format.document import KIND_OFFLOAD, decode_document, encode_document
@@ -17,11 +17,13 @@ from embeddedpulsar.storage.cold_ledger import OFFLOADED, ColdLedger, cold_ledge
 from embeddedpulsar.storage.filenames import offload_lock_path, offload_path
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES
 from embeddedpulsar.topic.catalog.root_layout import in_root
-from embeddedpulsar.topic.exclusive_work import ExclusiveWork, LongRunningProcessStatus
 from embeddedpulsar.topic.late_part import HasParts, LatePart, PartLike
 from embeddedpulsar.topic.policies.held_policies import ValueOf
 from embeddedpulsar.topic.policies.topic_policy import OFFLOAD_RULES, OffloadRules, rules_of
 from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.exclusive_work import ExclusiveWork, LongRunningProcessStatus
 
 _EVERY_S: Final = 60.0
 

@@ -21,7 +21,6 @@ from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_root
-from embeddedpulsar.topic.catalog.topic_deletion import check_unless, delete, take_mark_back
 from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.catalog.topic_places import remove_tree
 from embeddedpulsar.topic.damage_channel import DamageChannel
@@ -66,8 +65,7 @@ class Store:
         self.clock = clock
         self.memory_url = memory_url
         self._requested_options = options
-        self._interval_ms = 1000
-        self._references = 0
+        self._interval_ms, self._references = 1000, 0
         self._topics = OpenTopics()
         self.damage: Final = DamageChannel()
         self._session: StoreSession | None = None
@@ -243,7 +241,8 @@ class Store:
             make_room=self._topics.close_idle,
         )
         if topic.is_deleted:
-            take_mark_back(session, entry, topic)
+            late = descriptors.late_import("embeddedpulsar.topic.catalog.topic_deletion")
+            late.take_mark_back(session, entry, topic)
         return topic
 
     def grow_partitions(self, name: str, partitions: int) -> None:
@@ -270,13 +269,15 @@ class Store:
             NotAllowedError: it is partitioned, or a partition.
             BrokerMetadataError: producers or consumers are attached, and not ``force``.
         """
-        entry = self.topics.plain_entry(TopicName.parse(name))
-        delete(self._present(), entry, self.clock.wall_ms(), check_unless(force))
+        self._delete(self.topics.plain_entry(TopicName.parse(name)), force)
 
     def delete_partitioned_topic(self, name: str, *, force: bool = False) -> None:
         """As `delete_topic`, a partitioned topic with all partitions."""
-        entry = self.topics.partitioned_entry(TopicName.parse(name))
-        delete(self._present(), entry, self.clock.wall_ms(), check_unless(force))
+        self._delete(self.topics.partitioned_entry(TopicName.parse(name)), force)
+
+    def _delete(self, entry: TopicEntry, force: bool) -> None:
+        late = descriptors.late_import("embeddedpulsar.topic.catalog.topic_deletion")
+        late.delete(self._present(), entry, self.clock.wall_ms(), late.check_unless(force))
 
     def trim_topic(self, name: str) -> int:
         """See `Topic.trim_now`; raises TopicNotFound if there is no such topic."""

@@ -21,14 +21,12 @@ from embeddedpulsar.topic.backlog_quotas import BacklogQuotas
 from embeddedpulsar.topic.housekeeping import TopicTrimming, UpkeptParts
 from embeddedpulsar.topic.late_compaction import LateCompaction
 from embeddedpulsar.topic.late_offload import LateOffload
+from embeddedpulsar.topic.late_producers import LateProducers
 from embeddedpulsar.topic.logs import log_options, open_log
 from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.policies.held_policies import HeldPolicies
 from embeddedpulsar.topic.policies.topic_limits import MAX_PRODUCERS
 from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
-from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
-from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
-from embeddedpulsar.topic.producers.topic_journal import TopicJournal
 from embeddedpulsar.topic.subscription_opening import SubscriptionOpening
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView
@@ -36,6 +34,7 @@ from embeddedpulsar.topic.upkeep import Check, upkeep_of
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar.topic.producers.producers import ProducerRegistration
     from embeddedpulsar.topic.store_session import StoreSession
 
 
@@ -89,16 +88,9 @@ class Topic:
         self.offload: Final = LateOffload(self, session.root, clock)
         kept = partial(self.policies.values, (RETENTION, KEEP_UNTIL_SUBSCRIBED))
         marks, holds = self._subscriptions.mark_deletes, self.compaction.marks
-        every_s, look = settings.retentionCheckIntervalInSeconds, self._note_progress
+        every_s, self._durability = settings.retentionCheckIntervalInSeconds, options.durability
         self._trimming: Final = TopicTrimming(ledger, kept, marks, holds, clock, every_s)
-        self._durability, report, timeout_s = options.durability, self.view.report, options.lock_timeout_s
-        self._journal: Final = TopicJournal(
-            directory, ledger.words, ledger.lock, session.peers, clock, report, lock_timeout_s=timeout_s
-        )
-        self._memory: Final = SequenceMemory(self._journal, ledger, settings, options.boot_id, look)
-        most, mailbox = partial(self.policies.values, (MAX_PRODUCERS,)), session.mailbox
-        self._producers = Producers(self._journal, self._memory, mailbox, clock, session.scheduler, most=most)
-        ledger.trimming.snapshot_before = self._memory.save_before_trim
+        self._producers: Final = LateProducers(self, session, options, clock, self._note_progress)
         parts = UpkeptParts(ledger, self.policies, self._subscriptions, self.view, clock, settings)
         self.quotas: Final = BacklogQuotas(parts)
         own: list[Check] = [self.quotas, self.compaction, self.offload]
@@ -183,7 +175,7 @@ class Topic:
         full_name = name or self._session.next_producer_name()
         deduplicate, most = self.policies.values((DEDUPLICATION, MAX_PRODUCERS))
         return within_limit(
-            lambda: self._producers.attach(
+            lambda: self._producers.get().attach(
                 full_name,
                 named=bool(name),
                 access_mode=access_mode,
@@ -206,28 +198,28 @@ class Topic:
             highest: the sequence id it stored last, for deduplication; None if that is not known.
         """
         if not self.closed:
-            self._producers.detach(registration, highest)
+            self._producers.get().detach(registration, highest)
 
     def remember_producer(self, registration: ProducerRegistration, highest: int, *, durable: bool) -> None:
         """Note the highest sequence id a connected producer stored: the next producer that takes its name
         after its death reads the log from here. The producer must not append meanwhile."""
         if not self.closed:
-            self._memory.remember(registration.name, highest, durable=durable)
+            self._producers.get().memory.remember(registration.name, highest, durable=durable)
 
     def highest_remembered(self, name: str) -> int:
         """The highest sequence id that is noted of a producer's name; -1 for none."""
-        return self._memory.highest_now(name)
+        return self._producers.get().memory.highest_now(name)
 
     @property
     def had_producers(self) -> bool:
         """Whether there ever was a producer: otherwise a change of deduplication concerns nothing."""
-        return self._journal.journal.exists
+        return self._producers.existed
 
     def set_deduplication(self, is_on: bool) -> None:
         """Drop duplicates from now on, or no longer. The producers there are notice with their next message;
         the next one that comes does as the policies say."""
         self._check_open()
-        self._memory.switch(is_on)
+        self._producers.get().memory.switch(is_on)
 
     def check_producer(self, registration: ProducerRegistration) -> int | None:
         """Make sure that a producer was not fenced out.
@@ -240,17 +232,17 @@ class Topic:
             AlreadyClosed: it is not registered any more, or belongs to the parent of this process.
         """
         self._check_open()
-        return self._producers.check(registration)
+        return self._producers.get().check(registration)
 
     def terminate(self) -> Position:
         """Refuse all messages from now on, for ever; see `Producers.terminate`."""
         self._check_open()
-        return self._producers.terminate(self.ledger.last_position)
+        return self._producers.get().terminate(self.ledger.last_position)
 
     def producers(self) -> list[str]:
         """Names of the living producers, in order of arrival."""
         self._check_open()
-        return self._producers.names()
+        return self._producers.get().names()
 
     def _note_progress(self, entries: int) -> None:
         package_log.info("%s: %d entries read to find out which sequence ids are stored", self.name, entries)

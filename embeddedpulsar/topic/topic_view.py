@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
 from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
-from embeddedpulsar.format.topic_record import AttachProducer
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import deadline, descriptors, threads
 from embeddedpulsar.platform.descriptors import late_import
@@ -16,14 +15,15 @@ from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
-from embeddedpulsar.storage.journal.journal_view import JournalView
 from embeddedpulsar.storage.topic_control import TERMINATED
 from embeddedpulsar.topic.damage_channel import DamageChannel
-from embeddedpulsar.topic.producers.topic_journal import JOURNAL_CHECKED, TopicReplica
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
+    from embeddedpulsar.format.topic_record import AttachProducer
+    from embeddedpulsar.storage.journal.journal_view import JournalView
     from embeddedpulsar.subscription.subscription_view import SubscriptionFacts, SubscriptionView
+    from embeddedpulsar.topic.producers.topic_journal import TopicReplica
 
 
 _WINDOW_MS: Final = 60_000
@@ -86,15 +86,17 @@ class TopicView:
         Raises:
             StorageError: the topic's journal cannot be read.
         """
+        shared = late_import("embeddedpulsar.topic.producers.topic_journal")
+        views = late_import("embeddedpulsar.storage.journal.journal_view")
         try:
             deadline.enter(self._lock, f"a look at {self._log.name}")
             words = self._log.words
             if self._producers is None:
-                replica = TopicReplica()
+                replica = shared.TopicReplica()
                 place = JournalPlace(self._directory, words, TopicWord.JOURNAL, KIND_TOPIC)
-                self._producers = replica, JournalView(place, replica)
+                self._producers = replica, views.JournalView(place, replica)
             replica, journal = self._producers
-            is_trusted = words[JOURNAL_CHECKED] == words[TopicWord.EPOCH] + 1
+            is_trusted = words[shared.JOURNAL_CHECKED] == words[TopicWord.EPOCH] + 1
             is_there = journal.follow(is_trusted=is_trusted)
             table = replica.table
             connected = tuple(table.connected.values()) if is_there else ()

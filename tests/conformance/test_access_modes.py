@@ -50,7 +50,7 @@ def in_background(create):
 
 def waiting_producers(client: Client) -> list[str]:
     """Names of those who stand in the queue of the topic."""
-    producers = client._core.store.use_topic("topic").topic._producers
+    producers = client._core.store.use_topic("topic").topic._producers.get()
     producers.names()
     return [one.name for one in producers._table.waiting.values()]
 

@@ -130,7 +130,8 @@ def test_the_end_survives_a_reboot(store_path, monkeypatch, is_compacted):
         if is_compacted:
             use = client._core.use_topic("topic")
             try:
-                use.topic._journal.section(lambda _: use.topic._journal.journal.compact(0))
+                producers = use.topic._producers.get()
+                producers._section(lambda _: producers.journal.compact(0))
             finally:
                 use.release()
     monkeypatch.setattr(clock, "_boot_id", os.urandom(16))

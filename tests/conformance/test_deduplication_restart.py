@@ -47,7 +47,7 @@ def table_of(client: Client):
     """What the journal of the topic knows, now."""
     topic = client._core.store.use_topic("topic").topic
     topic.producers()
-    return topic._journal.table.sequences
+    return topic._producers.get()._table.sequences
 
 
 def payloads(client: Client) -> int:

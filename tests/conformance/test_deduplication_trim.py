@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar import Client
-from embeddedpulsar.managed_ledger import managed_ledger
+from embeddedpulsar.managed_ledger import sequence_scan
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.store_registry import REGISTRY
@@ -77,7 +77,7 @@ def test_a_trim_between_looking_and_reading(processes, monkeypatch, opens_before
             trimmed.append(trim(trimming))
             return super().run(end_word, floor_word)
 
-    monkeypatch.setattr(managed_ledger, "SequenceScan", LateScan)
+    monkeypatch.setattr(sequence_scan, "SequenceScan", LateScan)
     producer = asking.create_producer("topic", "p")
     assert trimmed[0] >= 3
     assert producer.last_sequence_id() == 17
@@ -118,7 +118,7 @@ def test_the_name_is_taken_while_it_is_read_for_a_trim(processes, monkeypatch):
                 producer.send(b"x", sequence_id=30)
             return found
 
-    monkeypatch.setattr(managed_ledger, "SequenceScan", EarlyScan)
+    monkeypatch.setattr(sequence_scan, "SequenceScan", EarlyScan)
     assert trim(trimming) >= 3
     assert told == [17]
     assert processes().create_producer("topic", "p").last_sequence_id() == 30

@@ -17,7 +17,7 @@ Waiting = ProducerAccessMode.WaitForExclusive
 
 def queue(client: Client, topic: str = "topic") -> list[str]:
     """Names of those who stand in the queue of the topic."""
-    producers = client._core.store.use_topic(topic).topic._producers
+    producers = client._core.store.use_topic(topic).topic._producers.get()
     producers.names()
     return [one.name for one in producers._table.waiting.values()]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.format.control import TopicWord, split_tail
-from embeddedpulsar.managed_ledger import opening
 from embeddedpulsar.storage import append_point
 from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.recovery import recovery
@@ -64,7 +63,7 @@ def no_new_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def believe_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tail word of before the power loss is taken for true."""
-    real = opening.recover_topic
+    real = recovery.recover_topic
 
     def recover(directory: str, control: TopicControl, **options: object) -> object:
         tail = control.words[TopicWord.TAIL]
@@ -73,7 +72,7 @@ def believe_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
             control.words[TopicWord.TAIL] = tail
         return found
 
-    monkeypatch.setattr(opening, "recover_topic", recover)
+    monkeypatch.setattr(recovery, "recover_topic", recover)
 
 
 def ghosts_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("original") / "store"
     root.mkdir()
     limits = "managedLedgerMaxSizePerLedgerMbytes=1\nmanagedLedgerMaxEntriesPerLedger=20\n"
-    # The second topic has no subscription: without retention, housekeeping trims its first two ledgers as soon
-    # as a process opens it, possibly before that process has subscribed.
+    # The second topic has no subscription: without retention, housekeeping trims its first two ledgers when a
+    # process opens it, possibly before that process has subscribed.
     kept = "defaultRetentionTimeInMinutes=-1\ndefaultRetentionSizeInMB=-1\n"
     (root / "broker.conf").write_text(limits + kept)
     with Client(root) as client:

@@ -46,7 +46,7 @@ def waiting_count(client: Client) -> int:
     """How many stand in the queue."""
     topic = client._core.store.use_topic("topic").topic
     topic.producers()
-    return len(topic._journal.table.waiting)
+    return len(topic._producers.get()._table.waiting)
 
 
 def wait_until(condition) -> None:

@@ -98,7 +98,7 @@ def test_noting_how_far_a_producer_is(tmp_path: Path, step: str):
         producer = client.create_producer("topic", "p")
         for number in range(1, HIGHEST + 1):
             producer.send(b"%d" % number, sequence_id=number)
-        memory = client._core.store.use_topic("topic").topic._memory
+        memory = client._core.store.use_topic("topic").topic._producers.get().memory
         failpoints.set(step, "kill")
         memory.remember("p", HIGHEST, durable=False)
 

@@ -93,7 +93,7 @@ def test_a_waiting_producer_gets_the_topic_when_the_holder_is_killed(tmp_path: P
     with Child(produce_until_killed, store.root, "holder", exclusive) as holder:
         assert holder.read() == "holder 1"
         waiter = Child(produce_until_killed, store.root, "waiter", waiting)
-        while not topic._producers._table.waiting:
+        while not topic._producers.get()._table.waiting:
             time.sleep(0.01)
             topic.producers()
         holder.kill()

@@ -19,7 +19,7 @@ from embeddedpulsar.format.entry import (
 )
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar.platform import descriptors, failpoints
 from embeddedpulsar.platform.failpoints import InjectedFailure
 from embeddedpulsar.storage.filenames import control_path
 from embeddedpulsar.storage.topic_control import POISON_TO, TopicControl
@@ -29,6 +29,7 @@ from tests.support.disks.crash_image import CrashState
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.ledger_files import LedgerIds, open_ledger
 
+descriptors.late_import("embeddedpulsar.storage.recovery.recovery")  # declares its failpoints
 _SUBJECTS: Final = ("append", "roll", "sync", "trim", "recover")
 POINTS: Final = tuple(name for name in failpoints.names() if name.partition(":")[0] in _SUBJECTS)
 _WORST: Final = ("append:body_done", "append:index_done", "roll:header_written", "roll:synced")

@@ -28,10 +28,9 @@ from embeddedpulsar.format.journal_record import (
     parse_journal_header,
     unbroken_records,
 )
-from embeddedpulsar.platform import disk, failpoints, fork, threads
+from embeddedpulsar.platform import descriptors, disk, failpoints, fork, threads
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.topic.catalog.catalog_table import CatalogTable
-from embeddedpulsar.topic.catalog.topic_index import TopicIndex
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT
 
 Answer = TypeVar("Answer")
@@ -74,6 +73,7 @@ class Catalog:
         index_after: int = INDEX_AFTER,
     ) -> None:
         self.path = path
+        self._index_path: Final = path + INDEX_SUFFIX
         self.lock = lock
         self._mutex = threads.RLock()  # guards everything below
         self._fd = disk.DISK.open_file(path, os.O_RDONLY if is_read_only else os.O_RDWR)
@@ -280,8 +280,8 @@ class Catalog:
             # 2. The index, as a whole. Until then the old one holds, with more records after it.
             covers = self._seed, self._crc, self._last, self._end
             names = {"namespaces": list(self._table.namespaces), "tenants": list(self._table.tenants)}
-            path = self.path + INDEX_SUFFIX
-            TopicIndex.write(path, covers=covers, topics=topics, ended=ended, lives=lives, names=names)
+            write = descriptors.late_import("embeddedpulsar.topic.catalog.topic_index").TopicIndex.write
+            write(self._index_path, covers=covers, topics=topics, ended=ended, lives=lives, names=names)
             if failpoints.ACTIVE:
                 failpoints.hit("catalog_index:replaced")
             self._adopt_index()
@@ -292,14 +292,14 @@ class Catalog:
 
     def _adopt_index(self) -> None:
         """Let the index in place hold what it covers; at first, begin behind what it covers."""
+        if not os.path.exists(self._index_path):
+            return
+        late = descriptors.late_import("embeddedpulsar.topic.catalog.topic_index")
         try:
-            index = TopicIndex.open(
-                self.path + INDEX_SUFFIX, self.path, os.fstat(self._fd).st_ino, self._seed
-            )
+            index = late.TopicIndex.open(self._index_path, self.path, os.fstat(self._fd).st_ino, self._seed)
         except (FileNotFoundError, StorageError):
             return  # none that is of use: the log says the same
-        is_first = self._end == FIRST_RECORD_OFFSET
-        present = self._table.index
+        is_first, present = self._end == FIRST_RECORD_OFFSET, self._table.index
         if not is_first and index.header.end > self._end:
             index.close()  # of records that are not read yet
             return

@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice, takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format import catalog_record
@@ -14,8 +14,10 @@ from embeddedpulsar.format.catalog_index import pack_slot
 from embeddedpulsar.format.catalog_record import TopicEntry, decode_topic, entries_of, name_of, partitions_of
 from embeddedpulsar.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic.catalog.topic_index import TopicIndex
 from embeddedpulsar.topic_name import PARTITION_SUFFIX
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.catalog.topic_index import TopicIndex
 
 BUILT_IN_NAMESPACES: Final = ("public/default", "public/functions", "pulsar/system")
 

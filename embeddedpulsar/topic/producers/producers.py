@@ -89,6 +89,7 @@ class Producers:
     ) -> None:
         self.memory: Final = memory
         self._shared: Final = journal
+        self.journal: Final = journal.journal
         self._words: Final = journal.words
         self._mailbox = mailbox
         self._most = most

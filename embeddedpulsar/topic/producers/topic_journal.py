@@ -83,7 +83,6 @@ class TopicJournal:
         self._clock: Final = clock
         self._report: Final = report
         self._is_named = False
-        lock.on_rest = self.journal.rest
 
     @property
     def table(self) -> ProducerTable:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.platform import package_log
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sinks_of
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.topic.housekeeping import Housekeeping
+    from embeddedpulsar.topic.sinks.sink_place import SinkPlace
 
 STAGED_KEPT_S: Final = 24 * 3600
 """Rows that no commit took are removed so long after they were written: until then a job may still commit
@@ -45,13 +45,14 @@ class SinkUpkeep:
 
     def __init__(self, root: str, clock: Clock, interval_s: float = _EVERY_S) -> None:
         self._root: Final = root
+        self._directory: Final = root_layout.in_root(root, root_layout.SINKS)
         self._clock: Final = clock
         self._every_s: Final = min(interval_s, _EVERY_S)
         self._is_finishing = False
 
     def begin(self, housekeeping: Housekeeping) -> None:
         """The store is opened. One without a sink is looked at when its topics are: it may get one."""
-        if os.path.isdir(root_layout.in_root(self._root, root_layout.SINKS)):
+        if os.path.isdir(self._directory):
             housekeeping.look_at(self)
         else:
             housekeeping.watch(self)
@@ -62,8 +63,11 @@ class SinkUpkeep:
 
     def do_chores(self, done: list[str]) -> bool:
         """Look at every sink; what was removed is noted in ``done``. Always False."""
+        if not os.path.isdir(self._directory):
+            return False
         begun: list[str] = []
-        for place in sinks_of(self._root):
+        sinks = late_import("embeddedpulsar.topic.sinks.sink_place")
+        for place in sinks.sinks_of(self._root):
             place.try_locked(partial(self._look_at, place, done, begun))
         if begun and not self._is_finishing:
             self._is_finishing = True
@@ -80,8 +84,9 @@ class SinkUpkeep:
             package_log.info("%s: %d messages of commits that were begun were published", self._root, stored)
 
     def _look_at(self, place: SinkPlace, done: list[str], begun: list[str]) -> None:
+        sinks = late_import("embeddedpulsar.topic.sinks.sink_place")
         place.discard_unfinished()
-        if os.path.exists(place.file(PENDING)):
+        if os.path.exists(place.file(sinks.PENDING)):
             begun.append(place.key)
             return
         orphans = [name for name in place.staged() if self._age_s(place, name) > STAGED_KEPT_S]
@@ -90,7 +95,7 @@ class SinkUpkeep:
             done.append(f"{place.path}: {removed} files of rows that no commit took were removed")
         if (
             not place.staged()
-            and self._age_s(place, DONE) > SINK_KEPT_S
+            and self._age_s(place, sinks.DONE) > SINK_KEPT_S
             and self._age_s(place, "") > STAGED_KEPT_S
         ):
             place.remove()

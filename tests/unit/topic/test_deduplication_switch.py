@@ -27,7 +27,7 @@ def is_on(store: Store, name: str) -> bool:
     """What the journal of a topic says."""
     topic = store.use_topic(name).topic
     topic.producers()
-    return topic._journal.table.sequences.is_on(boot_id())
+    return topic._producers.get()._table.sequences.is_on(boot_id())
 
 
 def produce(store: Store, *names: str) -> None:

@@ -153,7 +153,7 @@ def test_waiting_ends_by_time_out_and_by_fencing(topic: Topic, other: Topic):
     holder = topic.attach_producer()
     with pytest.raises(Timeout, match="'w'"):
         other.attach_producer("w", access_mode=Mode.WaitForExclusive, timeout_s=0.02)
-    assert not topic._producers._table.waiting
+    assert not topic._producers.get()._table.waiting
     errors = []
 
     def wait() -> None:
@@ -223,7 +223,7 @@ def test_a_new_boot_starts_without_producers(root: Path, monkeypatch):
 
 def test_the_journal_is_compacted(topic: Topic, other: Topic):
     """Thousands of comings and goings do not grow the directory; ids and epochs survive."""
-    journal = topic._journal.journal
+    journal = topic._producers.get().journal
     journal.place = journal._at.place = journal.place._replace(compact_bytes=4096)
     for _ in range(200):
         topic.detach_producer(topic.attach_producer())

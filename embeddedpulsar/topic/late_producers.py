@@ -1,0 +1,93 @@
+"""The producers of a topic, as long as this process has nothing to do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.format.control import TopicWord
+from embeddedpulsar.managed_ledger.options import LedgerOptions
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar.topic.late_part import HasParts
+from embeddedpulsar.topic.policies.topic_limits import MAX_PRODUCERS
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.logs import LogHost
+    from embeddedpulsar.topic.producers.producers import Producers
+
+
+class LateProducers:
+    """Role: imports and makes `Producers`, the memory of their sequence ids, and the journal of both when it
+    is first asked for them. A process that only receives needs none. Callers: any thread.
+
+    Args:
+        topic: whose producers they are.
+        session: of the store.
+        options: of the log.
+        clock: of the store.
+        on_progress: as of `SequenceMemory`.
+    """
+
+    def __init__(
+        self,
+        topic: HasParts,
+        session: LogHost,
+        options: LedgerOptions,
+        clock: Clock,
+        on_progress: Callable[[int], object],
+    ) -> None:
+        self._topic: Final = topic
+        self._session: Final = session
+        self._options: Final = options
+        self._clock: Final = clock
+        self._on_progress: Final = on_progress
+        self._made: Final[
+            dict[None, Producers]
+        ] = {}  # one at most; of threads that make it at once, one wins
+        topic.ledger.trimming.snapshot_before = self._save_before_trim
+
+    @property
+    def existed(self) -> bool:
+        """Whether the topic ever had a producer. Reads one word."""
+        return self._topic.ledger.words[TopicWord.JOURNAL] & 0xFFFFFFFF != 0
+
+    def get(self) -> Producers:
+        """The producers. Errors are those of `late_import`."""
+        if self._made:
+            return self._made[None]
+        made = self._made.setdefault(None, self._make())
+        self._topic.ledger.lock.on_rest = made.journal.rest
+        return made
+
+    def _make(self) -> Producers:
+        late = late_import("embeddedpulsar.topic.producers.topic_journal")
+        topic, session, options = self._topic, self._session, self._options
+        log = topic.ledger
+        journal = late.TopicJournal(
+            topic.directory,
+            log.words,
+            log.lock,
+            session.peers,
+            self._clock,
+            topic.view.report,
+            lock_timeout_s=options.lock_timeout_s,
+        )
+        late = late_import("embeddedpulsar.topic.producers.sequence_memory")
+        memory = late.SequenceMemory(journal, log, session.settings, options.boot_id, self._on_progress)
+        late = late_import("embeddedpulsar.topic.producers.producers")
+        most = partial(topic.policies.values, (MAX_PRODUCERS,))
+        made: Producers = late.Producers(
+            journal, memory, session.mailbox, self._clock, session.scheduler, most=most
+        )
+        return made
+
+    def _save_before_trim(self, ledger_id: int, lock_timeout_s: float | None) -> int:
+        # Also if there seem to be none: only the journal knows whether its word survived a reboot.
+        return self.get().memory.save_before_trim(ledger_id, lock_timeout_s)
+
+    def close(self) -> None:
+        """Give the journal's descriptor back. Idempotent."""
+        for made in self._made.values():
+            made.close()
