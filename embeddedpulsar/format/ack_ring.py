@@ -6,7 +6,6 @@ others read them when its consumer leaves. A word that is 0 says nothing.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,7 +14,7 @@ from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_ACKS, Contro
 from embeddedpulsar.records import NamedTuple
 
 RING_SIZE: Final = 16384
-_WORDS: Final = struct.Struct(f"={RING_SIZE // 8}Q")
+_LEAST: Final = 256
 _LOW: Final = 0xFFFFFFFF
 
 
@@ -68,10 +67,10 @@ def parse_ring(data: bytes) -> tuple[ControlHeader, Unwritten]:
         UnsupportedFormatVersion: a newer release, or the other byte order, wrote it.
     """
     header = parse_control_header(data[:CONTROL_HEADER_SIZE], KIND_ACKS)
-    words = _WORDS.unpack(data[:RING_SIZE].ljust(RING_SIZE, b"\0"))
-    entries = {_place(word) for word in words[RingWord.ENTRIES : RingWord.PARTS] if word}
+    words = _words_in_use(data[:RING_SIZE].ljust(RING_SIZE, b"\0"))
+    entries = set(map(_place, filter(None, words[RingWord.ENTRIES : RingWord.PARTS])))
     parts: dict[tuple[int, int], tuple[int, int]] = {}
-    for place, index, size in _pairs(words, RingWord.PARTS, len(words)):
+    for place, index, size in _pairs(words, RingWord.PARTS, RING_SIZE // 8):
         if 0 <= index < size and place[1] >= 0:
             bits, most = parts.get(place, (0, size))
             parts[place] = (bits | 1 << index, max(most, size))
@@ -83,11 +82,21 @@ def parse_ring(data: bytes) -> tuple[ControlHeader, Unwritten]:
     return header, Unwritten(header.incarnation, words[RingWord.EPOCH], real, parts, sorted(cumulative))
 
 
-def _pairs(words: tuple[int, ...], first: int, end: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-    for at in range(first, end, 2):
-        place, size = _place(words[at]), words[at + 1] & _LOW
-        if words[at] and place[1] <= MAX_ENTRY_ID and size <= MAX_BATCH_SIZE:
-            yield place, words[at + 1] >> 32, size
+def _words_in_use(data: bytes) -> list[int]:
+    """The words up to the last one in use, and some zeros: most consumers leave little behind, and the next
+    one waits meanwhile."""
+    end = RING_SIZE
+    while end > _LEAST and data.startswith(bytes(end // 2), end // 2):
+        end //= 2
+    return memoryview(data)[:end].cast("Q").tolist()
+
+
+def _pairs(words: list[int], first: int, end: int) -> Iterator[tuple[tuple[int, int], int, int]]:
+    for at in range(first, min(end, len(words)), 2):
+        if words[at]:
+            place, size = _place(words[at]), words[at + 1] & _LOW
+            if place[1] <= MAX_ENTRY_ID and size <= MAX_BATCH_SIZE:
+                yield place, words[at + 1] >> 32, size
 
 
 def _place(word: int) -> tuple[int, int]:

@@ -215,7 +215,8 @@ def _commands_of(state: SubscriptionState, found: Unwritten, facts: Callable[[],
     if not state.consumers.is_current(found.consumer_id, found.epoch):
         return []  # void: the subscription was moved since
     acks = state.acks
-    entries = [one for one in found.entries if not acks.is_acked(Position(*one))]
+    known = acks.mark_delete  # of a consumer that died long after it acknowledged, that is all of them
+    entries = [one for one in found.entries if one > known and not acks.is_acked(Position(*one))]
     parts = {one: bits for one, bits in found.parts.items() if not acks.is_acked(Position(*one))}
     cumulative = [
         one for one in found.cumulative if Position(one[0], one[1]) > acks.mark_delete or one[2] >= 0
