@@ -43,10 +43,10 @@ class LateProducers:
         self._options: Final = options
         self._clock: Final = clock
         self._on_progress: Final = on_progress
-        self._made: Final[
-            dict[None, Producers]
-        ] = {}  # one at most; of threads that make it at once, one wins
+        # One at most; of threads that make it at once, one wins.
+        self._made: Final[dict[None, Producers]] = {}
         topic.ledger.trimming.snapshot_before = self._save_before_trim
+        topic.ledger.lock.on_rest = self._rest
 
     @property
     def existed(self) -> bool:
@@ -55,11 +55,7 @@ class LateProducers:
 
     def get(self) -> Producers:
         """The producers. Errors are those of `late_import`."""
-        if self._made:
-            return self._made[None]
-        made = self._made.setdefault(None, self._make())
-        self._topic.ledger.lock.on_rest = made.journal.rest
-        return made
+        return self._made[None] if self._made else self._made.setdefault(None, self._make())
 
     def _make(self) -> Producers:
         late = late_import("embeddedpulsar.topic.producers.topic_journal")
@@ -86,6 +82,10 @@ class LateProducers:
     def _save_before_trim(self, ledger_id: int, lock_timeout_s: float | None) -> int:
         # Also if there seem to be none: only the journal knows whether its word survived a reboot.
         return self.get().memory.save_before_trim(ledger_id, lock_timeout_s)
+
+    def _rest(self) -> None:
+        for made in self._made.values():
+            made.journal.rest()
 
     def close(self) -> None:
         """Give the journal's descriptor back. Idempotent."""

@@ -255,3 +255,32 @@ def test_the_parents_registration_means_nothing_in_a_forked_child(topic: Topic):
     with pytest.raises(AlreadyClosed, match="parent"):
         topic.check_producer(foreign)
     assert topic.producers() == ["bob"]
+
+
+def test_producers_are_made_once(topic: Topic):
+    """By whichever of the threads that ask for them at once, and with nothing before that."""
+    late = topic._producers
+    assert not late._made and not late.existed
+    start, made = threading.Barrier(4), []
+
+    def ask() -> None:
+        start.wait()
+        made.append(late.get())
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(one) for one in made}) == 1 and not late.existed
+    topic.attach_producer("a")
+    assert late.existed
+
+
+def test_the_journal_rests_with_the_lock(topic: Topic, monkeypatch: pytest.MonkeyPatch):
+    """Both give their descriptor back when the process has used up its share."""
+    topic.attach_producer("a")
+    journal, rested = topic._producers.get().journal, []
+    monkeypatch.setattr(type(journal), "rest", lambda self: rested.append(self))
+    assert topic.ledger.lock.rest()
+    assert rested == [journal]
