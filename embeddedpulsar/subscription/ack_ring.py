@@ -237,30 +237,37 @@ class RingSweep:
     Role: a consumer that acknowledged nothing has none, and closing takes half the time if none is sought.
     So the file of a consumer that leaves is removed if it is there. All are looked for when the first
     consumer closes here, and the first after one that did not close in good order: a process may have been
-    killed before it removed a file. Not when that one leaves: another consumer waits for its messages then.
-    Callers: of `note` the holder of the subscription's lock, of `sweep` a thread without it.
+    killed before it removed a file. Not when that one leaves: another consumer waits for its messages then,
+    and its file goes with the next commit.
+    Callers: of `begin` and `note` the holder of the subscription's lock, of `sweep` a thread without it.
 
     Attributes:
-        has_leavers: consumers left since the last `sweep`.
+        has_leavers: consumers left since the last `sweep`, whose files are to be removed now.
     """
 
-    __slots__ = ("_directory", "_is_due", "_left", "_was_due")
+    __slots__ = ("_directory", "_is_due", "_is_time", "_left", "_was_due")
 
     def __init__(self, directory: str) -> None:
         self._directory: Final = directory
         self._left: deque[int] = deque()
-        self._is_due = self._was_due = False
+        self._is_due = self._was_due = self._is_time = False
 
     @property
     def has_leavers(self) -> bool:
-        return bool(self._left)
+        return self._is_time and bool(self._left)
+
+    def begin(self) -> None:
+        """Note that a commit begins."""
+        self._is_time = bool(self._left)
 
     def note(self, command: Detach) -> None:
-        """Note that a consumer leaves."""
+        """Note that the commit says that a consumer leaves."""
         if command.reason != DETACH_CLOSED:
             self._was_due = False
-        elif not self._was_due:
-            self._is_due = self._was_due = True
+        else:
+            self._is_time = True
+            if not self._was_due:
+                self._is_due = self._was_due = True
         self._left.append(command.consumer_id)
 
     def sweep(self, state: SubscriptionState) -> None:

@@ -204,6 +204,7 @@ class SharedState:
         before = replica.state.commands
         records = [record.encode(command) for command in commands]
         announce = None
+        self._rings.begin()
         for command in commands:
             if type(command) in _VOIDING:
                 announce = self._announce

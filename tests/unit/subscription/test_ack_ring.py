@@ -118,13 +118,18 @@ def test_a_directory_that_is_gone(tmp_path: Path):
 
 
 def test_files_of_consumers_that_left_are_removed(tmp_path: Path):
-    """That of a dead one at once; those that others left when a consumer closes, now and after a death."""
+    """That of a dead one with the next commit; those that others left when a consumer closes, now and after a
+    death."""
 
     def left() -> list[int]:
         return sorted(consumers_in(os.listdir(tmp_path)))
 
     def leave(consumer_id: int, reason: int) -> None:
+        sweep.begin()
         sweep.note(Detach(consumer_id, reason, 0))
+        if reason == DETACH_DEAD:
+            assert not sweep.has_leavers
+            sweep.begin()
         assert sweep.has_leavers
         sweep.sweep(state)
         assert not sweep.has_leavers
