@@ -245,35 +245,32 @@ class RingSweep:
         has_leavers: consumers left since the last `sweep`, whose files are to be removed now.
     """
 
-    __slots__ = ("_directory", "_is_due", "_is_time", "_left", "_was_due")
+    __slots__ = ("_directory", "_is_due", "_left", "_was_due", "has_leavers")
 
     def __init__(self, directory: str) -> None:
         self._directory: Final = directory
         self._left: deque[int] = deque()
-        self._is_due = self._was_due = self._is_time = False
-
-    @property
-    def has_leavers(self) -> bool:
-        return self._is_time and bool(self._left)
+        self._is_due = self._was_due = self.has_leavers = False
 
     def begin(self) -> None:
         """Note that a commit begins."""
-        self._is_time = bool(self._left)
+        self.has_leavers = bool(self._left)
 
     def note(self, command: Detach) -> None:
         """Note that the commit says that a consumer leaves."""
+        self._left.append(command.consumer_id)
         if command.reason != DETACH_CLOSED:
             self._was_due = False
-        else:
-            self._is_time = True
-            if not self._was_due:
-                self._is_due = self._was_due = True
-        self._left.append(command.consumer_id)
+            return
+        if not self._was_due:
+            self._is_due = self._was_due = True
+        self.has_leavers = True  # last: a thread that sweeps meanwhile sets it back before it looks
 
     def sweep(self, state: SubscriptionState) -> None:
         """Remove the files of consumers that left. Those of consumers ``state`` has not heard of yet stay."""
         if failpoints.ACTIVE:
             failpoints.hit("subscription:left")
+        self.has_leavers = False
         is_due, self._is_due = self._is_due, False
         left = []
         with contextlib.suppress(IndexError):
