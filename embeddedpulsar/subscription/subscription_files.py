@@ -14,6 +14,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from typing import Final
 
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
@@ -31,6 +32,8 @@ from embeddedpulsar.storage.journal.journal_follower import choose, note_if_lost
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
+
+_ATTEMPTS: Final = 4
 
 
 class StateOptions(NamedTuple):
@@ -196,13 +199,20 @@ def _mark_delete(directory: str, boot: bytes) -> Position | None:
 def _from_files(directory: str, word: int) -> Position | None:
     """What snapshot and journal say. Also used if the words say that there is nothing, as they do when all is
     damaged and no process that knows the name has started the subscription anew yet."""
-    damage: list[Damage] = []
-    try:
-        journal = choose(directory, KIND_SUBSCRIPTION, damage).journal
-    except (FileNotFoundError, NotADirectoryError):
-        if os.path.isdir(directory):
-            raise
-        return None  # it ended
+    attempt = 0
+    while True:
+        damage: list[Damage] = []
+        try:
+            journal = choose(directory, KIND_SUBSCRIPTION, damage).journal
+            break
+        except (FileNotFoundError, NotADirectoryError):
+            if not os.path.isdir(directory):
+                return None  # it ended
+            # A file went between two reads: the journal has a new generation, or the subscription was deleted
+            # and made again.
+            attempt += 1
+            if attempt == _ATTEMPTS:
+                raise
     replica = SubscriptionReplica()
     if journal is None:
         note_if_lost(directory, *split_journal(word), damage)

@@ -1,0 +1,72 @@
+"""Mark-delete positions of subscriptions that no process has opened, while other processes change them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar import Client
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform.clock import boot_id
+from embeddedpulsar.subscription import subscription_files
+from embeddedpulsar.subscription.subscription_files import mark_deletes
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Of a subscription whose control words say nothing."""
+    with Client(tmp_path / "store") as client:
+        client.subscribe("orders", "work").close()
+    (found,) = (tmp_path / "store").glob("topics/*/subscriptions/*")
+    (found / "ctl").unlink()
+    return found
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, times: int, action) -> None:
+    """A file goes while it is read, so often."""
+    real, left = subscription_files.choose, [times]
+
+    def choose(*arguments):
+        if left[0]:
+            left[0] -= 1
+            action()
+            raise FileNotFoundError("journal.1")
+        return real(*arguments)
+
+    monkeypatch.setattr(subscription_files, "choose", choose)
+
+
+def positions(directory: Path) -> list[Position]:
+    """What is found."""
+    return mark_deletes([str(directory)], boot_id())
+
+
+def test_deleted_and_made_again_meanwhile(directory: Path, monkeypatch: pytest.MonkeyPatch):
+    """The position is that of the subscription that is there now."""
+    (known,) = positions(directory)
+
+    def make_again() -> None:
+        shutil.copytree(directory, f"{directory}.copy")
+        shutil.rmtree(directory)
+        os.rename(f"{directory}.copy", directory)
+
+    losing(monkeypatch, 3, make_again)
+    assert positions(directory) == [known]
+
+
+def test_deleted_meanwhile(directory: Path, monkeypatch: pytest.MonkeyPatch):
+    """It holds nothing back any more; neither does a directory from which all files were taken."""
+    losing(monkeypatch, 1, lambda: [path.unlink() for path in directory.iterdir()])
+    assert positions(directory) == []
+    shutil.rmtree(directory)
+    assert positions(directory) == []
+
+
+def test_a_file_that_always_goes(directory: Path, monkeypatch: pytest.MonkeyPatch):
+    """The position is unknown: nothing may be trimmed."""
+    losing(monkeypatch, 10, lambda: None)
+    with pytest.raises(FileNotFoundError):
+        positions(directory)
