@@ -14,7 +14,7 @@ from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_ACKS, Contro
 from embeddedpulsar.records import NamedTuple
 
 RING_SIZE: Final = 16384
-_LEAST: Final = 256
+_LEAST: Final = 256  # bytes: all words before ENTRIES are always among those that are read
 _LOW: Final = 0xFFFFFFFF
 
 
