@@ -50,7 +50,7 @@ class ConsumerMeter:
         passed = max(self._session.monotonic() - self._begun, 1e-9)
         return ConsumerStats(
             *totals,
-            len(self._queue.valid()),
+            self._queue.ahead,
             (totals[0] - self._before[0]) / passed,
             (totals[1] - self._before[1]) / passed,
         )

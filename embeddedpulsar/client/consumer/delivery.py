@@ -256,7 +256,7 @@ class Delivery(Source):
 
     @property
     def is_dry(self) -> bool:
-        return not self._queue.messages
+        return self._queue.is_dry
 
     @property
     def tail(self) -> Any:
@@ -334,14 +334,14 @@ class Delivery(Source):
 
     @property
     def fetched(self) -> int:
-        return len(self._queue.messages)
+        return len(self._queue)
 
     def is_exhausted(self, tail: int, most: int) -> bool:
         """Whether at most ``most`` messages, all fetched, were left when the tail of the log was ``tail``.
 
         Returns False if that needs a read of the log."""
         hold = self._hold
-        return hold is not None and len(self._queue.messages) <= most and hold.has_read_all(tail)
+        return hold is not None and len(self._queue) <= most and hold.has_read_all(tail)
 
     def poll(self, take: Callable[[], Taken]) -> Taken | None:
         queue = self._queue
@@ -353,7 +353,7 @@ class Delivery(Source):
                     self.check_open()
                 if not queue.messages:
                     try:
-                        is_gone = self._words[_STATE] & DELETED
+                        is_gone = queue.is_dry and self._words[_STATE] & DELETED
                     except ValueError:
                         is_gone = False  # closed: the fetch says so
                     if is_gone:

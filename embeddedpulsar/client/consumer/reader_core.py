@@ -171,7 +171,7 @@ class ReaderCore:
         queue, store = self._queue, self.client.store
         try:
             queue.lock.acquire()
-            if queue.messages:
+            if not queue.is_dry and queue.fill():
                 start = queue.messages[0].message_id()
             else:
                 ledger, entry = max(self._cursor.position, self._floor or BEFORE_FIRST)

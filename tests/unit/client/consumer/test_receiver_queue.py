@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
+from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
 from embeddedpulsar.format.entry import ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.message import MessageOrigin, is_skipped
 from embeddedpulsar.schema import BytesSchema
@@ -45,14 +45,13 @@ def test_batches_are_fetched_whole_and_in_order():
 
 
 def test_no_more_is_fetched_than_there_is_room():
-    """The queue asks for what it has room for, and for nothing when it is full."""
+    """The queue asks for what it has room for, and for nothing while it has messages."""
     log = Log(2, 2, 2)
     queue = ReceiverQueue(log.fetch, 3, ORIGIN)
     assert queue.fill()
     assert queue.fill()
-    assert queue.fill()
-    assert len(queue) == 4
-    assert log.asked == [3, 1]
+    assert len(queue) == 2
+    assert log.asked == [3]
 
 
 def test_size_0_fetches_one_entry_at_a_time():
@@ -95,6 +94,86 @@ def test_clearing_drops_what_was_fetched():
     queue.fill()
     queue.clear()
     assert drain(queue) == [b"1.0"]
+
+
+def many(*counts: int) -> tuple[Log, ReceiverQueue]:
+    """A queue that fetches all entries at once, and has done so."""
+    log = Log(*counts)
+    queue = ReceiverQueue(
+        lambda most, most_bytes: [log.views.pop(0) for _ in list(log.views)], 10_000, ORIGIN
+    )
+    assert queue.fill()
+    return log, queue
+
+
+def test_few_messages_of_batches_exist_at_a_time():
+    """A batch of any size is delivered whole and in order, although its messages are made bit by bit."""
+    counts = (300, 1, 2, 1000, 1, 1, 255)
+    log, queue = many(*counts)
+    expected = [b"%d.%d" % (entry, index) for entry, count in enumerate(counts) for index in range(count)]
+    found: list[bytes] = []
+    while queue.fill():
+        assert len(queue.messages) <= 256
+        assert len(queue) == queue.ahead == len(expected) - len(found)
+        assert queue.fetched - len(queue.messages) == len(found)
+        assert not queue.is_dry
+        found.append(queue.take().data())
+    assert found == expected
+    assert queue.is_dry
+    assert (queue.fetched, queue.fetched_bytes) == (len(expected), sum(map(len, expected)))
+    assert log.asked == []
+
+
+def test_a_batch_may_be_made_by_parts_after_others_of_which_some_is_acknowledged():
+    """Messages that were acknowledged before are left out, wherever the parts begin."""
+    log = Log(2, 400, 3)
+    log.views[1].skip = 0b11
+    log.views[2].skip = bytearray([0, 1, 0])
+    views = list(log.views)
+    queue = ReceiverQueue(lambda most, most_bytes: [views.pop(0) for _ in list(views)], 1000, ORIGIN)
+    assert queue.fill()
+    assert len(queue) == queue.ahead == 2 + 398 + 2
+    assert drain(queue) == [b"0.0", b"0.1", *(b"1.%d" % i for i in range(2, 400)), b"2.0", b"2.2"]
+
+
+@pytest.mark.parametrize("dropped", range(4))
+def test_dropping_an_entry_drops_messages_that_are_not_made(dropped):
+    """Of a dropped entry, the messages that exist are void and the others are never made."""
+    counts = (200, 300, 2, 1)
+    _, queue = many(*counts)
+    for _ in range(150):
+        queue.take()
+    queue.drop({(7, dropped)})
+    left = [(entry, i) for entry, count in enumerate(counts) for i in range(count)][150:]
+    expected = [b"%d.%d" % (entry, i) for entry, i in left if entry != dropped]
+    assert queue.ahead == len(expected)
+    found: list[bytes] = []
+    while queue.fill():
+        message = queue.take()
+        if message._entry.number != VOID:
+            found.append(message.data())
+    assert found == expected
+    assert queue.fetched == 150 + len(expected)
+    assert queue.fetched_bytes == sum(map(len, expected)) + sum(len(b"0.%d" % i) for i in range(150))
+
+
+def test_clearing_drops_batches_whose_messages_are_not_made():
+    """After a rewind nothing is left of a batch that was made in part."""
+    _, queue = many(200, 300)
+    queue.take()
+    queue.clear()
+    assert queue.is_dry
+    assert len(queue) == 0
+    assert not queue.fill()
+    assert queue.fetched == 1
+
+
+def test_a_forked_child_has_no_batches():
+    """The fetched entries belong to the parent."""
+    _, queue = many(200, 300)
+    queue.after_fork_in_child()
+    assert queue.is_dry
+    assert not queue.fill()
 
 
 def test_bits_and_bytes():
