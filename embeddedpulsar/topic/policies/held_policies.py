@@ -24,6 +24,9 @@ _ABANDONED_S: Final = 1.0
 """After this time of an unfinished change the documents are read a last time. If the process that makes it
 lives, the word changes once more."""
 _NEVER: Final = -1
+_PATIENCE_S: Final = 1.0
+"""How long to wait for a thread that calls the listeners. They wait for nothing; but after a fork that thread
+may not exist."""
 
 
 class _Held(NamedTuple):
@@ -39,9 +42,11 @@ class HeldPolicies:
     changes with every change of a policy in the store.
 
     Invariants: a value is that of the documents as they were when the word had its present value. While a
-    change is under way the word is odd, and documents that were read then are read again.
+    change is under way the word is odd, and documents that were read then are read again. When `look`
+    returns, the listeners have followed every change that was made before it was called.
     Callers: any thread, a signal handler too. Listeners run in the thread that sees the change first, which
-    may hold the lock of the topic or of a subscription: they take no lock, and wait for nothing.
+    may hold the lock of the topic or of a subscription: they take no lock, and wait for nothing. Other
+    threads wait for them, because one that finds the values read but not followed would use the old ones.
 
     Args:
         source: the documents of the store.
@@ -52,6 +57,7 @@ class HeldPolicies:
 
     __slots__ = (
         "_directory",
+        "_followed",
         "_held",
         "_listeners",
         "_monotonic",
@@ -73,6 +79,7 @@ class HeldPolicies:
         self._name, self._directory = topic
         self._monotonic: Final = monotonic
         self._held = _Held(_NEVER, (), {})
+        self._followed = _NEVER  # the word of the values that the listeners have followed
         self._odd = (_NEVER, 0.0)  # a word of an unfinished change, and since when it stands
         # A dict, because two threads may add to it at once.
         self._listeners: dict[Callable[[], object], None] = {}
@@ -116,7 +123,7 @@ class HeldPolicies:
 
     def look(self) -> None:
         """Call the listeners if policies of this topic were changed. Some 50 ns if none was in the store."""
-        if self._words[_POLICIES] != self._held.word and self._listeners:
+        if self._words[_POLICIES] != self._followed and self._listeners:
             with contextlib.suppress(StorageError, OSError):  # the next that needs a value raises it
                 self._renew()
 
@@ -130,21 +137,32 @@ class HeldPolicies:
         self._listeners.pop(listener, None)
 
     def _renew(self) -> _Held:
-        word, before = self._words[_POLICIES], self._held
+        lock = self._source.following
+        try:
+            lock.acquire(True, _PATIENCE_S)
+            word = self._words[_POLICIES]
+            if word != self._followed:
+                self._follow(word)
+            return self._held
+        finally:
+            lock.release()
+
+    def _follow(self, word: int) -> None:
+        before = self._held
         seen = word if not word & 1 or self._is_abandoned(word) else _NEVER
         documents = self._source.documents(self._name, self._directory)
         if documents == before.documents:
             self._held = before._replace(word=seen)
-            return self._held
-        values = {} if any(documents) else self._source.defaults
-        held = self._held = _Held(seen, documents, values)
-        if before.word != _NEVER or before.documents:
-            self._call_listeners()
-        return held
+        else:
+            values = {} if any(documents) else self._source.defaults
+            self._held = _Held(seen, documents, values)
+            if before.word != _NEVER or before.documents:
+                self._call_listeners()
+        self._followed = self._held.word
 
     def _call_listeners(self) -> None:
-        # Again if another thread renewed the values meanwhile: between a listener's look at an older value
-        # and its use of it, that thread may have called the same listener.
+        # Again if a signal handler renewed the values meanwhile: between a listener's look at an older value
+        # and its use of it, the handler has called the same listener.
         called_for: object = None
         while called_for is not self._held.documents:
             called_for = self._held.documents

@@ -11,7 +11,7 @@ from typing import Any, Final
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.document import KIND_POLICIES, decode_document, encode_document
-from embeddedpulsar.platform import descriptors, disk, filesystem
+from embeddedpulsar.platform import descriptors, disk, filesystem, threads
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
@@ -40,6 +40,7 @@ class PolicyDocuments:
 
     Attributes:
         defaults: what holds where there are no documents, as far as it was asked for: for `HeldPolicies`.
+        following: the lock of the thread that has its listeners follow a change; nothing is locked under it.
 
     Args:
         root: of the store.
@@ -58,6 +59,7 @@ class PolicyDocuments:
     ) -> None:
         self._version: Final = version
         self.defaults: Final = _defaults_of(settings)
+        self.following: Final = threads.RLock()
         self._kept: tuple[int, dict[str, dict[str, Any]]] = (_CHANGING, {})
         self._find: Final = find
         self._tenants: Final = root_layout.in_root(root, root_layout.TENANTS)
