@@ -75,8 +75,7 @@ Event = threading.Event
 current_id = threading.get_ident
 sleep = time.sleep
 
-_FIRST_LOOK_S: Final = 0.0001
-_LAST_LOOK_S: Final = 0.005
+_LOOK_S: Final = 0.005
 _LEAVING_S: Final = 1.0
 
 
@@ -92,6 +91,8 @@ class Daemon(threading.Thread):
         super().__init__(target=target, name=f"embeddedpulsar-{name}", daemon=True)
         self.runner: int | None = None
         self.is_over = False
+        self._over = _thread.allocate_lock()
+        self._over.acquire()
 
     def run(self) -> None:
         self.runner = current_id()
@@ -99,17 +100,19 @@ class Daemon(threading.Thread):
             super().run()
         finally:
             self.is_over = True
+            self._over.release()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the target has returned; also before the thread is alive, unlike the original."""
         deadline = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
-        pause = _FIRST_LOOK_S
+        over = self._over
         while not self.is_over:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LAST_LOOK_S)
+            # Not longer at once: an interrupt between these two calls leaves the lock to no thread.
+            if over.acquire(True, min(_LOOK_S, left)):
+                over.release()
         if self.ident is not None:
             super().join(_LEAVING_S)
 
