@@ -70,14 +70,16 @@ def parse_ring(data: bytes) -> tuple[ControlHeader, Unwritten]:
     words = _words_in_use(data[:RING_SIZE].ljust(RING_SIZE, b"\0"))
     entries = set(map(_place, filter(None, words[RingWord.ENTRIES : RingWord.PARTS])))
     parts: dict[tuple[int, int], tuple[int, int]] = {}
-    for place, index, size in _pairs(words, RingWord.PARTS, RING_SIZE // 8):
-        if 0 <= index < size and place[1] >= 0:
-            bits, most = parts.get(place, (0, size))
-            parts[place] = (bits | 1 << index, max(most, size))
+    if len(words) > RingWord.PARTS:
+        for place, index, size in _pairs(words, RingWord.PARTS, RING_SIZE // 8):
+            if 0 <= index < size and place[1] >= 0:
+                bits, most = parts.get(place, (0, size))
+                parts[place] = (bits | 1 << index, max(most, size))
     cumulative = []
-    for place, index, size in _pairs(words, RingWord.CUMULATIVE, RingWord.ENTRIES):
-        index, size = (index, size) if index < size else (-1, 0)
-        cumulative.append((*place, index, size))
+    if any(words[RingWord.CUMULATIVE : RingWord.ENTRIES]):
+        for place, index, size in _pairs(words, RingWord.CUMULATIVE, RingWord.ENTRIES):
+            index, size = (index, size) if index < size else (-1, 0)
+            cumulative.append((*place, index, size))
     real = sorted(place for place in entries if 0 <= place[1] <= MAX_ENTRY_ID)
     return header, Unwritten(header.incarnation, words[RingWord.EPOCH], real, parts, sorted(cumulative))
 

@@ -112,6 +112,15 @@ class Disk:
             raise
         return fd
 
+    def read_start(self, path: str, most: int) -> tuple[os.stat_result, bytes]:
+        """Return the status and the first ``most`` bytes of a small file. In a process that slept this takes
+        half the time of the single steps. Raises the errors of `read_file`."""
+        fd = descriptors.calling(f"cannot open {path}", os.open, path, os.O_RDONLY | _OPEN_FLAGS)
+        try:
+            return os.fstat(fd), os.read(fd, most)
+        finally:
+            os.close(fd)
+
     def read_file(self, path: str, most: int | None = None) -> bytes:
         """A whole file, or its first ``most`` bytes.
 

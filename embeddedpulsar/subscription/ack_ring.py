@@ -196,16 +196,12 @@ def _read(path: str, boot: bytes) -> Unwritten | None:
     if not os.path.lexists(path):
         return None  # it has no acknowledgements: a fifth of the time that a failed opening takes
     try:
-        fd = disk.DISK.open_file(path, os.O_RDONLY)
+        status, data = disk.DISK.read_start(path, RING_SIZE)
+        header, found = parse_ring(data)
     except FileNotFoundError:
         return None  # it has no acknowledgements
-    try:
-        status = os.fstat(fd)
-        header, found = parse_ring(disk.DISK.pread(fd, RING_SIZE, 0))
     except (CorruptionError, UnsupportedFormatVersion):
         return None  # it died before it was made
-    finally:
-        os.close(fd)
     is_trusted = (header.boot_id, header.device, header.inode) == (boot, status.st_dev, status.st_ino)
     return found if is_trusted else None
 
@@ -217,15 +213,18 @@ def _commands_of(state: SubscriptionState, found: Unwritten, facts: Callable[[],
     acks = state.acks
     known = acks.mark_delete  # of a consumer that died long after it acknowledged, that is all of them
     entries = [one for one in found.entries if one > known and not acks.is_acked(Position(*one))]
-    parts = {one: bits for one, bits in found.parts.items() if not acks.is_acked(Position(*one))}
-    cumulative = [
-        one for one in found.cumulative if Position(one[0], one[1]) > acks.mark_delete or one[2] >= 0
-    ]
+    parts, cumulative = found.parts, found.cumulative
+    if parts:
+        parts = {one: bits for one, bits in parts.items() if not acks.is_acked(Position(*one))}
+    if cumulative:
+        cumulative = [one for one in cumulative if Position(one[0], one[1]) > known or one[2] >= 0]
+    if not (entries or parts or cumulative):
+        return []
     commands: list[Command] = []
     if entries or parts:
         commands.append(Ack(found.consumer_id, found.epoch, group_entries(entries), group_batches(parts)))
     commands += [AckCumulative(found.consumer_id, found.epoch, *one) for one in cumulative]
-    newest = max((place[0] for place in (*entries, *parts, *cumulative)), default=0)
+    newest = max(place[0] for place in (*entries, *parts, *cumulative))
     if newest > acks.newest_ledger:
         commands = [*news_for(state, facts()), *commands]
     return commands

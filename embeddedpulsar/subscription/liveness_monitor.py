@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy, LockTimeout, PulsarException
@@ -179,7 +180,7 @@ class WatchRing:
 
 def processes_of(consumers: list[Consumer]) -> list[bytes]:
     """Leases of the processes of consumers, each once, in order."""
-    return list(dict.fromkeys(one.client_uuid for one in consumers))
+    return list(dict.fromkeys([one.client_uuid for one in consumers]))
 
 
 def bereft(ring: list[bytes], left: list[bytes]) -> set[bytes]:
@@ -215,7 +216,7 @@ class LivenessMonitor:
         mailbox: Mailbox,
         scheduler: SchedulerLike,
         keep_alives: KeepAlives,
-        detach_lost: Callable[[], object],
+        detach_lost: Callable[[bool], object],
     ) -> None:
         self._mailbox: Final = mailbox
         self._beat: Final = scheduler.beat(keep_alives.beat_s) if keep_alives.beat_s > 0 else None
@@ -227,7 +228,8 @@ class LivenessMonitor:
         self._watched: set[bytes] = set()
         self._looks = 0
         self._looking: Final = BackgroundWork(scheduler.call_later, self._look)
-        self._tidying: Final = BackgroundWork(scheduler.call_later, self._tidy)
+        self._tidying: Final = BackgroundWork(scheduler.call_later, partial(self._tidy, True))
+        self._burying: Final = BackgroundWork(scheduler.call_later, partial(self._tidy, False))
         self._checking: Final = BackgroundWork(scheduler.call_later, self._check)
 
     def begin(self, attachment: Attachment) -> None:
@@ -274,10 +276,10 @@ class LivenessMonitor:
         if self.watch_ring is not None and self.watch_ring.has_lost():
             self._tidying.run()
 
-    def _tidy(self) -> None:
+    def _tidy(self, with_silent: bool) -> None:
         looks = self._looks
         try:
-            self._detach_lost()
+            self._detach_lost(with_silent)
         except LockTimeout:
             raise  # tried again
         except PulsarException:
@@ -287,8 +289,10 @@ class LivenessMonitor:
 
     def show_alive(self) -> None:
         """Show that our consumers live, however long this process was stopped, lest others detach them."""
-        for attachment in self._attached():
-            attachment.show_alive()
+        for reference in list(self._ours.values()):
+            attachment = reference()
+            if attachment is not None:
+                attachment.show_alive()
 
     def _attached(self) -> list[Attachment]:
         found = [reference() for reference in list(self._ours.values())]
@@ -317,7 +321,7 @@ class LivenessMonitor:
 
     def _on_death(self, uuid: bytes) -> None:
         self._watched.discard(uuid)
-        self._tidying.run()
+        self._burying.run()
 
     def end(self) -> None:
         """Stop watching. Idempotent."""
@@ -330,4 +334,5 @@ class LivenessMonitor:
         self._look()
         self._looking.cancel()
         self._tidying.cancel()
+        self._burying.cancel()
         self._checking.cancel()

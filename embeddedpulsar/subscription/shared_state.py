@@ -364,10 +364,11 @@ class SharedState:
             self.on_members()
         if news & _PASSED:
             self.on_passed()
-        if self._notes:
-            with contextlib.suppress(IndexError):
-                while True:
-                    package_log.info("%s: %s", self.directory, self._notes.popleft())
+        while self._notes:
+            try:
+                package_log.info("%s: %s", self.directory, self._notes.popleft())
+            except IndexError:
+                break  # another thread was faster
         if self._gone:
             gone, self._gone = self._gone, ""
             files.remove_gone(gone)
@@ -392,9 +393,6 @@ class SharedState:
             self._lock.close()
 
     def _closed(self) -> AlreadyClosed:
-        if self.is_foreign:
-            return AlreadyClosed(
-                f"the subscription in {self.directory} belongs to the parent of this forked process; "
-                "subscribe in the child"
-            )
-        return AlreadyClosed(f"the subscription in {self.directory} is closed")
+        of_parent = "belongs to the parent of this forked process; subscribe in the child"
+        state = of_parent if self.is_foreign else "is closed"
+        return AlreadyClosed(f"the subscription in {self.directory} {state}")

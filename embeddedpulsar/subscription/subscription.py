@@ -327,14 +327,16 @@ class Subscription:
                 detach_surely(shared, self._log, membership.tried, self._options.scheduler.call_later, uuid)
             raise
 
-    def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
-        detach_lost(state, shared, self._log, self._options.peers, self._keep_alives)
+    def _detach_dead(self, shared: SharedState, state: SubscriptionState, with_silent: bool = True) -> None:
+        keep_alives = self._keep_alives if with_silent else None
+        detach_lost(state, shared, self._log, self._options.peers, keep_alives)
 
-    def detach_dead(self) -> None:
-        """Detach the consumers of processes that died, or were silent for ``keepAliveIntervalSeconds``."""
-        shared = self._existing()
+    def detach_dead(self, with_silent: bool = True) -> None:
+        """Detach the consumers of processes that died, or were silent for ``keepAliveIntervalSeconds``. When
+        a death is reported, the latter come later: others wait for the messages of the dead one."""
+        shared = self._lives.current or self._existing()  # most often in one step: a consumer waits
         self._liveness_monitor.show_alive()
-        shared.transact(lambda state: self._detach_dead(shared, state))
+        shared.transact(lambda state: self._detach_dead(shared, state, with_silent))
 
     def consumers(self) -> list[Consumer]:
         """The attached consumers whose process lives, the longest attached first."""

@@ -207,7 +207,7 @@ class FifoDoorbell:
                 # Someone sweeps it this very moment, or the number was closed and reused while we slept.
                 time.sleep(0.001)
                 return False
-            if self._outlives_its_fifo(uuid, fd):
+            if self._is_alive(uuid, fd) and self._stays_alive(uuid, fd):
                 self._drop(uuid)
                 self._begin_to_watch(uuid)
                 return False
@@ -217,12 +217,12 @@ class FifoDoorbell:
         finally:
             self._lock.release()
 
-    def _outlives_its_fifo(self, uuid: bytes, fd: int) -> bool:
+    def _stays_alive(self, uuid: bytes, fd: int) -> bool:
         for _ in range(_CLOSING_LOOKS):
+            time.sleep(_CLOSING_S)
             if not self._is_alive(uuid, fd):
                 return False
-            time.sleep(_CLOSING_S)
-        return self._is_alive(uuid, fd)
+        return True
 
     def _is_alive(self, uuid: bytes, freed: int = -1) -> bool:
         try:

@@ -160,9 +160,12 @@ def _byte_of(uuid: bytes) -> int:
 
 
 def _ask(fd: int, start: int, length: int) -> bool:
-    """Whether another opening of the file has a lock there."""
+    """Whether another opening of the file has a lock there; False on a file system without such locks."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked)
+    try:
+        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked)
+    except OSError:
+        return False
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
@@ -176,8 +179,6 @@ def has_any(path: str) -> bool:
         return False
     try:
         return _ask(fd, _FIRST, _EVERY)
-    except OSError:
-        return False  # a file system without them
     finally:
         os.close(fd)
 
@@ -227,10 +228,8 @@ class Liveness:
         """
         if uuid == self._dead:
             return False
-        if self._fd >= 0:
-            with contextlib.suppress(OSError):
-                if _ask(self._fd, _byte_of(uuid), 1):
-                    return True
+        if self._fd >= 0 and _ask(self._fd, _byte_of(uuid), 1):
+            return True
         path = lease_path(self._clients_dir, uuid)
         if not (freed >= 0 and is_same_file(freed, path)):
             return is_held(path)

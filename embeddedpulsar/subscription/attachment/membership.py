@@ -226,12 +226,14 @@ class Membership:
 
 
 def detach_lost(
-    state: SubscriptionState, shared: SharedState, log: Log, peers: Peers, keep_alives: KeepAlives
+    state: SubscriptionState, shared: SharedState, log: Log, peers: Peers, keep_alives: KeepAlives | None
 ) -> None:
-    """Journal the detachment of consumers whose process is gone, or has been stopped for too long."""
+    """Journal the detachment of consumers whose process is gone, or has been stopped for too long by
+    ``keep_alives``; None leaves the latter for another time."""
     lost = detach_commands_for_dead(state, shared.control, peers.is_alive)
-    silent = keep_alives.look(state, shared.control) - {command.consumer_id for command in lost}
-    lost += detach_commands_for_silent(state, shared.control, silent)
+    if keep_alives is not None:
+        silent = keep_alives.look(state, shared.control) - {command.consumer_id for command in lost}
+        lost += detach_commands_for_silent(state, shared.control, silent)
     for command in lost:
         why = "process is gone" if command.reason == record.DETACH_DEAD else "process is silent"
         consumer = state.consumers.get(command.consumer_id)

@@ -49,8 +49,8 @@ class FailoverDispatcher(ActiveDispatcher):
     def active(self, consumers: ConsumerRegistry) -> int:
         """The consumer that gets everything until others come or go."""
         everybody = consumers.all()
-        if not everybody:
-            return 0
+        if len(everybody) <= 1:
+            return everybody[0].consumer_id if everybody else 0
         best = min(one.priority_level for one in everybody)
         candidates = [one for one in everybody if one.priority_level == best]
         rules = candidates[0].rules
