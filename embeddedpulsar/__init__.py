@@ -28,7 +28,6 @@ from embeddedpulsar.enums import (
     ProducerAccessMode,
     RegexSubscriptionMode,
     Result,
-    SchemaCompatibilityStrategy,
     SchemaType,
     SubscriptionMode,
 )
@@ -131,6 +130,7 @@ if TYPE_CHECKING:
         DeadLetterPolicyBuilder,
         KeySharedPolicy,
     )
+    from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 
 __version__ = "0.1.0"
 
@@ -180,6 +180,7 @@ _LAZY = {
     "DeadLetterPolicyBuilder": _POLICIES,
     "KeySharedPolicy": _POLICIES,
     "Reader": "embeddedpulsar.client.consumer.reader",
+    "SchemaCompatibilityStrategy": "embeddedpulsar.schema_enums",
     "TableView": "embeddedpulsar.client.consumer.table_view",
 }
 

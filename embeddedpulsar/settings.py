@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from embeddedpulsar.enums import SchemaCompatibilityStrategy
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))

@@ -21,6 +21,7 @@ LAYERS: dict[str, int] = {
     "encryption": 0,
     "enums": 0,
     "error_text": 0,
+    "schema_enums": 0,
     "message_id": 0,
     "message": 0,
     "topic_name": 0,

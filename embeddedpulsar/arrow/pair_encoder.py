@@ -10,11 +10,12 @@ import pyarrow as pa
 from embeddedpulsar.arrow.pair_decoder import PARTS
 from embeddedpulsar.arrow.plain_encoder import PlainEncoder, is_payload
 from embeddedpulsar.arrow.value_encoder import ValueEncoder
-from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
+from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.key_value import joined_pair, key_bytes
 from embeddedpulsar.schema.key_value_info import KeyValueInfo
 from embeddedpulsar.schema.schema import SchemaInfo
+from embeddedpulsar.schema_enums import KeyValueEncodingType
 
 
 class PairEncoder:

@@ -6,13 +6,14 @@ from typing import Final
 
 from embeddedpulsar.arrow.pair_decoder import pair_definition
 from embeddedpulsar.arrow.plan import partition_total, topic_directory
-from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
+from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.avro_definition import parsed
 from embeddedpulsar.schema.avro_resolution import why_unreadable
 from embeddedpulsar.schema.key_value_info import KeyValueInfo
 from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.schema.schema_avro import with_defaults
+from embeddedpulsar.schema_enums import KeyValueEncodingType
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.schemas.schema_document import NO_VERSION, SchemaDocument
 from embeddedpulsar.topic.schemas.schema_registry import read_schemas

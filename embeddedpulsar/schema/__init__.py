@@ -5,7 +5,6 @@ from __future__ import annotations
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.enums import KeyValueEncodingType
 from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     )
     from embeddedpulsar.schema.schema_avro import AvroSchema
     from embeddedpulsar.schema.schema_protobuf import ProtobufNativeSchema
+    from embeddedpulsar.schema_enums import KeyValueEncodingType
 
 # Loaded on first access, so that importing the package is fast.
 _LAZY = {
@@ -54,6 +54,7 @@ _LAZY = {
     "GenericRecord": "auto_schema",
     "JsonSchema": "json_schema",
     "KeyValue": "key_value",
+    "KeyValueEncodingType": "key_value",
     "KeyValueSchema": "key_value",
     "ProtobufNativeSchema": "schema_protobuf",
     **dict.fromkeys(

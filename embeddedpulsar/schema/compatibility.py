@@ -7,11 +7,12 @@ from binascii import a2b_base64
 from collections.abc import Sequence
 from typing import Final
 
-from embeddedpulsar.enums import SchemaCompatibilityStrategy, SchemaType
+from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema.avro_definition import DefinitionNode, is_alike, parsed
 from embeddedpulsar.schema.avro_resolution import why_unreadable
 from embeddedpulsar.schema.key_value_info import KeyValueInfo
 from embeddedpulsar.schema.schema import SchemaInfo
+from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 
 _Strategy = SchemaCompatibilityStrategy
 _TRANSITIVE: Final = (_Strategy.BACKWARD_TRANSITIVE, _Strategy.FORWARD_TRANSITIVE, _Strategy.FULL_TRANSITIVE)

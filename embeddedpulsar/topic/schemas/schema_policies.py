@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from embeddedpulsar.enums import SchemaCompatibilityStrategy
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from embeddedpulsar.topic.policies.creation_policy import checked_flag
 from embeddedpulsar.topic.policies.topic_policy import TopicPolicy, reading
 

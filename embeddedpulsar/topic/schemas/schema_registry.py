@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.enums import SchemaCompatibilityStrategy
 from embeddedpulsar.exceptions import IncompatibleSchema, StorageError, TopicNotFound
 from embeddedpulsar.format.document import KIND_SCHEMAS, decode_document, encode_document
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused, why_unfit
+from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.policies.policy_documents import remove_unfinished
 from embeddedpulsar.topic.schemas.schema_document import NO_VERSION, SchemaDocument, StoredSchema

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client
-from embeddedpulsar.enums import SchemaCompatibilityStrategy
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import (
     Array,
@@ -28,6 +27,7 @@ from embeddedpulsar.schema import (
     String,
     StringSchema,
 )
+from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from tests.conformance.offloading import Site
 from tests.support.key_files import key_files
 

@@ -17,7 +17,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from embeddedpulsar import Admin, Client, InitialPosition
 from embeddedpulsar.arrow import read_topic
-from embeddedpulsar.enums import KeyValueEncodingType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import (
     AvroSchema,
@@ -44,6 +43,7 @@ from embeddedpulsar.schema import (
     TimeSchema,
     TimestampSchema,
 )
+from embeddedpulsar.schema_enums import KeyValueEncodingType
 from embeddedpulsar.testing import assert_clean
 from tests.support.sinks import source
 

@@ -258,6 +258,27 @@ def test_a_silent_consumer_that_is_refused_gets_nothing(site: VirtualSite):
     assert read(consumer) == [0, 1]
 
 
+def test_a_reported_death_is_handled_before_silent_consumers_are_sought(site: VirtualSite):
+    """The consumers that wait for its messages get them at once; the next look finds the silent one."""
+    ours = site.attach()
+    dead, silent = site.world.start(), site.world.start()
+    lost, quiet = site.attach(process=dead), site.attach(process=silent)
+    for _ in range(5):
+        site.world.clock.advance(9.0)
+        site.process.subscription.detach_dead(with_silent=False)
+        lost.show_alive()
+    assert len(site.process.subscription._shared.state.consumers) == 3
+    site.world.kill(dead)
+    site.process.tell_of_deaths()
+    state = site.process.subscription._shared.state
+    assert [one.consumer_id for one in state.consumers.all()] == [ours.consumer_id, quiet.consumer_id]
+    silent.is_stopped = True
+    for _ in range(5):
+        site.world.clock.advance(10.0)
+        site.process.subscription.detach_dead()
+    assert [one.consumer_id for one in state.consumers.all()] == [ours.consumer_id]
+
+
 def test_a_detached_consumer_reads_no_more(site: VirtualSite):
     """It says so."""
     consumer = site.attach()
