@@ -56,8 +56,8 @@ class ReceiverQueue:
         "_fetch_all",
         "_is_filling",
         "_later",
-        "_made",
         "_origin",
+        "_part",
         "_start",
         "fetched",
         "fetched_bytes",
@@ -79,7 +79,9 @@ class ReceiverQueue:
         self.lock = threads.RLock()
         self.messages: deque[Message[Any]] = deque()
         self._later: deque[EntryView] = deque()
-        self._made = 0  # of the first of them
+        # A batch, and how many of its messages are made. That it is not the first any more says that all are:
+        # an interrupt between two steps can so make messages twice, but none is left out.
+        self._part: tuple[EntryView | None, int] = (None, 0)
         self.take = self.messages.popleft
         self.fetched = 0
         self.fetched_bytes = 0
@@ -98,7 +100,9 @@ class ReceiverQueue:
 
     @property
     def _unmade(self) -> int:
-        return sum(map(_count_left, self._later)) - self._made
+        later = list(self._later)  # a copy in one step: other threads may take from it
+        view, made = self._part
+        return sum(map(_count_left, later)) - (made if later and later[0] is view else 0)
 
     @property
     def ahead(self) -> int:
@@ -199,10 +203,11 @@ class ReceiverQueue:
         while later and (room := _AT_ONCE - len(messages)) > 0:
             view = later[0]
             if view.skip is None and not self.first_within(view.ledger_id, view.entry_id):
-                first = self._made
+                part, made = self._part
+                first = made if part is view else 0
                 end = min(first + room, view.count)
                 messages.extend(messages_of(view, first, end, self._origin))
-                self._made = end
+                self._part = view, end
                 offsets = view.offsets
                 self.fetched_bytes += offsets[end] - offsets[first]
                 self.fetched += end - first
@@ -214,13 +219,11 @@ class ReceiverQueue:
                 self.fetched_bytes += size_of(rest)
                 self.fetched += len(rest)
             later.popleft()
-            self._made = 0
 
     def clear(self) -> None:
         """Drop the fetched messages. Call under the lock."""
         self.voided += 1
         self._later.clear()
-        self._made = 0
         if not self.messages:
             return
         dropped = self.valid()
@@ -243,15 +246,9 @@ class ReceiverQueue:
             entry.number = VOID
         self.fetched -= len(dropped)
         self.fetched_bytes -= size_of(dropped)
-        self._drop_later(entries)
-
-    def _drop_later(self, entries: Set[tuple[int, int]]) -> None:
-        later = list(self._later)
-        left = [view for view in later if (view.ledger_id, view.entry_id) not in entries]
-        if later and left[:1] != later[:1]:
-            self._made = 0
-        self._later.clear()
-        self._later.extend(left)
+        for view in list(self._later):
+            if (view.ledger_id, view.entry_id) in entries:
+                self._later.remove(view)
 
     def valid(self) -> list[Message[Any]]:
         """Return the items of `messages` that are not void."""
@@ -262,7 +259,6 @@ class ReceiverQueue:
         self._is_filling = False
         self.messages.clear()
         self._later.clear()
-        self._made = 0
 
     def _some(self, view: EntryView) -> list[Message[Any]]:
         """Return the messages of an entry that are not acknowledged, from the start position on."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import count as count_up
+from typing import Any
+
 import pytest
 
 from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
@@ -166,6 +170,43 @@ def test_clearing_drops_batches_whose_messages_are_not_made():
     assert len(queue) == 0
     assert not queue.fill()
     assert queue.fetched == 1
+
+
+def test_an_interrupt_while_messages_are_made_leaves_out_none():
+    """Ctrl-C at any line: every message is delivered, in order, although some may be delivered twice."""
+    counts = (300, 2, 400)
+    expected = [b"%d.%d" % (entry, index) for entry, count in enumerate(counts) for index in range(count)]
+    strikes = 0
+    for strike in count_up(1):
+        _, queue = many(*counts)
+        left = strike
+
+        def trace(frame: Any, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code is not ReceiverQueue._make.__code__:
+                return None
+            left -= event == "line"
+            if not left:
+                raise KeyboardInterrupt
+            return trace
+
+        found: list[bytes] = []
+        while True:
+            try:
+                sys.settrace(trace if left > 0 else None)
+                is_filled = queue.fill()
+            except KeyboardInterrupt:
+                strikes += 1
+                continue
+            finally:
+                sys.settrace(None)
+            if not is_filled:
+                break
+            found.append(queue.take().data())
+        assert list(dict.fromkeys(found)) == expected
+        if left > 0:
+            break
+    assert strikes == strike - 1 > 20
 
 
 def test_a_forked_child_has_no_batches():
