@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from embeddedpulsar import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.cli.expiry_commands import SIZE, TIME, Amount
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, print_json
-from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
@@ -27,7 +27,6 @@ from embeddedpulsar.policy_values import (
     SubscribeRate,
 )
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from embeddedpulsar.topic.policies.creation_policy import SUBSCRIPTION_TYPE_NAMES
 
 _UNLIMITED = -1
