@@ -229,7 +229,7 @@ class LivenessMonitor:
         self._looks = 0
         self._looking: Final = BackgroundWork(scheduler.call_later, self._look)
         self._tidying: Final = BackgroundWork(scheduler.call_later, partial(self._tidy, True))
-        self._burying: Final = BackgroundWork(scheduler.call_later, partial(self._tidy, False))
+        self._detaching_dead: Final = BackgroundWork(scheduler.call_later, partial(self._tidy, False))
         self._checking: Final = BackgroundWork(scheduler.call_later, self._check)
 
     def begin(self, attachment: Attachment) -> None:
@@ -321,7 +321,7 @@ class LivenessMonitor:
 
     def _on_death(self, uuid: bytes) -> None:
         self._watched.discard(uuid)
-        self._burying.run()
+        self._detaching_dead.run()
 
     def end(self) -> None:
         """Stop watching. Idempotent."""
@@ -334,5 +334,5 @@ class LivenessMonitor:
         self._look()
         self._looking.cancel()
         self._tidying.cancel()
-        self._burying.cancel()
+        self._detaching_dead.cancel()
         self._checking.cancel()

@@ -334,7 +334,7 @@ class Subscription:
     def detach_dead(self, with_silent: bool = True) -> None:
         """Detach the consumers of processes that died, or were silent for ``keepAliveIntervalSeconds``. When
         a death is reported, the latter come later: others wait for the messages of the dead one."""
-        shared = self._lives.current or self._existing()  # most often in one step: a consumer waits
+        shared = self._existing()
         self._liveness_monitor.show_alive()
         shared.transact(lambda state: self._detach_dead(shared, state, with_silent))
 

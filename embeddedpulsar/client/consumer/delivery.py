@@ -353,7 +353,7 @@ class Delivery(Source):
                     self.check_open()
                 if not queue.messages:
                     try:
-                        is_gone = queue.is_dry and self._words[_STATE] & DELETED
+                        is_gone = self._words[_STATE] & DELETED and queue.is_dry
                     except ValueError:
                         is_gone = False  # closed: the fetch says so
                     if is_gone:

@@ -169,7 +169,8 @@ class ReceiverQueue:
             self._is_filling = True
             if not self._later:
                 self._fetch_more()
-            self._make()
+            if self._later:
+                self._make()
         finally:
             self._is_filling = False
         return bool(messages)
