@@ -10,6 +10,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
+from embeddedpulsar.client.consumer.repeated_entries import RecentAcks
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -38,6 +39,7 @@ _TURN_S: Final = 0.02
 """Seconds that the timer waits for a lock that passes from one to the next; not for one that is stuck."""
 
 Position = tuple[int, int]
+_NOWHERE: Final = (-1, -1, -1)
 
 failpoints.declare("ack:noted")
 
@@ -101,6 +103,9 @@ class AckGroupingTracker:
         self.firsts: dict[int, int] = {}
         self._partial: dict[Position, bytearray] = {}
         self._cumulative: tuple[int, int, int, int] | None = None
+        self._through = _NOWHERE  # all up to this message is acknowledged, as (ledger, entry, index)
+        self._removal = threads.RLock()  # held while items leave `done`
+        self._recent: RecentAcks | None = None  # while fetched entries may have been delivered before
         self._arm = call_later
         self._log = log
         self._backoff: Final = Backoff()
@@ -216,7 +221,9 @@ class AckGroupingTracker:
         elif not self._index_acks:
             entry, index, size = entry - 1, -1, -1
         pending = self._cumulative
-        if pending is None or (ledger, entry, index if index >= 0 else LARGEST_ID) >= _order_of(pending):
+        end = (ledger, entry, index if index >= 0 else LARGEST_ID)
+        self._through = max(self._through, end)
+        if pending is None or end >= _order_of(pending):
             self._cumulative = (ledger, entry, index, max(size, 0))
             ring = self._ring_for((ledger, entry), is_cumulative=True)
             if ring is not None:
@@ -332,7 +339,7 @@ class AckGroupingTracker:
                 bitsets = bitsets_of(partial)
                 is_valid &= self._attachment.acknowledge(self.done[:count], bitsets, epoch=self._epoch)
                 self.sent += count + len(partial)
-                del self.done[:count]
+                self._remove_written(count, partial)
                 self.most_quick = _MOST_QUICK
                 for position, flags in partial.items():
                     if bytes(self._partial.get(position, b"")) == flags:
@@ -347,6 +354,46 @@ class AckGroupingTracker:
                 "this process was suspended for so long that it was considered dead"
             )
 
+    def _remove_written(self, count: int, partial: dict[Position, bytes]) -> None:
+        try:
+            self._removal.acquire()
+            recent = self._recent
+            if recent is not None:
+                recent.note_written(count, partial)
+            del self.done[:count]
+        finally:
+            self._removal.release()
+
+    # -- entries that are delivered again ------------------------------------------------------------------
+
+    def begin_fetch(self) -> None:
+        """See `Acknowledged.begin_fetch`."""
+        self._recent = RecentAcks(self.done, self._removal)
+
+    def end_fetch(self) -> None:
+        """See `Acknowledged.end_fetch`."""
+        self._recent = None
+
+    def has_acknowledged(self, view: EntryView, index: int) -> bool:
+        """Whether a message of an entry was acknowledged since `begin_fetch`."""
+        flags = view.acked
+        if flags is not None and flags[index]:
+            return True
+        if (view.ledger_id, view.entry_id, index) <= self._through:
+            return True
+        recent = self._recent
+        return recent is not None and recent.has((view.ledger_id, view.entry_id), index)
+
+    def leaves_any(self, view: EntryView) -> bool:
+        """Whether some messages of an entry are not acknowledged; those that are get into its ``skip``."""
+        skip = view.skip
+        flags = bytearray(
+            is_skipped(skip, index) or self.has_acknowledged(view, index) for index in range(view.count)
+        )
+        if any(flags):
+            view.skip = flags
+        return 0 in flags
+
     def forget(self, position: Position) -> None:
         """Drop a delivered batch that will be fetched again, or was acknowledged in another way."""
         self.open.pop(position, None)
@@ -360,8 +407,10 @@ class AckGroupingTracker:
         try:
             self.lock.acquire()
             self.reset()
-            del self.done[: len(self.done)]
+            self._remove_written(len(self.done), {})
+            self._recent = None
             self._cumulative = None
+            self._through = _NOWHERE
             self._epoch = self._attachment.epoch
             ring = self._ring
             if ring is not None and ring.consumer_id == self._attachment.consumer_id:

@@ -14,6 +14,7 @@ from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
 from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
 from embeddedpulsar.client.consumer.redelivery import Redelivery
+from embeddedpulsar.client.consumer.repeated_entries import RepeatedEntries
 from embeddedpulsar.exceptions import (
     CumulativeAcknowledgementNotAllowedError,
     InvalidConfiguration,
@@ -79,7 +80,7 @@ class ConsumerCore:
         """Has `popleft`, which is `take` for a caller that has compared the epochs."""
         self._delivers_singly = session.attachment.delivers_singly
         self._notes_entries = self._delivers_singly
-        self._last_handed: object = None
+        self._last_handed: EntryView | None = None
         if self._unacked is not None:
             session.attachment.chunks.on_left = self._unacked.schedule
         if self._unacked is not None or self._delivers_singly:
@@ -179,7 +180,7 @@ class ConsumerCore:
         queue = self.queue
         try:
             queue.lock.acquire(True, deadline.TURN_S)  # put back without the lock rather than lose it
-            queue.messages.appendleft(message)
+            queue.put_back(message)
         finally:
             queue.lock.release()
         self.delivery.on_change()
@@ -192,12 +193,36 @@ class ConsumerCore:
     def acknowledge(self, message: Message[Any] | MessageId) -> None:
         self.delivery.check_open()
         with interrupts.translated:
-            self.in_time(self.acks.acknowledge, *id_parts(message))
+            parts = id_parts(message)
+            self.in_time(self.acks.acknowledge, *parts)
+            if message.__class__ is not Message:  # an id may be that of a message that waits in the queue
+                self._leave_out(parts, is_cumulative=False)
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
         self.delivery.check_open()
         with interrupts.translated:
-            self.in_time(self.acks.acknowledge_cumulative, *id_parts(message))
+            parts = id_parts(message)
+            self.in_time(self.acks.acknowledge_cumulative, *parts)
+            self._leave_out(parts, is_cumulative=True)
+
+    def _leave_out(self, parts: tuple[int, int, int, int], *, is_cumulative: bool) -> None:
+        """Remove fetched messages that the application has just acknowledged before it got them."""
+        ledger, entry, index, size = parts
+        queue, acks = self.queue, self.acks
+        is_whole = index < 0 or size == 1
+        if not queue.has_ahead(ledger, entry, LARGEST_ID if is_whole else index):
+            return
+
+        def is_acknowledged(view: EntryView, at: int) -> bool:
+            if not is_cumulative and is_whole and (view.ledger_id, view.entry_id) == (ledger, entry):
+                return True
+            return acks.has_acknowledged(view, at)
+
+        try:
+            deadline.enter(queue.lock, "the queue of this consumer")
+            queue.leave_out(is_acknowledged)
+        finally:
+            queue.lock.release()
 
     def save(self) -> None:
         if not self.delivery.closed_text:
@@ -280,17 +305,29 @@ class ConsumerCore:
         self.start_over()
 
     def drop_fetched(self, positions: set[Position]) -> None:
-        """Drop the fetched messages of some entries. Under the queue's lock."""
+        """Drop the fetched messages of some entries, which will come again. Under the queue's lock."""
+        self._expect_repeated()
         self.queue.drop(positions)
         self._last_handed = None
 
     def start_over(self) -> None:
         """Drop fetched messages and pending redeliveries."""
+        if not self.delivery.closed_text:
+            self._expect_repeated()
         self.queue.clear()
         self._last_handed = None
         self.acks.reset()
         self.redelivery.clear()
         self.acks.quick = self._can_be_quick and not (self.delivery.closed_text or self._chunked)
+
+    def _expect_repeated(self) -> None:
+        """Have entries that were delivered before compared with acknowledgements when they come again."""
+        repeated = self.queue.repeated
+        if repeated is None:
+            repeated = RepeatedEntries(self.acks, self._delivers_singly, lambda: self._last_handed)
+            self.queue.repeated = repeated
+        repeated.expect_before(self.session.attachment.read_before)
+        repeated.note_handed()
 
     # -- leaving -----------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Set
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import NotAllowedError
@@ -11,6 +12,7 @@ from embeddedpulsar.message import Message, Origin, is_skipped, messages_left, m
 from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer.repeated_entries import RepeatedEntries
     from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.topic.policies.rate_limiter import RateLimiter
 
@@ -47,6 +49,8 @@ class ReceiverQueue:
         prepare: called with each entry of several messages that is fetched; or None.
         voided: how often all fetched messages were dropped.
         limiter: the rates that fetching keeps; None without any.
+        repeated: tells which entries may have been delivered before. Their messages are made one by one, when
+            they are asked for, without those that were acknowledged meanwhile. None if there are none.
     """
 
     __slots__ = (
@@ -54,6 +58,7 @@ class ReceiverQueue:
         "_capacity",
         "_fetch",
         "_fetch_all",
+        "_has_repeated",
         "_is_filling",
         "_later",
         "_origin",
@@ -65,6 +70,7 @@ class ReceiverQueue:
         "lock",
         "messages",
         "prepare",
+        "repeated",
         "take",
         "voided",
     )
@@ -88,6 +94,8 @@ class ReceiverQueue:
         self.voided = 0
         self._fetch = self._fetch_all = fetch
         self.limiter: RateLimiter | None = None
+        self.repeated: RepeatedEntries | None = None
+        self._has_repeated = False  # whether some of `_later` may have been delivered before
         self._is_filling = False
         self._capacity = max(1, capacity)
         self._origin = origin
@@ -102,7 +110,9 @@ class ReceiverQueue:
     def _unmade(self) -> int:
         later = list(self._later)  # a copy in one step: other threads may take from it
         view, made = self._part
-        return sum(map(_count_left, later)) - (made if later and later[0] is view else 0)
+        if later and later[0] is view:
+            return sum(map(_count_left, later)) - _count_left(view, made)
+        return sum(map(_count_left, later))
 
     @property
     def ahead(self) -> int:
@@ -167,20 +177,31 @@ class ReceiverQueue:
             return True
         try:
             self._is_filling = True
-            if not self._later:
-                self._fetch_more()
-            if self._later:
-                self._make()
+            while not messages:
+                if not self._later and not self._fetch_more():
+                    break
+                if self._later:
+                    self._make()
         finally:
             self._is_filling = False
         return bool(messages)
 
-    def _fetch_more(self) -> None:
+    def _fetch_more(self) -> bool:
+        """Fetch the next entries; returns whether there are any."""
+        if self.repeated is not None:
+            self.repeated.begin_fetch()
         messages, later = self.messages, self._later
         new: Any = object.__new__
         prepare = self.prepare
         origin = self._origin
         views = self._fetch(self._capacity, _FETCH_BYTES)
+        self._has_repeated = self.repeated is not None and self.repeated.end_fetch(views)
+        if self._has_repeated:
+            for view in views:
+                if prepare is not None:
+                    prepare(view)
+            later.extend(views)
+            return True
         size = 0
         for view in views:
             if view.count == 1 and view.skip is None and not later:
@@ -197,12 +218,18 @@ class ReceiverQueue:
             later.append(view)
         self.fetched += len(views) - len(later)
         self.fetched_bytes += size
+        return bool(views)
 
     def _make(self) -> None:
         """Make messages of the fetched batches, as many as `_AT_ONCE` allows."""
         messages, later = self.messages, self._later
         while later and (room := _AT_ONCE - len(messages)) > 0:
             view = later[0]
+            if self._has_repeated and self.repeated is not None and self.repeated.may_be_repeated(view):
+                if messages:
+                    return
+                self._make_one(view, self.repeated)
+                continue
             if view.skip is None and not self.first_within(view.ledger_id, view.entry_id):
                 part, made = self._part
                 first = made if part is view else 0
@@ -220,6 +247,74 @@ class ReceiverQueue:
                 self.fetched_bytes += size_of(rest)
                 self.fetched += len(rest)
             later.popleft()
+
+    def _make_one(self, view: EntryView, repeated: RepeatedEntries) -> None:
+        """Make the next message of the first batch that is not acknowledged, if there is one."""
+        part, made = self._part
+        first = made if part is view else self.first_within(view.ledger_id, view.entry_id)
+        if part is not view and first and view.acked is not None:
+            view.acked[:first] = b"\x01" * min(first, view.count)
+        for index in range(first, view.count):
+            if not is_skipped(view.skip, index) and not repeated.has_acknowledged(view, index):
+                self.messages.append(Message(view, index, self._origin))
+                self._part = view, index + 1  # last: see `_part`
+                self.fetched += 1
+                self.fetched_bytes += view.offsets[index + 1] - view.offsets[index]
+                if index + 1 < view.count:
+                    return
+                break
+        self._later.popleft()
+
+    def put_back(self, message: Message[Any]) -> None:
+        """Put a message that was taken back at the front. Call under the lock."""
+        view: Any = message._entry
+        repeated = self.repeated
+        if repeated is None or self.messages or not repeated.may_be_repeated(view):
+            self.messages.appendleft(message)
+            return
+        # It is made again when it is asked for, if it is not acknowledged then.
+        if not (self._later and self._later[0] is view):
+            self._later.appendleft(view)
+        self._part = view, message._index
+        self._has_repeated = True
+        self.fetched -= 1
+        self.fetched_bytes -= size_of([message])
+
+    def has_ahead(self, ledger: int, entry: int, index: int) -> bool:
+        """Whether a message may be among the fetched ones: it is not before the first of them."""
+        try:
+            message = self.messages[0]
+            view: Any = message._entry
+            first = message._index
+        except IndexError:
+            try:
+                view, first = self._later[0], 0
+            except IndexError:
+                return False
+        return (view.ledger_id, view.entry_id, first) <= (ledger, entry, index)
+
+    def leave_out(self, is_acknowledged: Callable[[EntryView, int], bool]) -> None:
+        """Remove fetched messages that were acknowledged before they were delivered. Call under the lock."""
+        removed = []
+        for message in self.valid():
+            view: Any = message._entry
+            if is_acknowledged(view, message._index):
+                with suppress(ValueError):  # another thread has just taken it
+                    self.messages.remove(message)  # by identity, in one step
+                    removed.append(message)
+        self.fetched -= len(removed)
+        self.fetched_bytes -= size_of(removed)
+        for view in list(self._later):
+            indexes = [index for index in range(view.count) if is_acknowledged(view, index)]
+            if not indexes:
+                continue
+            part, made = self._part
+            skip = bytearray(is_skipped(view.skip, index) for index in range(view.count))
+            for index in indexes:
+                skip[index] = 1
+            if part is view:  # with `skip` the rest of an entry is made at once, by `_some`
+                skip[:made] = b"\x01" * made
+            view.skip = skip
 
     def clear(self) -> None:
         """Drop the fetched messages. Call under the lock."""
@@ -274,6 +369,7 @@ def _is_void(message: Message[Any]) -> bool:
     return bool(entry.number == VOID)
 
 
-def _count_left(view: EntryView) -> int:
-    skip = view.skip
-    return view.count if skip is None else sum(not is_skipped(skip, i) for i in range(view.count))
+def _count_left(view: EntryView, end: int | None = None) -> int:
+    """Count the messages of an entry that are not acknowledged, up to index ``end``."""
+    skip, count = view.skip, view.count if end is None else end
+    return count if skip is None else sum(not is_skipped(skip, i) for i in range(count))

@@ -129,7 +129,6 @@ class Acknowledger:
             entries, partial = self._real(entries, partial)
             groups, batches = group_entries(entries), group_batches(partial)
             highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
-            self._holder.note_ack(Position(*highest))
         parts = self._chunks.strange_parts(groups, entries)
         if parts:
             groups = group_entries([*parts, *entries])
@@ -137,7 +136,7 @@ class Acknowledger:
             return True
         return self._commit_ack(
             [Ack(self._holder.consumer_id, self._holder.epoch if epoch is None else epoch, groups, batches)],
-            highest[0],
+            Position(*highest),
         )
 
     def _real(self, entries: Sequence[Entry], partial: Partial) -> tuple[list[Entry], Partial]:
@@ -173,21 +172,21 @@ class Acknowledger:
         if position >= self._holder.read_position():
             if position > (self._log.last_position() or BEFORE_FIRST):
                 return True  # a made-up id must not acknowledge the future
-            self._holder.note_ack(position)
         index, size = (batch_index, batch_size) if 0 <= batch_index < batch_size else (-1, 0)
         current = self._holder.epoch if epoch is None else epoch
         command = record.AckCumulative(self._holder.consumer_id, current, ledger_id, entry_id, index, size)
         if self._chunks.is_idle:
-            return self._commit_ack([command], ledger_id)
+            return self._commit_ack([command], position)
         spared = self._chunks.unfinished(position)
         commands = around_parts(command, spared, ledgers_of(self._log)) if spared else [command]
-        is_valid = self._commit_ack(commands, ledger_id)
+        is_valid = self._commit_ack(commands, position)
         if is_valid:
             self._chunks.settled_through(position if index < 0 else position.previous())
         return is_valid
 
-    def _commit_ack(self, commands: Sequence[record.Command], ledger_id: int) -> bool:
-        facts = None
+    def _commit_ack(self, commands: Sequence[record.Command], highest: Position) -> bool:
+        """Commit acknowledgements of entries up to ``highest``."""
+        facts, ledger_id = None, highest.ledger_id
         if ledger_id > self._shared.state.acks.newest_ledger:
             facts = ledgers_of(self._log)
 
@@ -195,6 +194,7 @@ class Acknowledger:
             if not state.exists:
                 return False
             self._holder.show_alive()
+            self._holder.note_ack(highest)  # under the lock: another thread may have rewound the reader
             news = [] if facts is None else news_for(state, facts)
             more = self._holder.before_ack(state, ledger_id)
             first = [Ack(self._holder.consumer_id, self._holder.epoch, tuple(more), ())] if more else []
@@ -215,7 +215,8 @@ class Acknowledger:
         self._shared.transact(body)
         if skipped:
             self._commit_ack(
-                [Ack(self._holder.consumer_id, self._holder.epoch, tuple(skipped), ())], skipped[-1].ledger_id
+                [Ack(self._holder.consumer_id, self._holder.epoch, tuple(skipped), ())],
+                Position(skipped[-1].ledger_id, skipped[-1].last),
             )
 
 

@@ -137,6 +137,10 @@ class ActiveAttachment(Attachment):
     def read_position(self) -> Entry:
         return self._reader.position
 
+    @property
+    def read_before(self) -> Entry:
+        return self._reader.furthest
+
     def note_ack(self, last: Position) -> None:
         self._reader.note_ack(last)
 

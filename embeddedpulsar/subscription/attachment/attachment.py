@@ -15,7 +15,7 @@ from embeddedpulsar.format.acknowledgement import AckGroup, group_entries
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.platform.file_lock import FileLock
@@ -180,6 +180,12 @@ class Attachment:
     def read_position(self) -> Entry:
         """See `Holder.read_position`."""
         raise NotImplementedError(f"{type(self).__name__} does not define read_position()")
+
+    @property
+    def read_before(self) -> Entry:
+        """Entries before this one may have been read before the last move; others were not, or count their
+        deliveries."""
+        return BEFORE_FIRST
 
     def note_ack(self, last: Position) -> None:
         """See `Holder.note_ack`."""

@@ -32,12 +32,22 @@ class UnackedReader:
 
     Attributes:
         position: the entry that is expected next, as (ledger, entry).
+        furthest: the highest `position` before the last `rewind`.
         has_jumped: the entry read was not the one behind the last: a ledger ended, or something is missing.
         skipped: damaged entries that were stepped over and are to be acknowledged, lest they hold back the
             mark-delete position for ever.
     """
 
-    __slots__ = ("_acked_through", "_cursor", "_log", "_shared", "has_jumped", "position", "skipped")
+    __slots__ = (
+        "_acked_through",
+        "_cursor",
+        "_log",
+        "_shared",
+        "furthest",
+        "has_jumped",
+        "position",
+        "skipped",
+    )
 
     def __init__(
         self, log: Log, shared: SharedState, state: SubscriptionState, cursor: Cursor | None = None
@@ -47,12 +57,15 @@ class UnackedReader:
         self._cursor: Final = cursor or log.cursor(state.mark_delete, inclusive=False)
         self.has_jumped = False
         self.skipped: list[AckGroup] = []
+        self.position: tuple[int, int] = BEFORE_FIRST
+        self.furthest: tuple[int, int] = BEFORE_FIRST
         self.rewind(state)
 
     def rewind(self, state: SubscriptionState) -> None:
         start = state.mark_delete.next()
         self._cursor.seek(start)
-        self.position: tuple[int, int] = start
+        self.furthest = max(self.furthest, self.position)
+        self.position = start
         last = state.acks.last_touched()
         self._acked_through: Position | None = last if last > state.mark_delete else None
 

@@ -90,7 +90,8 @@ class DeadLetters:
             shown = []
             for view in views:
                 if view.redelivery_count > limit:
-                    self._dead.append((view, epoch))
+                    if self._acks.leaves_any(view):  # else it was acknowledged after it was given back
+                        self._dead.append((view, epoch))
                     continue
                 shown.append(view)
                 if view.redelivery_count == limit:
@@ -144,6 +145,10 @@ class DeadLetters:
     def discard(self, position: _Place) -> None:
         self._candidates.pop(position, None)
         self._handed.discard(position)
+        if self._dead:
+            self._dead = [
+                (view, epoch) for view, epoch in self._dead if (view.ledger_id, view.entry_id) != position
+            ]
 
     def clear(self) -> None:
         self._candidates.clear()

@@ -29,6 +29,7 @@ class SharedAttachment:
     """What one consumer of a Shared subscription has, if it is the only one; remembers what it is asked."""
 
     delivers_singly = True
+    read_before = (-1, -1)
     version = 0
     version_word = (memoryview(bytes(8)).cast("Q"), 0)
 
