@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, cast
 
 from embeddedpulsar.message_id import MessageId, make
 
@@ -137,7 +137,12 @@ class Message(Generic[T]):
 
     Cheap to create: it refers to its entry, which is shared by all messages of a batch, and decodes a field
     when the method is called. It stays valid after the consumer is closed, may be read by any thread, and
-    keeps the payload of its whole entry alive.
+    keeps the payload of its whole entry alive. A message never changes: `copy.copy` and `copy.deepcopy`
+    return the message itself.
+
+    A message can be pickled, for a queue of `multiprocessing` for example, if its schema can: what is pickled
+    is this message alone, without the rest of its batch. The copy in the other process has all fields. Back
+    in the process of the consumer, it is acknowledged by its id, like the message.
 
     Only consumers and readers create messages. The parameter of ``Message[dict]`` is the type of `value`; it
     has no cost at run time.
@@ -184,14 +189,30 @@ class Message(Generic[T]):
     def value(self) -> T:
         """Return the payload decoded by the schema of the consumer.
 
+        Returns:
+            None for a null value, whatever the schema; ``pulsar-client`` passes ``b""`` to the schema. With
+            `KeyValueSchema` and a key that is stored in the message, a `KeyValue` with the key and None.
+
         Raises:
-            Exception: any exception of the schema for a payload that does not fit it. A null value is passed
-                to the schema as ``b""``, as in ``pulsar-client``; check `has_null_value` first.
+            Exception: any exception of the schema for a payload that does not fit it.
         """
         origin = self._origin
         if origin.by_message:
+            offsets, index = self._entry.offsets, self._index
+            if offsets[index] == offsets[index + 1] and self._entry.null(index):
+                return cast("T", self._null_value())
             return cast("T", origin.schema.decode_message(self))
-        return cast("T", origin.schema.decode(self.data()))
+        data = self.data()
+        if not data and self._entry.null(self._index):
+            return cast("T", None)
+        return cast("T", origin.schema.decode(data))
+
+    def _null_value(self) -> object:
+        """The value of a null value: None, unless a schema finds a key in the key of the message."""
+        schema = self._origin.schema
+        if hasattr(schema, "decode_keyed") and self.partition_key():
+            return schema.decode_message(self)
+        return None
 
     def message_id(self) -> MessageId:
         """Return the id of the message, which equals the id that `Producer.send` returned."""
@@ -303,6 +324,36 @@ class Message(Generic[T]):
         fields = self.properties() if properties is None else dict(properties)
         return Message(_ChangedEntry(self._entry, index, payload, fields), index, self._origin)
 
+    def __copy__(self) -> Self:
+        return self  # a message never changes, and a copy is to be acknowledged like the message
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        index, entry, origin = self._index, self._entry, self._origin
+        fields = {
+            "ledger_id": entry.ledger_id,
+            "entry_id": entry.entry_id,
+            "first_chunk": getattr(entry, "first_chunk", None),
+            "batched": entry.batched,
+            "count": entry.count,
+            "redelivery_count": entry.redelivery_count,
+            "publish_time": self.publish_timestamp(),
+            "producer_name": self.producer_name(),
+            "schema_version": entry.schema_version,
+            "encryption": self.encryption_context(),
+            "payload": self.data(),
+            "key": self.partition_key(),
+            "ordering_key": self.ordering_key(),
+            "own_properties": self.properties(),
+            "event_time": self.event_timestamp(),
+            "sequence_id": self.sequence_id(),
+            "is_null": self.has_null_value(),
+        }
+        shared = (origin.topic_name, origin.schema, self.writer_schema(), origin.by_message, origin.partition)
+        return _restored, (index, fields, shared)
+
     def __repr__(self) -> str:
         key = self.partition_key()
         label = f" key={key!r}" if key else ""
@@ -326,6 +377,64 @@ class _ChangedEntry:
     def properties(self, index: int) -> dict[str, str]:
         """Return the properties of the copy."""
         return self._properties
+
+
+class _KeptEntry:
+    """An entry of which one message is left: that of a message which was pickled.
+
+    ``acked`` is None, so the message is acknowledged by its id.
+    """
+
+    acked = None
+
+    def __init__(self, index: int, fields: dict[str, Any]) -> None:
+        vars(self).update(fields)
+        self._rows = index + 1
+        self.offsets = [0] * self._rows + [len(fields["payload"])]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    @property
+    def first_sequence_id(self) -> int:
+        """The sequence id of message 0, as if the ids of the batch were consecutive."""
+        first: int = self.sequence_id - self._rows + 1
+        return first
+
+    def keys(self) -> list[str | None]:
+        """The partition key."""
+        return [self.key] * self._rows
+
+    def ordering_keys(self) -> list[str | None]:
+        """The ordering key."""
+        return [self.ordering_key] * self._rows
+
+    def properties(self, index: int) -> dict[str, str]:
+        """The properties."""
+        own: dict[str, str] = self.own_properties
+        return own
+
+    def event_times(self) -> list[int]:
+        """The event time, in ms."""
+        return [self.event_time] * self._rows
+
+    def sequence_ids(self) -> None:
+        """The sequence id is made of `first_sequence_id`."""
+
+    def null(self, index: int) -> bool:
+        """Whether the value is null."""
+        return bool(self.is_null)
+
+
+def _restored(
+    index: int, fields: dict[str, Any], shared: tuple[str, ValueDecoder, SchemaInfo | None, bool, int]
+) -> Message[Any]:
+    """The message that `Message.__reduce__` took apart."""
+    topic_name, schema, writer, by_message, partition = shared
+    writers = {fields["schema_version"]: writer}
+    origin = MessageOrigin(topic_name, schema, writers, by_message, partition)
+    return Message(_KeptEntry(index, fields), index, origin)
 
 
 def messages_of(entry: DecodedEntry, first: int, end: int, origin: Origin) -> list[Message[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index
-from typing import ClassVar, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 _LATEST = 0x7FFFFFFFFFFFFFFF
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -143,6 +143,10 @@ class MessageId:
         if not isinstance(topic, str):
             raise TypeError(f"a topic is a str, not {type(topic).__name__}")
         self._topic = topic
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By the binary form, which does not depend on the release.
+        return MessageId.deserialize, (self.serialize(), getattr(self, "_topic", None))
 
     def __repr__(self) -> str:
         text = f"({self._ledger},{self._entry},{self._partition},{self._batch_index})"

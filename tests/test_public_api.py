@@ -32,6 +32,7 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("Consumer", "__init__"): "consumers are created by clients",
     ("Reader", "__init__"): "readers are created by clients",
     ("TableView", "__init__"): "table views are created by clients",
+    ("TableView", "get"): "a Mapping has a default, which may be given by position",
 }
 
 IMPORT_NEVER_LOADS = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Final, Generic
 
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, renumber, try_or_start
+from embeddedpulsar.client.common.process_bound import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.message import T
 
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
 
+_TURN: Final = 64
+"""Messages of a reader that ``async for`` returns before other coroutines have their turn."""
 
-class MessageStream(AsyncFacade, ABC, Generic[T]):
-    """A stream of messages until it is closed.
 
-    ``async with`` closes it at the end; ``async for`` continues until it is closed. A stream that the program
-    drops without closing it is closed soon, and its unacknowledged messages go to other consumers.
+class MessageStream(ProcessBound, AsyncFacade, ABC, Generic[T]):
+    """A stream of messages: a consumer or a reader.
+
+    ``async with`` closes it at the end. A stream that the program drops without closing it is closed soon,
+    and its unacknowledged messages go to other consumers.
     """
 
     _blocking: BlockingConsumer[T] | BlockingReader[T]
@@ -35,8 +40,8 @@ class MessageStream(AsyncFacade, ABC, Generic[T]):
         self._client_core = core
 
     @abstractmethod
-    async def _next(self) -> Message[T]:
-        """Return the next message, awaited; raise `AlreadyClosed` at the end."""
+    async def _next(self) -> Message[T] | None:
+        """Return the next message of ``async for``; None, or `AlreadyClosed`, at the end."""
 
     def topic(self) -> str:
         """Return the full name of the topic."""
@@ -57,6 +62,8 @@ class MessageStream(AsyncFacade, ABC, Generic[T]):
             try:
                 message = await self._next()
             except AlreadyClosed:
+                return
+            if message is None:
                 return
             yield message
 
@@ -205,7 +212,9 @@ class Consumer(MessageStream[T]):
 class Reader(MessageStream[T]):
     """Reads a topic from a given position. Made by `Client.create_reader` of `embeddedpulsar.asyncio`.
 
-    ``async with`` closes the reader at the end; ``async for`` reads until it is closed.
+    ``async with`` closes the reader at the end. ``async for`` returns the messages that are there, one after
+    the other, and ends at the end of the topic, or when the reader is closed, like ``for`` over a reader of
+    `embeddedpulsar`; the next ``async for`` continues there. To wait for messages, await `read_next`.
 
     Example:
         >>> import asyncio
@@ -227,6 +236,7 @@ class Reader(MessageStream[T]):
     """
 
     _blocking: BlockingReader[T]
+    _count = 0
 
     async def read_next(self) -> Message[T]:
         """Return the next message, awaiting it. A cancelled coroutine has taken no message.
@@ -240,8 +250,12 @@ class Reader(MessageStream[T]):
             renumber(error)
             raise
 
-    async def _next(self) -> Message[T]:
-        return await self.read_next()
+    async def _next(self) -> Message[T] | None:
+        message = self._blocking.read_nowait()
+        self._count += 1
+        if not self._count % _TURN:  # nothing else suspends this coroutine while there are messages
+            await asyncio.sleep(0)
+        return message
 
     async def has_message_available(self) -> bool:
         """Return whether `read_next` would return a message without waiting."""

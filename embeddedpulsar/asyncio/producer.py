@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, Unpack
 
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, in_thread_to_its_end, renumber
 from embeddedpulsar.client.common.message_options import Options, check_options
+from embeddedpulsar.client.common.process_bound import ProcessBound
 from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker
 from embeddedpulsar.enums import Result
@@ -133,7 +134,7 @@ class SendArrowOptions(TypedDict, total=False):
     batching_max_allowed_size_in_bytes: int
 
 
-class Producer(AsyncFacade, Generic[T]):
+class Producer(ProcessBound, AsyncFacade, Generic[T]):
     """Publishes messages to one topic. Made by `Client.create_producer` of `embeddedpulsar.asyncio`.
 
     Coroutines of one loop at a time may use it. Messages are stored in the order in which their `send` began.

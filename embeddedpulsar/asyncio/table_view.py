@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, TypeVar, overload
 
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread
+from embeddedpulsar.client.common.process_bound import ProcessBound
 from embeddedpulsar.message import T
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+D = TypeVar("D")
 
 
-class TableView(AsyncFacade, Generic[T]):
-    """A dictionary of the last value of each key. Made by `Client.create_table_view` of
+class TableView(ProcessBound, AsyncFacade, Mapping[str, T]):
+    """The last value of each key, as a `Mapping`. Made by `Client.create_table_view` of
     `embeddedpulsar.asyncio`; see `embeddedpulsar.TableView`. ``pulsar.asyncio`` has none.
 
     The calls that only use memory are not awaited. ``async with`` closes the view at the end.
@@ -25,8 +26,10 @@ class TableView(AsyncFacade, Generic[T]):
         ...     async with Client("memory://") as client:
         ...         await (await client.create_producer("prices")).send(b"2.80", partition_key="tea")
         ...         async with await client.create_table_view("prices") as view:
+        ...             print(view.keys(), list(view.values()), list(view.items()))
         ...             return view.get("tea"), len(view)
         >>> asyncio.run(main())
+        KeysView(TableView(topic=prices)) [b'2.80'] [('tea', b'2.80')]
         (b'2.80', 1)
         >>> async def changes():
         ...     async with Client("memory://") as client:
@@ -41,23 +44,43 @@ class TableView(AsyncFacade, Generic[T]):
         tea b'2.80'
     """
 
-    def get(self, key: str) -> T | None:
-        """Return the value of a key; None if there is none."""
-        value: T | None = self._blocking.get(key)
-        return value
+    @overload
+    def get(self, key: str, default: None = None) -> T | None: ...
+    @overload
+    def get(self, key: str, default: D) -> T | D: ...
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key; ``default`` if there is none."""
+        return self._blocking.get(key, default)
+
+    def keys(self) -> KeysView[str]:
+        """Return the keys, as the blocking view does."""
+        keys: KeysView[str] = self._blocking.keys()
+        return keys
+
+    def values(self) -> ValuesView[T]:
+        """Return the values, as the blocking view does."""
+        values: ValuesView[T] = self._blocking.values()
+        return values
+
+    def items(self) -> ItemsView[str, T]:
+        """Return the keys with their values, as the blocking view does."""
+        items: ItemsView[str, T] = self._blocking.items()
+        return items
 
     def for_each(self, callback: Callable[[str, T], object]) -> None:
         """Call ``callback(key, value)`` for each key."""
         self._blocking.for_each(callback)
 
-    def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
+    def for_each_and_listen(self, callback: Callable[[str, T | None], object]) -> None:
         """`for_each`, and then call ``callback(key, value)`` in the loop for each later change.
 
-        Called in the loop. The exceptions of later calls go to the exception handler of the loop.
+        Called in the loop. The value of a key that is removed is None. The exceptions of later calls go to
+        the exception handler of the loop.
         """
         loop = asyncio.get_running_loop()
 
-        def pass_on(key: str, value: T) -> None:
+        def pass_on(key: str, value: T | None) -> None:
             if _running_loop() is loop:
                 callback(key, value)
             else:
@@ -72,6 +95,12 @@ class TableView(AsyncFacade, Generic[T]):
             AlreadyClosed: it was closed before.
         """
         await in_thread(self._blocking.close)
+
+    def __getitem__(self, key: str) -> T:
+        value: T = self._blocking[key]
+        return value
+
+    __hash__ = object.__hash__  # its content changes
 
     def __len__(self) -> int:
         return len(self._blocking)

@@ -89,6 +89,13 @@ class ClusterAsyncioConsumer(Consumer[T]):
         await _answer(lambda callback: call(getattr(raw, "_message", raw), callback))
 
 
+class ClusterAsyncioReader(Reader[T]):
+    """`embeddedpulsar.asyncio.Reader` over the reader of ``pulsar-client``."""
+
+    async def _next(self) -> Message[T] | None:
+        return await self.read_next() if await self.has_message_available() else None
+
+
 class ClusterAsyncioClient(Client):
     """`embeddedpulsar.asyncio.Client` over the client of ``pulsar-client``; see `ClusterClient`."""
 
@@ -109,10 +116,10 @@ class ClusterAsyncioClient(Client):
         consumer = await in_thread(lambda: self._blocking.subscribe(**arguments), lambda made: made.close())
         return ClusterAsyncioConsumer(consumer, _CLOSING)
 
-    async def create_reader(self, *args: Any, **options: Any) -> Reader[Any]:
+    async def create_reader(self, *args: Any, **options: Any) -> ClusterAsyncioReader[Any]:
         arguments = _arguments(Client.create_reader, args, options)
         reader = await in_thread(lambda: self._blocking.create_reader(**arguments), lambda made: made.close())
-        return Reader(reader, _CLOSING)
+        return ClusterAsyncioReader(reader, _CLOSING)
 
 
 def connected(service_url: Any, **options: Any) -> Client:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Any
 
 from embeddedpulsar.client.consumer.table_view import TableView
 from embeddedpulsar.cluster.cluster_errors import translated
@@ -14,15 +14,21 @@ from embeddedpulsar.message import T
 class ClusterTableView(ClusterHandle, TableView[T]):
     """`TableView` over the table view of ``pulsar-client``. Thread-safe."""
 
-    def get(self, key: str) -> T | None:
+    def get(self, key: str, default: Any = None) -> Any:
         with translated:
-            return cast("T | None", self.theirs.get(key))
+            value = self.theirs.get(key)
+        return default if value is None else value
+
+    def _pairs(self) -> Iterator[tuple[str, T]]:
+        pairs: list[tuple[str, T]] = []
+        self.for_each(lambda key, value: pairs.append((key, value)))
+        return iter(pairs)
 
     def for_each(self, callback: Callable[[str, T], object]) -> None:
         with translated:
             self.theirs.for_each(callback)
 
-    def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
+    def for_each_and_listen(self, callback: Callable[[str, T | None], object]) -> None:
         with translated:
             self.theirs.for_each_and_listen(callback)
 

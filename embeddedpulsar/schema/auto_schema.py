@@ -101,6 +101,16 @@ class AutoConsumeSchema(Schema[GenericRecord]):
 
     def __init__(self) -> None:
         super().__init__(GenericRecord, SchemaType.AUTO_CONSUME, None, "AUTO_CONSUME")
+        self._forget_decoders()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_decoders", "_keyed")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget_decoders()
+
+    def _forget_decoders(self) -> None:
         self._decoders: dict[SchemaInfo, Callable[[bytes], Any]] = {}
         self._keyed: dict[SchemaInfo, Callable[[bytes | None, str], Any]] = {}
 
@@ -190,6 +200,11 @@ class AutoProduceBytesSchema(BytesSchema):
         bound._check = payload_decoder(info)
         bound.separates_key = is_separated(info)
         return bound
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._schema_info.schema_type() == SchemaType.AUTO_PUBLISH:
+            return AutoProduceBytesSchema, ()
+        return AutoProduceBytesSchema.for_topic, (AutoProduceBytesSchema(), self._schema_info)
 
     def encode(self, data: bytes) -> bytes:
         """Return ``data``.

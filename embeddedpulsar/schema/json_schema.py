@@ -38,10 +38,15 @@ class JsonSchema(Schema[T]):
         'soup'
     """
 
+    _encode: Callable[[Any], bytes]
+    _decode: Callable[[bytes], Any]
+
     def __init__(self, record_cls: type[T]) -> None:
-        kind: Any = record_cls
-        self._encode: Callable[[Any], bytes]
-        self._decode: Callable[[bytes], Any]
+        super().__init__(record_cls, SchemaType.JSON, self._use_codec(record_cls), "JSON")
+
+    def _use_codec(self, kind: Any) -> dict[str, Any]:
+        """Set encoder and decoder of a class, and return its definition."""
+        definition: dict[str, Any]
         if isinstance(kind, type) and issubclass(kind, Record):
             definition = record_definition(kind, set())
             self._encode = record_bytes
@@ -50,7 +55,14 @@ class JsonSchema(Schema[T]):
             from embeddedpulsar.schema.models import model_codec  # few schemas are of models
 
             definition, self._encode, self._decode = model_codec(kind)
-        super().__init__(kind, SchemaType.JSON, definition, "JSON")
+        return definition
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_encode", "_decode")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._use_codec(self._record_cls)
 
     def encode(self, obj: T) -> bytes:
         """Return ``obj`` as JSON; raises TypeError if it is not of the class of this schema."""

@@ -80,8 +80,15 @@ class SchemaInfo:
     def __hash__(self) -> int:
         return hash(self._definition)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _described, (self._type, self._name, self._definition, self._properties)
+
     def __repr__(self) -> str:
         return f"<SchemaInfo {self._type} {self._name!r}>"
+
+
+def _described(kind: SchemaType, name: str, definition: str, properties: dict[str, str]) -> SchemaInfo:
+    return SchemaInfo(kind, name, definition, properties=properties)
 
 
 class Schema(Generic[T]):

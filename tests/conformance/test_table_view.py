@@ -6,22 +6,25 @@ import asyncio
 import logging
 import queue
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import (
+    Admin,
     AlreadyClosed,
     BytesSchema,
     Client,
     InvalidTopicName,
+    MessageId,
     StringSchema,
     TableView,
     TopicNotFound,
 )
 from embeddedpulsar.client.consumer.delivery import Delivery
-from embeddedpulsar.schema import SchemaInfo
+from embeddedpulsar.schema import Int32Schema, SchemaInfo
 from tests.children import in_child
 
 
@@ -121,15 +124,15 @@ def test_a_schema_decodes_on_access(client):
 
 
 def test_listening_passes_what_is_there_and_then_every_change(client):
-    """In the order of the topic, removals with an empty value; several callbacks, each complete."""
+    """In the order of the topic, removals with None; several callbacks, each complete."""
     send(client, ("a", b"1"), ("b", b"1"))
     view = client.create_table_view("prices")
-    first: queue.Queue[tuple[str, bytes]] = queue.Queue()
+    first: queue.Queue[tuple[str, bytes | None]] = queue.Queue()
     second: queue.Queue[tuple[str, bytes]] = queue.Queue()
     view.for_each_and_listen(lambda key, value: first.put((key, value)))
     assert [first.get_nowait(), first.get_nowait()] == [("a", b"1"), ("b", b"1")]
     send(client, ("a", b"2"), ("a", None))
-    assert [first.get(timeout=30), first.get(timeout=30)] == [("a", b"2"), ("a", b"")]
+    assert [first.get(timeout=30), first.get(timeout=30)] == [("a", b"2"), ("a", None)]
     view.for_each_and_listen(lambda key, value: second.put((key, value)))
     send(client, ("c", b"1"))
     assert [second.get(timeout=30), second.get(timeout=30)] == [("b", b"1"), ("c", b"1")]
@@ -308,18 +311,114 @@ def test_asyncio(run):
         await (await client.create_producer("prices", schema=StringSchema())).close()
         producer = await client.create_producer("prices")
         await producer.send(b"1", partition_key="a")
-        found: asyncio.Queue[tuple[str, str, int]] = asyncio.Queue()
+        found: asyncio.Queue[tuple[str, str | None, int]] = asyncio.Queue()
         async with await client.create_table_view("prices", "mine", StringSchema()) as view:
             view.for_each_and_listen(lambda key, value: found.put_nowait((key, value, threading.get_ident())))
             await producer.send(b"2", partition_key="b")
             await producer.send(None, partition_key="a")
             here = threading.get_ident()
-            expected = [("a", "1", here), ("b", "2", here), ("a", "", here)]
+            expected = [("a", "1", here), ("b", "2", here), ("a", None, here)]
             assert [await asyncio.wait_for(found.get(), 30) for _ in range(3)] == expected
             assert content(view) == {"b": "2"} and view.get("b") == "2" and list(view) == ["b"]
             assert len(view) == 1 and "b" in view and "a" not in view
             assert str(view) == "TableView(topic=prices, subscription=mine)"
         with pytest.raises(AlreadyClosed):
             await view.close()
+
+    run(main)
+
+
+def test_a_view_is_a_mapping(client):
+    """As a dict: also compared, iterated while it changes, and with values that are falsy."""
+    send(client, ("a", b"1"), ("b", b"2"), ("c", b"0"))
+    view = client.create_table_view("prices")
+    assert isinstance(view, Mapping)
+    assert view == {"a": b"1", "b": b"2", "c": b"0"} == view
+    assert view != {"a": b"1"}
+    assert dict(view) == {**view} == dict(view.items()) == content(view)
+    assert (set(view.keys()), sorted(view.values())) == ({"a", "b", "c"}, [b"0", b"1", b"2"])
+    assert view.keys() & {"a", "z"} == {"a"}
+    assert ("a", b"1") in view.items()
+    assert ("z", b"1") not in view.items()
+    assert (b"2" in view.values(), b"9" in view.values()) == (True, False)
+    assert (view["a"], view.get("z"), view.get("z", b"9"), view.get("a", b"9")) == (b"1", None, b"9", b"1")
+    with pytest.raises(KeyError, match="z"):
+        view["z"]
+    items, values, keys = iter(view.items()), iter(view.values()), iter(view)
+    first = next(items), next(values), next(keys)
+    send(client, ("a", None), ("b", None), ("c", None), ("d", b"3"))
+    wait_for(view, {"d": b"3"})
+    assert dict([first[0], *items]) == {"a": b"1", "b": b"2", "c": b"0"}
+    assert sorted([first[1], *values]) == [b"0", b"1", b"2"]
+    assert sorted([first[2], *keys]) == ["a", "b", "c"]
+    assert {view: 1}[view] == 1
+    match view:
+        case {"d": price}:
+            assert price == b"3"
+        case _:
+            pytest.fail("no mapping")
+
+
+def test_a_view_of_a_value_that_is_none_or_false(client):
+    """A value that a schema decodes to a falsy one is there."""
+    producer = client.create_producer("prices", schema=Int32Schema())
+    producer.send(0, partition_key="a")
+    view = client.create_table_view("prices", schema=Int32Schema())
+    assert (view["a"], view.get("a", 5), "a" in view, dict(view)) == (0, 0, True, {"a": 0})
+
+
+def test_a_view_of_coroutines_is_a_mapping(run):
+    """It has the content of the blocking view."""
+
+    async def main(client: asyncio_client.Client) -> None:
+        await (await client.create_producer("prices")).send(b"1", partition_key="a")
+        view = await client.create_table_view("prices")
+        assert isinstance(view, Mapping)
+        assert view == {"a": b"1"} == dict(view)
+        assert (list(view.keys()), list(view.values()), list(view.items())) == (["a"], [b"1"], [("a", b"1")])
+        assert (view["a"], view.get("z", b"9"), len(view), "a" in view) == (b"1", b"9", 1, True)
+        assert {view: 1}[view] == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("topics", [1, 3])
+def test_for_and_async_for_over_a_reader_are_alike(client, run, store_url, topics):
+    """Both end at the end of the topic, go on from there later, and end for a closed reader."""
+    if topics > 1:
+        with Admin(store_url) as admin:
+            admin.topics().create_partitioned_topic("lines", topics)
+    send(client, *((str(number), b"%d" % number) for number in range(200)), topic="lines")
+    reader = client.create_reader("lines", MessageId.earliest)
+    got = [[message.data() for message in reader] for _ in range(2)]
+    send(client, ("a", b"new"), topic="lines")
+    got.append([message.data() for message in reader])
+    reader.close()
+    got.append([message.data() for message in reader])
+    assert [sorted(part) for part in got] == [
+        sorted(b"%d" % number for number in range(200)),
+        [],
+        [b"new"],
+        [],
+    ]
+
+    async def main(asynchronous: asyncio_client.Client) -> None:
+        reader = await asynchronous.create_reader("lines", MessageId.earliest)
+        turns: list[int] = []
+        loop = asyncio.get_running_loop()
+
+        def count() -> None:
+            """Note a turn of the loop, and ask for another one."""
+            turns.append(loop.call_soon(count).cancelled())
+
+        loop.call_soon(count)
+        got = [[message.data() async for message in reader] for _ in range(2)]
+        assert len(turns) > 2
+        await (await asynchronous.create_producer("lines")).send(b"newer")
+        got.append([message.data() async for message in reader])
+        await reader.close()
+        got.append([message.data() async for message in reader])
+        expected = sorted([*(b"%d" % number for number in range(200)), b"new"])
+        assert [sorted(part) for part in got] == [expected, [], [b"newer"], []]
 
     run(main)

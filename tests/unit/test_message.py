@@ -99,11 +99,11 @@ def test_value_is_decoded_by_the_schema():
 
 
 def test_null_is_not_empty():
-    """A null value has no bytes, but differs from an empty payload; the schema decodes b''."""
+    """A null value has no bytes, but differs from an empty payload; its value is None."""
     both = entry([b"", b""], nulls=(1,))
     empty, null = message(both, 0, StringSchema()), message(both, 1, StringSchema())
     assert (empty.has_null_value(), null.has_null_value()) == (False, True)
-    assert (null.data(), null.value()) == (b"", "")
+    assert (null.data(), null.value(), empty.value()) == (b"", None, "")
 
 
 @pytest.mark.parametrize(("version", "text"), [(-1, ""), (0, "\0" * 8), (1, "\0" * 7 + "\x01")])

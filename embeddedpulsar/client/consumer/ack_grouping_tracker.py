@@ -145,7 +145,9 @@ class AckGroupingTracker:
         elif flags is not None:
             if index < len(flags):
                 self._acknowledge_index(position, flags, index)
-        elif self._index_acks and size > index:
+        elif size > index:
+            # A batch that this consumer did not fetch, or gave back: another consumer may hold its other
+            # messages, so no number of acknowledgements here would complete it.
             flags = self._partial.setdefault(position, bytearray(size))
             flags[index] = 1
             self.after_ack(self._note_part(position, index, size))

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from embeddedpulsar.client.common.arguments import check_type, checked_seek_target
+from embeddedpulsar.client.common.process_bound import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.topic_group.consumer_group import ConsumerGroup
 
 
-class Consumer(Generic[T]):
+class Consumer(ProcessBound, Generic[T]):
     """Receives the messages of one subscription. Made by `Client.subscribe`.
 
     Thread-safe: any number of threads may receive and acknowledge. Delivery is at least once: until a message

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from embeddedpulsar.client.common.arguments import check_type, checked_seek_target
+from embeddedpulsar.client.common.process_bound import ProcessBound
+from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
 
@@ -20,15 +22,17 @@ if TYPE_CHECKING:
     from embeddedpulsar.message_id import MessageId
 
 
-class Reader(Generic[T]):
+class Reader(ProcessBound, Generic[T]):
     """Reads a topic from a given position. Made by `Client.create_reader`.
 
     A reader has no subscription: it acknowledges nothing, and does not prevent the removal of messages. Any
     number of readers may read one topic. Its position is not stored.
 
     Thread-safe. In a forked child every method raises `AlreadyClosed`; make a reader in the child. A ``with``
-    block closes the reader at the end. As an iterator it returns the existing messages, and ends at the end
-    of the topic.
+    block closes the reader at the end. ``for`` returns the messages that are there, one after the other, and
+    ends at the end of the topic, without waiting, or when the reader is closed; the next ``for`` continues
+    there. ``async for`` of the reader of `embeddedpulsar.asyncio` does the same. To wait for messages, call
+    `read_next`.
 
     A reader of a partitioned topic reads all partitions. Each partition keeps its order; there is no order
     between partitions, which take turns. Partitions added later join, from their first message on. With an id
@@ -219,7 +223,13 @@ class Reader(Generic[T]):
         """Does nothing at the end of the program: a reader stores nothing."""
 
     def __iter__(self) -> Iterator[Message[T]]:
-        while (message := self.read_nowait()) is not None:
+        while True:
+            try:
+                message = self.read_nowait()
+            except AlreadyClosed:
+                return
+            if message is None:
+                return
             yield message
 
     def __enter__(self) -> Self:

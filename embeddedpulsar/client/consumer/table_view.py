@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Generic, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
+from embeddedpulsar.client.common.process_bound import ProcessBound
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.schema.schema import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.reader_core import ReaderCore
@@ -21,16 +21,22 @@ if TYPE_CHECKING:
     from embeddedpulsar.schema.schema import SchemaInfo
 
 _VERSION_SIZE: Final = 4
+_ABSENT: Final[Any] = object()
+D = TypeVar("D")
 
 
-class TableView(Generic[T]):
-    """A dictionary of the last value of each partition key of a topic. Made by `Client.create_table_view`.
+class TableView(ProcessBound, Mapping[str, T]):
+    """The last value of each partition key of a topic, as a `Mapping`. Made by `Client.create_table_view`.
 
     The view holds what the topic retains, and what compaction left, when it is made, and follows the topic
     from there on, in memory. It needs no subscription, and does not prevent the removal of messages: have the
     topic compacted, or set a retention for it.
     Messages without a key are ignored. A message with an empty payload, as after ``send(None)``, removes its
     key. Values are decoded by the schema when they are asked for.
+
+    All that a `Mapping` has works: ``view[key]``, ``in``, ``len``, `keys`, `values`, `items`, and ``==``,
+    which compares the content with that of any other mapping. An iteration goes over the keys that were there
+    when it began. In a `set` or as a key of a `dict`, a view is equal to itself alone.
 
     Thread-safe. Callbacks of `for_each_and_listen` are called on a listener thread of the client, one at a
     time, and see every change of a key in order. After `close`, after the deletion of the topic and in a
@@ -45,6 +51,10 @@ class TableView(Generic[T]):
         ...     view = client.create_table_view("prices")
         ...     view.get("tea"), view.get("milk"), len(view), sorted(view)
         (b'3.10', None, 2, ['soup', 'tea'])
+        >>> view == {"tea": b"3.10", "soup": b"6.50"}, dict(view) == view, view["soup"]
+        (True, True, b'6.50')
+        >>> sorted(view.items()), sorted(view.values())
+        ([('soup', b'6.50'), ('tea', b'3.10')], [b'3.10', b'6.50'])
     """
 
     def __init__(self, topic: str, subscription_name: str | None, schema: Schema[T], log: ClientLog) -> None:
@@ -122,15 +132,13 @@ class TableView(Generic[T]):
                 return
 
     def _value(self, key: str, data: bytes) -> T:
-        """The value of a key, from what is kept for it; that of an empty payload if it was removed."""
+        """The value of a key, from what is kept for it."""
         decode = self._decode_keyed
         if decode is None:
             return self._decode(data)
-        return decode(data[_VERSION_SIZE:], key, self._writer(data)) if data else decode(None, key, None)
+        return decode(data[_VERSION_SIZE:], key, self._writer(data))
 
     def _decode_versioned(self, data: bytes) -> T:
-        if not data:
-            return self._schema.decode(data)
         return self._schema.decode_written(data[_VERSION_SIZE:], self._writer(data))
 
     def _writer(self, data: bytes) -> SchemaInfo | None:
@@ -154,16 +162,34 @@ class TableView(Generic[T]):
             self._lock.release()
         for listener in listeners:
             try:
-                listener.callback(key, self._value(key, data))
+                listener.callback(key, self._value(key, data) if data else None)
             except BaseException:  # noqa: BLE001 - the user's code; the others have their turn
                 self._log.exception("A listener of %r failed on the key %r", self, key)
 
-    def get(self, key: str) -> T | None:
-        """Return the value of a key; None if there is none."""
+    @overload
+    def get(self, key: str, default: None = None) -> T | None: ...
+    @overload
+    def get(self, key: str, default: D) -> T | D: ...
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key; ``default`` if there is none."""
         data = self._values.get(key)
         if data is None:
-            return None
+            return default
         return self._decode(data) if self._decode_keyed is None else self._value(key, data)
+
+    def values(self) -> ValuesView[T]:
+        """Return the values. Each iteration decodes those that there are when it begins."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[str, T]:
+        """Return the keys with their values. Each iteration goes over those that there are when it begins."""
+        return _Items(self)
+
+    def _pairs(self) -> Iterator[tuple[str, T]]:
+        """The keys with their values, of one moment. Values are decoded one by one."""
+        for key, data in self._items():
+            yield key, self._value(key, data)
 
     def for_each(self, callback: Callable[[str, T], object]) -> None:
         """Call ``callback(key, value)`` for each key, in this thread. Its exceptions end the call.
@@ -178,12 +204,12 @@ class TableView(Generic[T]):
         for key, data in self._items():
             callback(key, self._value(key, data))
 
-    def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
+    def for_each_and_listen(self, callback: Callable[[str, T | None], object]) -> None:
         """`for_each`, and then call ``callback(key, value)`` for each later change, on a listener thread.
 
-        No change is missed or reported twice. The value of a key that is removed is that of an empty payload:
-        ``b""`` without a schema. An exception while the existing keys are passed ends the call, and nothing
-        is listened to. Later ones are logged.
+        No change is missed or reported twice. The value of a key that is removed is None, whatever the
+        schema; ``pulsar-client`` decodes an empty payload. An exception while the existing keys are passed
+        ends the call, and nothing is listened to. Later ones are logged.
 
         Example:
             >>> import queue
@@ -207,7 +233,7 @@ class TableView(Generic[T]):
             for key, data in items:
                 callback(key, self._value(key, data))
             while (change := self._next_kept(listener)) is not None:
-                callback(change[0], self._value(*change))
+                callback(change[0], self._value(*change) if change[1] else None)
         except BaseException:
             try:
                 self._lock.acquire()
@@ -255,6 +281,14 @@ class TableView(Generic[T]):
         """Replace the lock, which another thread may have held. Called by `platform.fork`."""
         self._lock = threads.RLock()
 
+    def __getitem__(self, key: str) -> T:
+        value = self.get(key, _ABSENT)
+        if value is _ABSENT:
+            raise KeyError(key)
+        return cast("T", value)
+
+    __hash__ = object.__hash__  # its content changes
+
     def __len__(self) -> int:
         return len(self._values)
 
@@ -274,6 +308,29 @@ class TableView(Generic[T]):
     def __repr__(self) -> str:
         name = "" if self._subscription_name is None else f", subscription={self._subscription_name}"
         return f"TableView(topic={self._topic}{name})"
+
+
+class _Items(ItemsView[str, T]):
+    """The pairs of a view, which changes while they are iterated."""
+
+    __slots__ = ()
+    _mapping: TableView[T]
+
+    def __iter__(self) -> Iterator[tuple[str, T]]:
+        return self._mapping._pairs()
+
+
+class _Values(ValuesView[T]):
+    """The values of a view, which changes while they are iterated."""
+
+    __slots__ = ()
+    _mapping: TableView[T]
+
+    def __iter__(self) -> Iterator[T]:
+        return (value for _, value in self._mapping._pairs())
+
+    def __contains__(self, value: object) -> bool:
+        return any(other is value or other == value for other in self)
 
 
 def _version_bytes(version: int) -> bytes:

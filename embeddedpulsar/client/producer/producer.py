@@ -12,6 +12,7 @@ from embeddedpulsar.client.common.message_options import (
     check_options,
     keyed_row,
 )
+from embeddedpulsar.client.common.process_bound import ProcessBound
 from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher
 from embeddedpulsar.client.producer.bulk.bulk_rows import (
     BULK_BYTES,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _MOST_MESSAGES = 1 << 20  # the limit of a batch acknowledgement
 
 
-class Producer(Generic[T]):
+class Producer(ProcessBound, Generic[T]):
     """Publishes messages to one topic. Made by `Client.create_producer`.
 
     Thread-safe: any number of threads may send. Messages of one producer are stored in the order of their
