@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import weakref
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
@@ -20,6 +21,22 @@ _MOST_KEPT: Final = 16
 
 class LocationError(Exception):
     """A location refused an operation, or gave something else than was stored. The text says what."""
+
+
+class _OpenFiles:
+    """The files of this machine that are open for reading. A forked child closes its copies at once, while
+    their numbers are still theirs."""
+
+    def __init__(self) -> None:
+        self.files: weakref.WeakSet[Any] = weakref.WeakSet()
+        fork.register(self)
+
+    def after_fork_in_child(self) -> None:
+        for file in list(self.files):
+            file.close()
+
+
+_OPEN: Final = _OpenFiles()
 
 
 class Location:
@@ -61,7 +78,10 @@ class Location:
         """A file for reading at any place, as ``pyarrow.NativeFile``."""
         path = self.path(name)
         with _naming(f"cannot read {path}"):
-            return self._files.open_input_file(path)
+            file = self._files.open_input_file(path)
+        if self._kind == _LOCAL:
+            _OPEN.files.add(file)
+        return file
 
     def read(self, name: str) -> bytes:
         """A small file."""

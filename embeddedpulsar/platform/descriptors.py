@@ -14,7 +14,7 @@ from collections.abc import Callable
 from sys import modules
 from typing import Any, Final, Protocol, TypeVar
 
-from embeddedpulsar.exceptions import DescriptorLimitError
+from embeddedpulsar.exceptions import DescriptorLimitError, StorageOSError
 from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.platform.access import explained
 
@@ -184,6 +184,25 @@ def named(what: str, action: Callable[..., Result], *arguments: Any) -> Result:
         if not is_shortage(e):
             raise
         raise limit_error(what, e.errno or errno.EMFILE) from e
+
+
+def is_of(fd: int, device: int, inode: int) -> bool:
+    """Whether a descriptor is open, and is of this file."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return False
+    return status.st_ino == inode and status.st_dev == device
+
+
+def lost(path: str) -> StorageOSError:
+    """The error for a descriptor of this package that other code of the process closed."""
+    return StorageOSError(
+        errno=errno.EBADF,
+        path=path,
+        reason="other code of this process closed its descriptor (os.closerange, daemon.DaemonContext)",
+        remedy="open clients after descriptors are closed; close this one, and open another",
+    )
 
 
 def names_in(directory: str) -> list[str]:

@@ -11,6 +11,7 @@ included. Not ``portalocker`` where ``fcntl`` exists: it costs 15 us a pair agai
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -100,6 +101,7 @@ class FileLock:
         on_rest: closes what else is needed only inside; called by `rest`.
         check_reopened: raises if the path leads to another lock by now; called when the file was opened
             again.
+        device, inode: the identity of the file, to notice that other code closed the descriptor.
     """
 
     __slots__ = (
@@ -110,7 +112,9 @@ class FileLock:
         "_thread",
         "check_reopened",
         "describe",
+        "device",
         "fd",
+        "inode",
         "on_rest",
         "path",
         "release",
@@ -134,7 +138,14 @@ class FileLock:
         descriptors.SLEEPERS.opened(self)
 
     def _open(self) -> int:
-        return descriptors.opening(f"cannot open the lock {self.path}", os.open, self.path, _FLAGS)
+        fd = descriptors.opening(f"cannot open the lock {self.path}", os.open, self.path, _FLAGS)
+        status = os.fstat(fd)
+        self.device, self.inode = status.st_dev, status.st_ino
+        return fd
+
+    def _close_own(self, fd: int) -> None:
+        if fd >= 0 and descriptors.is_of(fd, self.device, self.inode):
+            os.close(fd)
 
     @property
     def held(self) -> bool:
@@ -201,7 +212,7 @@ class FileLock:
                 if self._chains is None:
                     self._make_chains()
                 self._use(_TO_REOPEN)
-                os.close(fd)
+                self._close_own(fd)
             return True
         finally:
             self.release()
@@ -213,22 +224,23 @@ class FileLock:
             self._enter(True, deadline.left(_CLOSE_TIMEOUT_S))
             fd = self.fd
             self._use(_CLOSED)
-            if fd >= 0:
-                os.close(fd)
+            self._close_own(fd)
             descriptors.SLEEPERS.closed(self)
         finally:
             while self._count():
                 self.release()
 
     def after_fork_in_child(self) -> None:
-        """Leave the inherited lock to the parent."""
+        """Leave the inherited lock to the parent, and give back what is needed only inside."""
+        if self.on_rest is not None:
+            self.on_rest()
         fd = self.fd
         is_free = threads.is_free(self._thread)
         if not is_free:
             self._new_thread_lock()
         if fd >= 0:
             self._use(_TO_REOPEN)
-            os.close(fd)  # never LOCK_UN: that would end the parent's hold
+            self._close_own(fd)  # never LOCK_UN: that would end the parent's hold
         elif not is_free:
             self._use(fd)
 
@@ -272,6 +284,8 @@ class FileLock:
             raise ValueError(f"the lock {self.path} is closed") from error
         if self.fd >= 0:
             self._thread.release()
+            if isinstance(error, OSError) and error.errno == errno.EBADF:
+                raise descriptors.lost(self.path) from error
             raise error
         fd = -1
         try:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import Final
 
-from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.platform import descriptors, disk, fork
 from embeddedpulsar.platform.file_lock import LOCK_EX_NB, flock
 
 _SHARED: Final = 1  # LOCK_SH, the same on every system that has flock
@@ -16,11 +16,13 @@ _FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 class HeldFile:
     """A file that this process holds; several may at a time.
 
-    Callers: any thread; `close` ends the hold. A forked child holds it, too, until it ends.
+    Callers: any thread; `close` ends the hold. A forked child gives its copy back, which leaves the parent's
+    hold.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        fork.register(self)
 
     @classmethod
     def open(cls, path: str) -> HeldFile:
@@ -52,6 +54,8 @@ class HeldFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+    after_fork_in_child = close
 
 
 def is_held(path: str) -> bool:

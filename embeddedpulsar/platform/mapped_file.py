@@ -18,32 +18,33 @@ import mmap
 import os
 import stat
 import sys
-import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.platform import descriptors, disk, fork
 from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
-    import ctypes
     from collections.abc import Sequence
 
 SMALL_FILE: Final = 64 * 1024  # up to here a file is reserved whole when created
 
-_KEEPS_NO_DESCRIPTOR: Final = sys.version_info >= (3, 13)
-_EASY_MAPS: Final = 32
-"""So many maps of control words may cost a descriptor each, at most; those of further ones take 5 ms once."""
-_SHARE: Final = 16
+_HAS_TRACKFD: Final = sys.version_info >= (3, 13)
 _USUAL_MAP_LIMIT: Final = 65_530
-_easy_maps = 0
+_MAP_FIXED: Final = 0x10
+_ANONYMOUS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
 _FAILED: Final = (1 << 64) - 1
-_calls: tuple[Any, Any] | None = None
+_WORDS_OF_PY_BUFFER: Final = 10
+_calls: _Calls | None = None
+_spoiled: list[mmap.mmap] = []
+"""Maps whose pages the system may have given away when it refused others in their place: never unmapped."""
 
 
 def is_available() -> bool:
-    """Whether this system supports `map_bare`: 64 bits, and a C library that Python can call."""
-    return _load() is not None
+    """Whether maps need no descriptor here."""
+    return _HAS_TRACKFD or _load() is not None
 
 
 @functools.cache
@@ -56,50 +57,83 @@ def map_limit() -> int:
         return _USUAL_MAP_LIMIT
 
 
-def map_bare(fd: int, size: int, *, writable: bool = True) -> ctypes.Array[ctypes.c_char]:
-    """Map ``size`` bytes of the file as ``mmap`` does from Python 3.13 on (``trackfd``): ``fd`` may be closed
-    afterwards.
+def map_file(fd: int, size: int, *, writable: bool = True) -> mmap.mmap:
+    """Map ``size`` bytes of the file. The map has no descriptor of its own; ``fd`` may be closed afterwards.
 
-    Returns:
-        The bytes. They are unmapped when this and the last view of it are gone, and cannot be before. Unless
-        writable, a store into them ends the process: the caller makes a read-only view.
+    A descriptor inside of a map would be closed with it, in a forked child too, where the program may have
+    closed all numbers and opened files of its own. Python leaves it out from 3.13 on (``trackfd``). Before
+    that, a map of no file is made, and the pages of the file are put in its place.
+
+    Where there is neither (a Python before 3.13 without ``_ctypes``, or not of 64 bits), the map has one.
     """
+    access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+    if _HAS_TRACKFD:
+        options: dict[str, Any] = {"trackfd": False}
+        return mmap.mmap(fd, size, access=access, **options)
     calls = _load()
     if calls is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    import ctypes  # there by now
-
-    map_, unmap = calls
-    access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
-    address = map_(None, size, access, mmap.MAP_SHARED, fd, 0)
-    if address in (None, _FAILED):
-        code = ctypes.get_errno()
+        return mmap.mmap(fd, size, access=access)
+    if size <= 0:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    # Without rights, it refuses stores with TypeError, like a map for reading.
+    rights = mmap.PROT_READ | mmap.PROT_WRITE if writable else 0
+    mapping = mmap.mmap(-1, size, flags=_ANONYMOUS, prot=rights)
+    rights |= mmap.PROT_READ
+    address = calls.address_of(mapping)
+    if calls.map(address, size, rights, mmap.MAP_SHARED | _MAP_FIXED, fd, 0) != address:
+        code = calls.errno()
+        if code == errno.ENOMEM:
+            _spoiled.append(mapping)
         raise OSError(code, os.strerror(code))
-    memory = (ctypes.c_char * size).from_address(address)
-    weakref.finalize(memory, unmap, address, size).atexit = False
-    return memory
+    return mapping
 
 
-def _load() -> tuple[Any, Any] | None:
+class _Calls(NamedTuple):
+    map: Callable[..., int | None]
+    address_of: Callable[[mmap.mmap], int]
+    errno: Callable[[], int]
+
+
+def _load() -> _Calls | None:
+    """The call ``mmap`` of the C library, by the C part of ctypes: 0.5 ms, with the Python part 2 ms."""
     global _calls
     if _calls is None:
         try:
-            # 5 ms, and needed by processes with many topics only.
-            ctypes = late_import("ctypes")
-            library = ctypes.CDLL(None, use_errno=True)
-            map_, unmap = library.mmap, library.munmap
-        except (ImportError, OSError, AttributeError, TypeError):
+            c: Any = late_import("_ctypes")
+            library = c.dlopen(None, os.RTLD_NOW)
+            _calls = _calls_of(c, lambda name: c.dlsym(library, name))
+        except (ImportError, OSError, AttributeError, TypeError, ValueError):
             return None
-        if ctypes.sizeof(ctypes.c_void_p) != 8 or ctypes.sizeof(ctypes.c_long) != 8:
-            return None
-        map_.restype = ctypes.c_void_p
-        map_.argtypes = [
-            *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-        ]
-        unmap.restype = ctypes.c_int
-        unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        _calls = (map_, unmap)
     return _calls
+
+
+def _calls_of(c: Any, symbol: Callable[[str], int]) -> _Calls:
+    simple = c._SimpleCData
+    pointer: Any = type("Pointer", (simple,), {"_type_": "P"})
+    long: Any = type("Long", (simple,), {"_type_": "l"})
+    number: Any = type("Int", (simple,), {"_type_": "i"})
+    obj: Any = type("Object", (simple,), {"_type_": "O"})
+    if c.sizeof(pointer) != 8 or c.sizeof(long) != 8:
+        raise ValueError("64 bits are needed")
+    flags = c.FUNCFLAG_CDECL | c.FUNCFLAG_USE_ERRNO
+    system = type("System", (c.CFuncPtr,), {"_flags_": flags, "_restype_": pointer})
+    flags = c.FUNCFLAG_CDECL | c.FUNCFLAG_PYTHONAPI
+    python = type("Python", (c.CFuncPtr,), {"_flags_": flags, "_restype_": number})
+    map_ = system(symbol("mmap"))
+    map_.argtypes = (pointer, long, number, number, number, long)
+    get, release = python(symbol("PyObject_GetBuffer")), python(symbol("PyBuffer_Release"))
+    get.argtypes, release.argtypes = (obj, pointer, number), (pointer,)
+    py_buffer = pointer * _WORDS_OF_PY_BUFFER
+
+    def address_of(mapping: mmap.mmap) -> int:
+        buffer = py_buffer()
+        place = c.addressof(buffer)
+        get(mapping, place, 0)
+        address = buffer[0]
+        release(place)
+        return int(address)
+
+    return _Calls(map_, address_of, c.get_errno)
 
 
 class MappedFile:
@@ -116,8 +150,8 @@ class MappedFile:
     """
 
     __slots__ = (
+        "__weakref__",
         "_fd",
-        "_is_easy",
         "_keeps_fd",
         "_map",
         "allocated",
@@ -142,8 +176,6 @@ class MappedFile:
         created: bool,
         lean: bool = False,
     ) -> None:
-        global _easy_maps
-        self._map: object = None
         self.path: Final = path
         self._fd = fd
         self._keeps_fd = True
@@ -153,43 +185,38 @@ class MappedFile:
         self.device: Final = status.st_dev
         self.inode: Final = status.st_ino
         self.allocated = 0
-        self._is_easy = False
-        is_easy = _KEEPS_NO_DESCRIPTOR or not lean or self._is_among_the_first()
         what = f"cannot map {path}"
-        if not is_easy and is_available():
-            self._map = descriptors.calling(what, lambda: map_bare(fd, size, writable=writable))
-        else:
-            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            options = {"trackfd": False} if _KEEPS_NO_DESCRIPTOR else {}
-            # `fd` was just opened, so a copy of it has no low number either.
-            self._map = descriptors.calling(what, lambda: mmap.mmap(fd, size, access=access, **options))
-        view = memoryview(self._map).cast("B")
+        self._map: mmap.mmap | None
+        self._map = descriptors.calling(what, lambda: map_file(fd, size, writable=writable))
+        view = memoryview(self._map)
         self.view = view if writable else view.toreadonly()
         self.words = self.view[: size // 8 * 8].cast("Q")
-        if lean and is_easy:
-            self._is_easy = True
-            _easy_maps += 1
+        if not lean:
+            fork.register(self)
 
     @property
     def slices(self) -> bytearray:
-        """The map as what takes slices fastest. A slice stored into a bare map is copied byte by byte."""
-        return cast("bytearray", self._map if isinstance(self._map, mmap.mmap) else self.view)
-
-    @staticmethod
-    def _is_among_the_first() -> bool:
-        return _easy_maps < min(_EASY_MAPS, descriptors.limit() // _SHARE)
+        """The map as what takes slices fastest."""
+        return cast("bytearray", self._map)
 
     @property
     def fd(self) -> int:
-        """A descriptor, for flushes and positional reads and writes; opened again if it was given back.
+        """A descriptor of the file, for flushes and positional reads and writes; opened again if it was given
+        back.
+
+        It is proved to be of the file, 1 us: code of the application may have closed it, and opened another
+        file that got the number.
 
         Raises:
             FileNotFoundError: it was given back, and the file was removed.
             CorruptionError: or replaced by another.
         """
-        if self._fd < 0 and self._map is not None:
-            self._fd = self._opened()
-        return self._fd
+        fd = self._fd
+        if fd >= 0 and not descriptors.is_of(fd, self.device, self.inode):
+            fd = self._fd = -1
+        if fd < 0 and self._map is not None:
+            fd = self._fd = self._opened()
+        return fd
 
     def _opened(self) -> int:
         fd = disk.DISK.open_file(self.path, os.O_RDWR if self.writable else os.O_RDONLY)
@@ -214,9 +241,16 @@ class MappedFile:
     def rest(self) -> None:
         """Keep no descriptor besides the map, from now on. One that is needed is opened for a moment."""
         self._keeps_fd = False
+        self._give_back()
+
+    def _give_back(self) -> None:
         fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if fd >= 0 and descriptors.is_of(fd, self.device, self.inode):
             os.close(fd)
+
+    def after_fork_in_child(self) -> None:
+        """Give the inherited descriptor back while its number is still ours; the map stays."""
+        self._give_back()
 
     def pwrite(self, buffers: Sequence[disk.Buffer], offset: int) -> None:
         """Write by one call, not through the map. Errors as of `fd` and `Disk.pwrite_all`."""
@@ -248,8 +282,7 @@ class MappedFile:
             create: create the file, or let an existing one grow, to ``size`` bytes of zeros. Up to
                 `SMALL_FILE` bytes it is reserved whole; a larger one is a hole until `allocate`. Any number
                 of processes may do this at once for the same size.
-            lean: keep no descriptor (see `rest`); the map itself needs none either where many are open. For
-                files of which there are many.
+            lean: keep no descriptor (see `rest`). For files of which there are many.
 
         Raises:
             FileNotFoundError: absent, and not to be created.
@@ -310,13 +343,13 @@ class MappedFile:
     def will_need(self, start: int, end: int) -> None:
         """Ask the kernel to read ``[start, end)`` ahead. A hint."""
         first = start - start % mmap.PAGESIZE
-        if isinstance(self._map, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED") and end > first:
+        if self._map is not None and hasattr(mmap, "MADV_WILLNEED") and end > first:
             self._map.madvise(mmap.MADV_WILLNEED, first, min(end, self.size) - first)
 
     def not_needed(self, start: int, end: int) -> None:
         """Take the pages of ``[start, end)`` out of this process; they stay in the page cache. A hint."""
         first = start - start % mmap.PAGESIZE
-        if isinstance(self._map, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and end > first:
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED") and end > first:
             self._map.madvise(mmap.MADV_DONTNEED, first, min(end, self.size) - first)
 
     @property
@@ -326,17 +359,12 @@ class MappedFile:
     def close(self) -> None:
         """Give the descriptor back, and the map too unless a slice of it is still in use: then the map
         goes with the last slice. Idempotent."""
-        global _easy_maps
         mapping, self._map = self._map, None
         if mapping is None:
             return
         self.rest()
-        if self._is_easy:
-            _easy_maps -= 1
         self.words.release()
         self.view.release()
-        if not isinstance(mapping, mmap.mmap):
-            return  # unmapped with the last view: that is now, unless a slice is still in use
         try:
             mapping.close()
         except BufferError:

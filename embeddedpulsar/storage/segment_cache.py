@@ -14,7 +14,8 @@ from embeddedpulsar.storage.topic_control import DirectoryIdentity
 
 _DEFAULT_CAPACITY: Final = 32
 _FEWEST: Final = 8
-_DESCRIPTORS_EACH: Final = 3
+_SHARE: Final = 12
+"""So many descriptors the process may have for each segment that keeps one."""
 _MAPS_EACH: Final = 2
 
 
@@ -28,9 +29,8 @@ class SegmentHolder(Protocol):
 
 class SegmentCache:
     """Least recently used segments go first. A segment costs its size of address space, two of the maps the
-    system allows, and up to three descriptors (none that is only read, from Python 3.13 on). When the
-    descriptors that segments may have are taken, further ones are mapped without any, where the system
-    supports it.
+    system allows, and one descriptor if it is written. When the descriptors that segments may have are taken,
+    further ones keep none.
 
     Role: hands the same mapping to writer and readers of a process, and is the only one to keep it: cursors
     refer to it weakly and ask again. So what is dropped is closed, unless it is being read this moment.
@@ -207,7 +207,7 @@ class SegmentCache:
 
 
 def _descriptor_budget() -> int:
-    return max(_FEWEST, descriptors.limit() // _DESCRIPTORS_EACH // 4)
+    return max(_FEWEST, descriptors.limit() // _SHARE)
 
 
 def _map_budget() -> int:

@@ -15,7 +15,7 @@ from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedFields
 from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY, MAGIC, TRAILER, TRAILER_SIZE
 from embeddedpulsar.format.index import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.platform import deadline, failpoints
+from embeddedpulsar.platform import deadline, descriptors, failpoints
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.storage.append_point import BY_MAP, LOOK_NS, AppendPoint, State
@@ -108,7 +108,10 @@ class SegmentWriter(AppendPoint):
                 tail, start, entry_id, crc, messages, now = state = self._refresh()
             now_ns = wall_ns()
             if not self._looked_ns <= now_ns < self._look_by_ns:  # or the clock was set back
-                if not self._looked_ns <= now_ns < self._place_by_ns or not fstat(self._lock.fd).st_nlink:
+                found = fstat(self._lock.fd)
+                if found.st_ino != self._lock.inode:
+                    raise descriptors.lost(self._lock.path)
+                if not self._looked_ns <= now_ns < self._place_by_ns or not found.st_nlink:
                     self._look_at_place(now_ns)
                 self._looked_ns, self._look_by_ns = now_ns, now_ns + LOOK_NS
             # 1. Say that we are inside. A crash up to step 4 leaves a nonzero owner and nothing visible.

@@ -244,6 +244,6 @@ def test_nothing_is_half_done_without_descriptors(tmp_path: Path, free: int):
     with Child(work_without_descriptors, tmp_path / "store", free) as child:
         leases, kept, *refused = child.read().split()
         assert (leases, kept) == ("1", "0")
-        assert ("client" in refused) == (free < 9)
+        assert ("client" in refused) == (free < 8)
         assert "subscribe" not in refused, "locks, journals and segments at rest make room for it"
         assert child.join() == 0

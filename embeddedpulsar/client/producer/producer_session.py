@@ -9,7 +9,7 @@ from embeddedpulsar.client.common import awaited_call
 from embeddedpulsar.client.common.topic_schema import check_has_schema, registered
 from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.exceptions import PulsarException, StorageError
+from embeddedpulsar.exceptions import DescriptorLimitError, PulsarException, StorageError
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.schema.schema import BYTES
@@ -186,6 +186,8 @@ class ProducerSession:
             if registration is not None:
                 self._topic.detach_producer(registration, self._secured(highest))
             self._registration = None
+        except DescriptorLimitError:
+            raise  # before anything was changed: closing may be repeated
         except Exception:
             self._registration = None
             raise

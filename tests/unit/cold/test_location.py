@@ -9,6 +9,7 @@ import pytest
 
 from embeddedpulsar.cold.location import location_of
 from embeddedpulsar.platform import disk, fork
+from tests.children import in_child
 
 
 def test_a_file_and_its_directories_survive_a_power_loss(
@@ -34,3 +35,13 @@ def test_a_forked_child_has_connections_of_its_own(tmp_path: Path, monkeypatch: 
     assert location_of(str(tmp_path)) is before
     monkeypatch.setattr(fork, "GENERATION", fork.GENERATION + 1)
     assert location_of(str(tmp_path)) is not before
+
+
+def test_a_forked_child_closes_what_is_open(tmp_path: Path) -> None:
+    """Its number is another file's before long. The parent reads on."""
+    location = location_of(str(tmp_path))
+    location.write("table", io.BytesIO(b"12345678"))
+    with location.open("table") as file:
+        assert file.read(2) == b"12"
+        assert in_child(lambda: file.closed) == "True"
+        assert file.read(2) == b"34"

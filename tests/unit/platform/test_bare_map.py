@@ -1,18 +1,20 @@
-"""Maps that keep no descriptor."""
+"""Maps keep no descriptor."""
 
 from __future__ import annotations
 
 import gc
+import mmap
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform import descriptors, mapped_file
+from embeddedpulsar.platform import mapped_file
 from embeddedpulsar.platform.mapped_file import MappedFile
 from tests.children import in_child
 
-pytestmark = pytest.mark.skipif(not mapped_file.is_available(), reason="needs ctypes and 64 bits")
+pytestmark = pytest.mark.skipif(not mapped_file.is_available(), reason="needs _ctypes and 64 bits")
 
 
 def descriptors_open() -> int:
@@ -33,14 +35,6 @@ def path(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.fixture
-def no_easy_maps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has many topics open."""
-    monkeypatch.setattr(mapped_file, "_EASY_MAPS", 0)
-    monkeypatch.setattr(mapped_file, "_KEEPS_NO_DESCRIPTOR", False)
-
-
-@pytest.mark.usefixtures("no_easy_maps")
 def test_it_is_shared_and_needs_no_descriptor(path: Path):
     """What is stored in one map is read in another and in the file, also by a forked child."""
     gc.collect()  # what tests before this one left is closed now
@@ -60,7 +54,16 @@ def test_it_is_shared_and_needs_no_descriptor(path: Path):
     assert one.closed
 
 
-@pytest.mark.usefixtures("no_easy_maps")
+def test_one_that_keeps_its_descriptor_has_one(path: Path):
+    """The map itself has none, so closing the object closes that one."""
+    gc.collect()
+    before = descriptors_open()
+    file = MappedFile.open(path, writable=True, size=8192)
+    assert descriptors_open() == before + 1
+    file.close()
+    assert descriptors_open() == before and maps_of(path) == 0
+
+
 def test_closing_unmaps_unless_a_slice_is_held(path: Path):
     """Access afterwards raises; a slice that somebody holds stays good, and goes with its holder."""
     file = MappedFile.open(path, writable=True, size=8192, lean=True)
@@ -78,12 +81,11 @@ def test_closing_unmaps_unless_a_slice_is_held(path: Path):
     assert maps_of(path) == 0
 
 
-@pytest.mark.usefixtures("no_easy_maps")
 def test_one_for_reading(path: Path):
     """It refuses stores, and slices of it are bytes."""
     path.write_bytes(b"12345678" * 1024)
     file = MappedFile.open(path, writable=False, lean=True)
-    assert file.view.obj[2:4] == b"34"
+    assert file.slices[2:4] == b"34"
     for view in (file.view, file.words, file.slices):
         with pytest.raises(TypeError):
             view[0] = 1
@@ -91,7 +93,6 @@ def test_one_for_reading(path: Path):
     assert maps_of(path) == 0
 
 
-@pytest.mark.usefixtures("no_easy_maps")
 def test_the_descriptor_comes_back_when_needed(path: Path):
     """For flushes and to reserve blocks; not if the file was removed or replaced."""
     file = MappedFile.open(path, writable=True, size=8192, lean=True)
@@ -112,40 +113,79 @@ def test_the_descriptor_comes_back_when_needed(path: Path):
     assert file.fd == -1
 
 
-def test_the_first_few_are_plain_maps(path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A process with few topics never loads what bare maps need; places are given back."""
-    monkeypatch.setattr(mapped_file, "_KEEPS_NO_DESCRIPTOR", False)
-    monkeypatch.setattr(mapped_file, "_easy_maps", 0)
-    monkeypatch.setattr(descriptors, "limit", lambda: 32)
-    gc.collect()  # what tests before this one left is closed now
-    before = descriptors_open()
-    files = [MappedFile.open(path, writable=True, size=8192, lean=True) for _ in range(5)]
-    assert descriptors_open() - before == 2
-    files[0].close()
-    assert mapped_file._easy_maps == 1
-    for one in files:
-        one.close()
-    assert descriptors_open() == before and mapped_file._easy_maps == 0
+@pytest.mark.parametrize("is_reused", [False, True])
+def test_a_number_that_somebody_closed_is_left_alone(path: Path, is_reused: bool):
+    """It is neither written to nor closed, whether another file has it by now or none."""
+    file = MappedFile.open(path, writable=True, size=8192)
+    stolen, other = file.fd, path.with_name("other")
+    os.close(stolen)
+    if is_reused:
+        stranger = os.open(other, os.O_RDWR | os.O_CREAT)
+        os.dup2(stranger, stolen)
+        if stranger != stolen:
+            os.close(stranger)
+    file.pwrite([b"ours"], 100)
+    file.allocate(8192, start=0)
+    file.flush()
+    assert file.fd != stolen or not is_reused
+    assert path.read_bytes()[100:104] == b"ours"
+    file.close()
+    if is_reused:
+        assert other.read_bytes() == b"" and os.fstat(stolen).st_ino == other.stat().st_ino
+        os.close(stolen)
+
+
+@pytest.mark.parametrize("is_reused", [False, True])
+def test_nor_when_it_is_closed(path: Path, is_reused: bool):
+    """Closing the object closes no file of another."""
+    file = MappedFile.open(path, writable=True, size=8192)
+    stolen = file.fd
+    os.close(stolen)
+    if is_reused:
+        os.dup2(2, stolen)
+    file.close()
+    if is_reused:
+        os.close(stolen)
+    with pytest.raises(OSError):
+        os.fstat(stolen)
 
 
 def test_an_empty_map_is_refused(path: Path):
     """By the system; nothing is left."""
     fd = os.open(path, os.O_RDWR)
     try:
-        with pytest.raises(OSError):
-            mapped_file.map_bare(fd, 0)
-        with pytest.raises(OSError):
-            mapped_file.map_bare(-1, 8192)
+        with pytest.raises((OSError, ValueError)):
+            mapped_file.map_file(fd, 0)
+    finally:
+        os.close(fd)
+    before = Path("/proc/self/maps").read_text().count("\n")
+    for _ in range(50):
+        with pytest.raises(OSError) as refused:
+            mapped_file.map_file(fd, 8192)
+        assert refused.value.errno == 9
+    assert Path("/proc/self/maps").read_text().count("\n") - before < 10
+
+
+def test_a_map_that_may_not_be_written_to(path: Path):
+    """The error of the system comes out."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        with pytest.raises(PermissionError):
+            mapped_file.map_file(fd, 8192)
+        assert bytes(mapped_file.map_file(fd, 8192, writable=False)[:2]) == b"\0\0"
     finally:
         os.close(fd)
 
 
-def test_where_there_is_none(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="mmap itself can do without")
+def test_where_there_is_none(path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without a C library to call, plain maps serve."""
-    import ctypes
-
     monkeypatch.setattr(mapped_file, "_calls", None)
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    monkeypatch.setitem(sys.modules, "_ctypes", None)
+    monkeypatch.setattr(mapped_file, "late_import", __import__)
     assert not mapped_file.is_available()
-    with pytest.raises(OSError):
-        mapped_file.map_bare(0, 8192)
+    file = MappedFile.open(path, writable=True, size=8192)
+    assert isinstance(file.slices, mmap.mmap)
+    file.words[3] = 7
+    assert path.read_bytes()[24] == 7
+    file.close()

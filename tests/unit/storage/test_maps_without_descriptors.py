@@ -15,7 +15,7 @@ from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from tests.ledger_site import LedgerSite, send, values
 
-pytestmark = pytest.mark.skipif(not mapped_file.is_available(), reason="needs ctypes and 64 bits")
+pytestmark = pytest.mark.skipif(not mapped_file.is_available(), reason="needs _ctypes and 64 bits")
 
 TOPICS = 40
 LARGE = bytes(100_000)
@@ -24,8 +24,6 @@ LARGE = bytes(100_000)
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LedgerSite]]:
     """Places of many topics, in a process that has descriptors for the segments of two."""
-    monkeypatch.setattr(mapped_file, "_KEEPS_NO_DESCRIPTOR", False)
-    monkeypatch.setattr(mapped_file, "_EASY_MAPS", 0)
     monkeypatch.setattr(segment_cache, "_descriptor_budget", lambda: 2)
     SEGMENTS.drop_all()
     made = []
@@ -89,7 +87,7 @@ def test_without_room_for_another_map(places: list[LedgerSite], monkeypatch: pyt
     ledgers = [site.open() for site in places[:5]]
     for ledger in ledgers:
         send(ledger, b"x")
-    real = mapped_file.map_bare
+    real = mapped_file.map_file
     refused = [True]
 
     def full(fd: int, size: int, *, writable: bool = True) -> object:
@@ -97,7 +95,7 @@ def test_without_room_for_another_map(places: list[LedgerSite], monkeypatch: pyt
             raise OSError(12, os.strerror(12))
         return real(fd, size, writable=writable)
 
-    monkeypatch.setattr(mapped_file, "map_bare", full)
+    monkeypatch.setattr(mapped_file, "map_file", full)
     last = places[5].open()
     send(last, b"x")
     assert len(SEGMENTS) == 1

@@ -128,7 +128,7 @@ def test_forgetting(site: LedgerSite):
     assert len(cache) == 0
     gc.collect()  # what tests before this one left is closed now
     before = descriptors()
-    segment = Segment.open(site.directory, sent[0].ledger_id)
+    segment = Segment.open(site.directory, sent[0].ledger_id, writable=True)
     assert descriptors() > before and segment.index.capacity
     del segment
     assert descriptors() == before
