@@ -215,6 +215,8 @@ def test_schemas_have_the_same_methods(name: str):
     problems = []
     for method, function in methods(theirs).items():
         assert hasattr(ours, method), method
+        if (name, method) == ("Record", "__init__"):
+            continue  # it has no names of its own, so that fields may have any: test_record_names.py
         problems += differences(f"{name}.{method}", function, getattr(ours, method))
     assert not problems
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from embeddedpulsar.schema.fields import (
-    Array,
     Boolean,
     Bytes,
     CustomEnum,
@@ -15,52 +15,93 @@ from embeddedpulsar.schema.fields import (
     Float,
     Integer,
     Long,
-    Map,
+    MakeRecord,
     Null,
     String,
     described,
+    fresh,
 )
 
 _ABSENT = object()
+_SHOWN = 12
+"""So many names of fields an error shows."""
+_OPTIONS = ("default", "required_default", "required")
+_NO_OPTIONS = (None, False, False)
+_SPECIAL = frozenset(
+    name
+    for kind in (type, object, int, float, str, list, dict, Exception)
+    for name in dir(kind)
+    if name.startswith("__")
+) | frozenset(
+    (
+        *("__await__", "__aiter__", "__anext__", "__bytes__", "__complex__", "__copy__", "__deepcopy__"),
+        *("__del__", "__delete__", "__delitem__", "__enter__", "__exit__", "__aenter__", "__aexit__"),
+        *("__fspath__", "__get__", "__getattr__", "__index__", "__iadd__", "__next__", "__set__"),
+        *("__set_name__", "__slots__", "__annotations__", "__orig_bases__", "__match_args__"),
+        *("__record_fields__", "__record_nested__", "__record_options__", "__record_copy__"),
+    )
+)
+"""Names that change what Python does with an object: no field has one of them."""
 
 
 class RecordMeta(type):
-    """Collects the fields of a record class, in the order of the class."""
+    """Collects the fields of a record class, in the order of the class.
 
-    _fields: dict[str, Any]
+    Invariant: a field may have any name but those of ``_SPECIAL``, so nothing here or in the schemas reads an
+    attribute of a record or its class that a field may hide: the fields are in ``__record_fields__``, the
+    options of a record that stands for a field in ``__record_options__``, and methods of `Record` are called
+    through `Record` itself.
+    """
+
+    __record_fields__: dict[str, Field]
+    __record_nested__: bool
 
     def __new__(cls, name: str, parents: tuple[type, ...], members: dict[str, Any]) -> RecordMeta:
         """Make the class. As in pulsar-client, fields of a parent class are not inherited."""
-        fields: dict[str, Any] = {}
+        declared: dict[str, Any] = {}
         for key, value in members.items():
             if isinstance(value, type) and issubclass(value, Enum):
-                fields[key] = CustomEnum(value)
+                declared[key] = CustomEnum(value)
             elif isinstance(value, RecordMeta):
-                fields[key] = value()
+                declared[key] = value()
             elif isinstance(value, Field) or isinstance(type(value), RecordMeta):
-                fields[key] = value
-        return super().__new__(cls, name, parents, {**members, "_fields": fields})
+                declared[key] = value
+        special = _SPECIAL.intersection(declared)
+        if special:
+            text = f"a field of the record {name} is called {min(special)}, a name that Python needs itself"
+            raise TypeError(f"{text}: declare it under another name")
+        fields = {
+            key: value if isinstance(value, Field) else _RecordField(value) for key, value in declared.items()
+        }
+        nested = any(field._holds_records for field in fields.values())
+        own = {**members, "__record_fields__": fields, "__record_nested__": nested}
+        if "_fields" not in declared:
+            own["_fields"] = declared
+        return super().__new__(cls, name, parents, own)
 
 
 class Record(metaclass=RecordMeta):
     """Base of record classes: the class attributes are fields, the attributes of an object their values.
 
-    Values are checked when they are assigned. Arguments that are not fields are left out, so a message with
-    fields that this class does not know can be read.
+    Values are checked when they are assigned.
 
     In a class, ``_avro_namespace = "name"`` sets the namespace of the definition, and
     ``_sorted_fields = True`` sorts its fields by name.
 
+    A field may be called like an argument or a method of this class. The name is the field's then: the
+    argument is given by its position, and the method called through `Record`, ``Record.type(order)`` for
+    example.
+
     Args:
-        default: of a field that holds a record: the value that None stands for.
-        required_default: of a field that holds a record: whether the definition names the default.
-        required: of a field that holds a record: whether None is refused.
+        default: of a record that stands for a field of another record: the value that None stands for.
+        required_default: of such a record: whether the definition names the default.
+        required: of such a record: whether None is refused.
         kwargs: the values of the fields. A dict for a record is turned into the record, also in a list or
             dict.
 
     Raises:
         TypeError: a value has another type than its field.
-        AttributeError: assignment to an attribute that is not a field.
+        AttributeError: an argument, or an attribute that is assigned, is not a field.
 
     Example:
         >>> class Order(Record):
@@ -72,6 +113,9 @@ class Record(metaclass=RecordMeta):
         >>> order.count = "two"
         Traceback (most recent call last):
         TypeError: Invalid type '<class 'str'>' for field 'count'. Expected: int
+        >>> Order(item="soup", cuont=2)
+        Traceback (most recent call last):
+        AttributeError: Cannot set undeclared field cuont on record Order, which has the fields item, count
         >>> Order.schema()["fields"]
         [{'name': 'item', 'type': 'string'}, {'name': 'count', 'type': ['null', 'int']}]
         >>> defined = set()
@@ -89,26 +133,21 @@ class Record(metaclass=RecordMeta):
 
     _avro_namespace: ClassVar[str | None] = None
     _sorted_fields: ClassVar[bool] = False
-    _required: bool = False
+    __record_options__: tuple[Any, bool, bool] = _NO_OPTIONS
 
-    def __init__(
-        self,
-        default: Any = None,
-        required_default: bool = False,
-        required: bool = False,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, /, *options: Any, **kwargs: Any) -> None:
+        fields = type(self).__record_fields__
         values = self.__dict__
-        values.update(_required_default=required_default, _default=default, _required=required)
-        for name, field in type(self)._fields.items():
+        if options or not kwargs.keys() <= fields.keys():
+            kwargs = _without_options(self, options, kwargs)
+        for name, field in fields.items():
             value = kwargs.get(name, _ABSENT)
-            if value is not _ABSENT:
-                values[name] = field.validate_type(name, _converted(field, value))
-            elif isinstance(field, Record):
-                values[name] = _fresh(field)
+            if value is _ABSENT:
+                values[name] = field._initial()
+            elif field._holds_records:
+                values[name] = field.validate_type(name, field._with_records(value, _made))
             else:
-                values[name] = _fresh(field.default())
+                values[name] = field.validate_type(name, value)
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
@@ -122,28 +161,47 @@ class Record(metaclass=RecordMeta):
         return record_definition(cls, defined_names)
 
     def __setattr__(self, key: str, value: Any) -> None:
-        if key not in ("_default", "_required", "_required_default"):
-            field = type(self)._fields.get(key)
-            if field is None:
-                raise AttributeError(f"{type(self).__name__} has no field {key!r}", name=key, obj=self)
-            value = field.validate_type(key, value)
-        super().__setattr__(key, value)
+        field = type(self).__record_fields__.get(key)
+        if field is not None:
+            self.__dict__[key] = field.validate_type(key, value)
+        elif key[:1] == "_" and key[1:] in _OPTIONS:
+            options = list(self.__record_options__)
+            options[_OPTIONS.index(key[1:])] = value
+            self.__dict__["__record_options__"] = tuple(options)
+        else:
+            raise _undeclared(self, key)
 
     def __eq__(self, other: object) -> bool:
         """Whether the other record has the same values in the fields of this one."""
         if not isinstance(other, Record):
             return NotImplemented
-        theirs = other.__dict__
-        return all(self.__dict__[name] == theirs.get(name, _ABSENT) for name in type(self)._fields)
+        mine, theirs = self.__dict__, other.__dict__
+        return all(mine[name] == theirs.get(name, _ABSENT) for name in type(self).__record_fields__)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        return str(self.__dict__)
+        default, required_default, required = self.__record_options__
+        options = {"_required_default": required_default, "_default": default, "_required": required}
+        return str(options | record_values(self))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={self.__dict__[name]!r}" for name in type(self)._fields)
+        values = ", ".join(f"{name}={value!r}" for name, value in record_values(self).items())
         return f"{type(self).__name__}({values})"
+
+    if not TYPE_CHECKING:  # for type checkers, a record has its fields alone
+
+        def __getattr__(self, name: str) -> Any:
+            # What pulsar-client keeps beside the values, unless a field has the name.
+            if name[:1] == "_" and name[1:] in _OPTIONS:
+                return self.__record_options__[_OPTIONS.index(name[1:])]
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=self)
+
+    def __record_copy__(self) -> Record:
+        copy = type(self).__new__(type(self))
+        copy.__dict__.update({key: fresh(item) for key, item in self.__dict__.items()})
+        return copy
 
     def type(self) -> str:
         """Return the name of the class."""
@@ -155,48 +213,266 @@ class Record(metaclass=RecordMeta):
 
     def validate_type(self, name: str, val: Any) -> Any:
         """Return ``val``; raises TypeError if it is not of this class."""
-        if val is None and not self._required:
-            return self.__dict__["_default"]
+        default, _, required = self.__record_options__
+        if val is None and not required:
+            return default
         if not isinstance(val, self.__class__):
-            given = val.__class__
             expected = described(self.__class__)
-            raise TypeError(f"Invalid type '{given}' for sub-record field '{name}'. Expected: {expected}")
+            raise TypeError(
+                f"Invalid type '{val.__class__}' for sub-record field '{name}'. Expected: {expected}"
+            )
         return val
 
     def default(self) -> Any:
         """Return what None stands for, if this record is a field."""
-        return self.__dict__["_default"]
+        return self.__record_options__[0]
 
     def required_default(self) -> bool:
         """Return whether the definition of a record with this field names the default."""
-        return bool(self.__dict__["_required_default"])
+        return bool(self.__record_options__[1])
 
 
-def _converted(field: Any, value: Any) -> Any:
-    """The records that dicts stand for."""
-    if isinstance(value, dict):
-        if isinstance(field, Record):
-            return type(field)(**value)
-        if isinstance(field, Map) and isinstance(field.value_type, Record):
-            kind = type(field.value_type)
-            return {key: kind(**item) if isinstance(item, dict) else item for key, item in value.items()}
-    elif isinstance(value, list) and isinstance(field, Array) and isinstance(field.array_type, Record):
-        kind = type(field.array_type)
-        return [kind(**item) if isinstance(item, dict) else item for item in value]
-    return value
+def _undeclared(record: Record, name: str) -> AttributeError:
+    kind = type(record)
+    names = list(kind.__record_fields__)
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "") or "none"
+    text = f"Cannot set undeclared field {name} on record {kind.__name__}, which has the fields {shown}"
+    if any(name in parent.__record_fields__ for parent in kind.__mro__ if isinstance(parent, RecordMeta)):
+        text += "; fields of a parent class are not inherited: declare it again"
+    return AttributeError(text, name=name, obj=record)
 
 
-def _fresh(value: Any) -> Any:
-    """A default that no two objects share."""
-    if isinstance(value, Record):
-        copy = value.__class__.__new__(value.__class__)
-        copy.__dict__.update({key: _fresh(item) for key, item in value.__dict__.items()})
-        return copy
-    if isinstance(value, list):
-        return [_fresh(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _fresh(item) for key, item in value.items()}
-    return value
+def _without_options(record: Record, given: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The values of fields among the arguments of a record; the others become its options.
+
+    Raises:
+        AttributeError: an argument is neither a field nor an option.
+        TypeError: there are more positional arguments than options, one is given twice, or the default is no
+            record of the class.
+    """
+    kind = type(record)
+    if len(given) > len(_OPTIONS):
+        raise TypeError(f"{kind.__name__} takes the values of its fields by their names, not by position")
+    options: dict[str, Any] = dict(zip(_OPTIONS, given, strict=False))
+    values = {}
+    for name, value in kwargs.items():
+        if name in kind.__record_fields__:
+            values[name] = value
+        elif name not in _OPTIONS:
+            raise _undeclared(record, name)
+        elif name in options:
+            raise TypeError(f"{kind.__name__} got the argument {name!r} twice")
+        else:
+            options[name] = value
+    default = options.get("default")
+    if default is not None and not isinstance(default, kind):
+        text = f"Invalid type '{type(default)}' for sub-record field 'default'. Expected: {kind.__name__}"
+        raise TypeError(f"{text}; the values of fields are given by their names")
+    record.__dict__["__record_options__"] = (
+        default,
+        options.get("required_default", False),
+        options.get("required", False),
+    )
+    return values
+
+
+def record_values(record: Record) -> dict[str, Any]:
+    """The values of a record's fields, in their order."""
+    values = record.__dict__
+    return {name: values[name] for name in type(record).__record_fields__}
+
+
+def _made(kind: Any, values: dict[str, Any]) -> Any:
+    """A record of a dict that a program gives: all of it must be fields."""
+    unknown = values.keys() - kind.__record_fields__.keys()
+    if unknown:
+        raise _undeclared(kind.__new__(kind), min(unknown, key=str))
+    return kind(**values)
+
+
+def stored_record(kind: Any, values: Any) -> Any:
+    """The record of a class that a payload describes. What the class does not know is left out: a program
+    with a newer class may have written it.
+
+    Raises:
+        TypeError: the payload is no object, or a value has another type than its field.
+    """
+    fields = kind.__record_fields__
+    if not isinstance(values, dict):
+        text = f"the payload is of type {described(type(values))}"
+        raise TypeError(f"{text}, not an object with the fields of {kind.__name__}")
+    if not kind.__record_nested__ and values.keys() <= fields.keys():
+        return kind(**values)
+    known = {
+        name: fields[name]._with_records(value, stored_record) if fields[name]._holds_records else value
+        for name, value in values.items()
+        if name in fields
+    }
+    return kind(**known)
+
+
+class _RecordField(Field):
+    """The field of a record that is declared by an object of another record."""
+
+    _holds_records = True
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(
+            None, required=record.__record_options__[2], required_default=record.__record_options__[1]
+        )
+        self.record = record
+
+    def type(self) -> str:
+        return type(self.record).__name__
+
+    def python_type(self) -> Any:
+        return type(self.record)
+
+    def validate_type(self, name: str, val: Any) -> Any:
+        return Record.validate_type(self.record, name, val)
+
+    def schema_info(self, defined_names: set[str]) -> Any:
+        return record_definition(type(self.record), defined_names)
+
+    def default(self) -> Any:
+        return self.record.__record_options__[0]
+
+    def _initial(self) -> Any:
+        return fresh(self.record)
+
+    def _with_records(self, value: Any, make: MakeRecord) -> Any:
+        return make(type(self.record), value) if isinstance(value, dict) else value
+
+
+class _Container(Field):
+    """A field of several values of one type."""
+
+    _ITEMS = ""  # the key of the values' type in the definition
+
+    def __init__(
+        self, value_type: Any, default: Any = None, required: bool = False, required_default: bool = False
+    ) -> None:
+        if isinstance(value_type, RecordMeta):
+            value_type = value_type()
+        if isinstance(type(value_type), RecordMeta):
+            self._values: Field = _RecordField(value_type)
+        elif isinstance(value_type, Field):
+            self._values = value_type
+        else:
+            text = f"Argument {described(value_type)} is not a Record or a Field"
+            raise TypeError(f"{text}: give an object, String() for example")
+        self._declared = value_type
+        self._holds_records = self._values._holds_records
+        super().__init__(default, required, required_default)
+
+    def schema_info(self, defined_names: set[str]) -> Any:
+        """Return the definition."""
+        inner = self._values
+        composed = isinstance(inner, _Container | _RecordField)
+        # As in pulsar-client, the definition of an enumeration is its type alone here.
+        return {
+            "type": self._NAME,
+            self._ITEMS: inner.schema_info(defined_names) if composed else inner.type(),
+        }
+
+    def _are_values(self, values: Iterable[Any]) -> bool:
+        """Whether all are of the class of this container's type."""
+        expected = self._values.python_type()
+        return all(isinstance(value, expected) for value in values)
+
+
+class Array(_Container):
+    """A list of values of one type.
+
+    Args:
+        array_type: field or record of the items, ``Array(String())`` for example.
+        default: the list of a record that is made without one.
+        required: whether the definition has no union with ``null``.
+        required_default: whether the definition names the default.
+
+    Raises:
+        TypeError: ``array_type`` is neither a field nor a record, or the default is not such a list.
+
+    Example:
+        >>> Array(Integer()).schema()
+        {'type': 'array', 'items': 'int'}
+        >>> Array(Integer()).array_type.type(), Array(Integer()).schema_info(set())["items"]
+        ('int', 'int')
+    """
+
+    _NAME, _CLASSES, _ITEMS = "array", list, "items"
+
+    def __init__(
+        self, array_type: Any, default: Any = None, required: bool = False, required_default: bool = False
+    ) -> None:
+        super().__init__(array_type, default, required, required_default)
+
+    @property
+    def array_type(self) -> Any:
+        """Field or record of the items."""
+        return self._declared
+
+    def validate_type(self, name: str, val: Any) -> Any:
+        """Return ``val``; raises TypeError if it is not a list, or has an item of another type."""
+        if val is None:
+            return None
+        val = super().validate_type(name, val)
+        if self._are_values(val):
+            return val
+        if isinstance(self._values, CustomEnum):
+            return [self._values.validate_type(name, item) for item in val]
+        raise TypeError(f"Array field {name} items should all be of type {self._values.type()}")
+
+    def _with_records(self, value: Any, make: MakeRecord) -> Any:
+        if not isinstance(value, list):
+            return value
+        return [self._values._with_records(item, make) for item in value]
+
+
+class Map(_Container):
+    """A dict of values of one type; its keys are ``str``.
+
+    Args:
+        value_type: field or record of the values, ``Map(Long())`` for example.
+        default: the dict of a record that is made without one.
+        required: whether the definition has no union with ``null``.
+        required_default: whether the definition names the default.
+
+    Raises:
+        TypeError: ``value_type`` is neither a field nor a record, or the default is not such a dict.
+
+    Example:
+        >>> Map(Long()).schema()
+        {'type': 'map', 'values': 'long'}
+        >>> Map(Long()).value_type.type(), Map(Long()).schema_info(set())["values"]
+        ('long', 'long')
+    """
+
+    _NAME, _CLASSES, _ITEMS = "map", dict, "values"
+
+    @property
+    def value_type(self) -> Any:
+        """Field or record of the values."""
+        return self._declared
+
+    def validate_type(self, name: str, val: Any) -> Any:
+        """Return ``val``; raises TypeError if it is not a dict, or a key or value has another type."""
+        if val is None:
+            return None
+        val = super().validate_type(name, val)
+        if not all(isinstance(key, str) for key in val):
+            raise TypeError(f"Map keys for field {name}  should all be strings")
+        if self._are_values(val.values()):
+            return val
+        if isinstance(self._values, CustomEnum):
+            return {key: self._values.validate_type(name, item) for key, item in val.items()}
+        expected = described(self._values.python_type())
+        raise TypeError(f"Map values for field {name} should all be of type {expected}")
+
+    def _with_records(self, value: Any, make: MakeRecord) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: self._values._with_records(item, make) for key, item in value.items()}
 
 
 def record_definition(kind: type[Record], defined_names: set[str]) -> Any:
@@ -204,7 +480,9 @@ def record_definition(kind: type[Record], defined_names: set[str]) -> Any:
 
     A function rather than a method, since a record may have a field called ``schema``.
     """
-    namespace = kind._avro_namespace
+    settings = kind._avro_namespace, kind._sorted_fields
+    # A field may have the name of a setting.
+    namespace, is_sorted = (None if isinstance(value, Field | Record) else value for value in settings)
     full_name = kind.__name__ if namespace is None else f"{namespace}.{kind.__name__}"
     if full_name in defined_names:
         return full_name
@@ -212,20 +490,18 @@ def record_definition(kind: type[Record], defined_names: set[str]) -> Any:
     definition: dict[str, Any] = {"type": "record", "name": kind.__name__}
     if namespace is not None:
         definition["namespace"] = namespace
-    fields = kind._fields
-    names = sorted(fields) if kind._sorted_fields else list(fields)
+    fields = kind.__record_fields__
+    names = sorted(fields) if is_sorted else list(fields)
     definition["fields"] = [_field_definition(name, fields[name], defined_names) for name in names]
     return definition
 
 
-def _field_definition(name: str, field: Any, defined_names: set[str]) -> dict[str, Any]:
-    record = isinstance(field, Record)
-    inner = record_definition(type(field), defined_names) if record else field.schema_info(defined_names)
+def _field_definition(name: str, field: Field, defined_names: set[str]) -> dict[str, Any]:
+    inner = field.schema_info(defined_names)
     kind = inner if field._required else ["null", inner]
     if not field._required_default:
         return {"name": name, "type": kind}
-    default = field.__dict__["_default"] if record else field.default()
-    return {"name": name, "default": plain(default), "type": kind}
+    return {"name": name, "default": plain(field.default()), "type": kind}
 
 
 def plain(value: Any) -> Any:
@@ -233,7 +509,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Record):
-        return {name: plain(value.__dict__[name]) for name in type(value)._fields}
+        return {name: plain(item) for name, item in record_values(value).items()}
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, list):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 Classes = type[Any] | tuple[type[Any], ...]
+MakeRecord = Callable[[Any, dict[str, Any]], Any]
+"""Makes a record of a class from the values of its fields."""
 
 
 def described(kind: Any) -> str:
@@ -13,9 +16,19 @@ def described(kind: Any) -> str:
     return getattr(kind, "__name__", None) or str(kind)
 
 
-def is_record(declared: object) -> bool:
-    """Whether this is an object of a record class: it may stand wherever a field may."""
-    return isinstance(getattr(type(declared), "_fields", None), dict)
+def fresh(value: Any) -> Any:
+    """A default that no two objects share."""
+    if isinstance(value, list):
+        return [fresh(item) for item in value]
+    if isinstance(value, dict):
+        return {key: fresh(item) for key, item in value.items()}
+    copied = getattr(type(value), "__record_copy__", None)
+    return value if copied is None else copied(value)
+
+
+def wrong_type(name: str, value: object, expected: str) -> TypeError:
+    """The error of a value of another type than its field, in the words of pulsar-client."""
+    return TypeError(f"Invalid type '{type(value)}' for field '{name}'. {expected}")
 
 
 class Field:
@@ -43,6 +56,7 @@ class Field:
 
     _NAME = ""
     _CLASSES: Classes = object
+    _holds_records = False
 
     def __init__(self, default: Any = None, required: bool = False, required_default: bool = False) -> None:
         self._required = required
@@ -69,9 +83,16 @@ class Field:
             return self.default()
         expected = self.python_type()
         if not isinstance(val, expected):
-            text = f"Invalid type '{type(val)}' for field '{name}'. Expected: {described(expected)}"
-            raise TypeError(text)
+            raise wrong_type(name, val, f"Expected: {described(expected)}")
         return val
+
+    def _initial(self) -> Any:
+        """The value of a new object that is given none."""
+        return fresh(self.default())
+
+    def _with_records(self, value: Any, make: MakeRecord) -> Any:
+        """``value``, with a record in place of each dict that stands for one."""
+        return value
 
     def schema(self) -> Any:
         """Return the definition of the field's type."""
@@ -98,7 +119,7 @@ class Null(Field):
     def validate_type(self, name: str, val: Any) -> Any:
         """Return None; raises TypeError for all else."""
         if val is not None:
-            raise TypeError(f"Invalid type '{type(val)}' for field '{name}'. Expected: None")
+            raise TypeError(f"Field {name} is set to be None")
         return val
 
 
@@ -155,8 +176,13 @@ class String(Field):
 
     def validate_type(self, name: str, val: Any) -> Any:
         """Return ``val`` as text; raises TypeError if it is neither text nor bytes."""
-        val = super().validate_type(name, val)
-        return val.decode() if isinstance(val, bytes) else val
+        if val is None and not self._required:
+            return self.default()
+        if isinstance(val, bytes):
+            return val.decode()
+        if not isinstance(val, str):
+            raise wrong_type(name, val, "Expected a string")
+        return val
 
 
 class CustomEnum(Field):
@@ -190,10 +216,10 @@ class CustomEnum(Field):
         required_default: bool = False,
     ) -> None:
         if not (isinstance(enum_type, type) and issubclass(enum_type, Enum)):
-            raise TypeError(f"{described(enum_type)} is not a class derived from enum.Enum")
+            raise TypeError(f"{described(enum_type)} is not a valid Enum type: derive it from enum.Enum")
         self.enum_type = enum_type
-        self._members: dict[Any, Enum] = {member.value: member for member in enum_type}
-        self._members.update(enum_type.__members__)
+        self._values: dict[Any, Enum] = {member.value: member for member in enum_type}
+        self._members: dict[Any, Enum] = {**self._values, **enum_type.__members__}
         super().__init__(default, required, required_default)
 
     def python_type(self) -> Classes:
@@ -204,10 +230,20 @@ class CustomEnum(Field):
         """Return the member that ``val`` is, names or has as its value; raises TypeError if there is none."""
         if val is None or isinstance(val, self.enum_type):
             return val
-        if isinstance(val, str | int | float) and val in self._members:
-            return self._members[val]
-        known = ", ".join(self.enum_type.__members__)
-        raise TypeError(f"Invalid enum value {val!r} for field '{name}'. Expected one of: {known}")
+        kind = type(val)
+        member = self._members.get(val) if kind in (str, int, float, bool) else None
+        if member is not None and (kind is str or self._is_value(member, kind)):
+            return member
+        if kind not in (str, int):
+            raise wrong_type(name, val, f"Expected: {described(self.enum_type)}")
+        known = self.enum_type.__members__.keys() if kind is str else self._values.keys()
+        raise TypeError(f"Invalid enum value '{val}' for field '{name}'. Expected: {known}")
+
+    @staticmethod
+    def _is_value(member: Enum, kind: type) -> bool:
+        """Whether a number of this type stands for a member: 1, 1.0 and True are one key of a dict."""
+        is_flag = isinstance(member.value, bool)
+        return is_flag == (kind is bool) and (kind is int or isinstance(member.value, kind))
 
     def schema_info(self, defined_names: set[str]) -> Any:
         """Return the definition, or the name if the enumeration is defined already."""
@@ -216,118 +252,3 @@ class CustomEnum(Field):
             return name
         defined_names.add(name)
         return {"type": "enum", "name": name, "symbols": [member.name for member in self.enum_type]}
-
-
-class _Container(Field):
-    """A field of several values of one type."""
-
-    _ITEMS = ""  # the key of the values' type in the definition
-
-    def __init__(
-        self, value_type: Any, default: Any = None, required: bool = False, required_default: bool = False
-    ) -> None:
-        if isinstance(value_type, type) and isinstance(getattr(value_type, "_fields", None), dict):
-            value_type = value_type()
-        if not (isinstance(value_type, Field) or is_record(value_type)):
-            raise TypeError(f"{described(value_type)} is not a field: give an object, String() for example")
-        self._values = value_type
-        super().__init__(default, required, required_default)
-
-    def schema_info(self, defined_names: set[str]) -> Any:
-        """Return the definition."""
-        inner = self._values
-        composed = isinstance(inner, _Container) or is_record(inner)
-        # As in pulsar-client, the definition of an enumeration is its type alone here.
-        return {
-            "type": self._NAME,
-            self._ITEMS: inner.schema_info(defined_names) if composed else inner.type(),
-        }
-
-    def _checked(self, name: str, values: Any) -> bool:
-        """Whether all values are of the class of this container's type; members must be converted if not."""
-        expected = self._values.python_type()
-        if all(isinstance(value, expected) for value in values):
-            return True
-        if isinstance(self._values, CustomEnum):
-            return False
-        text = f"{described(type(self))} field '{name}': not all values are of type {described(expected)}"
-        raise TypeError(text)
-
-
-class Array(_Container):
-    """A list of values of one type.
-
-    Args:
-        array_type: field or record of the items, ``Array(String())`` for example.
-        default: the list of a record that is made without one.
-        required: whether the definition has no union with ``null``.
-        required_default: whether the definition names the default.
-
-    Raises:
-        TypeError: ``array_type`` is neither a field nor a record, or the default is not such a list.
-
-    Example:
-        >>> Array(Integer()).schema()
-        {'type': 'array', 'items': 'int'}
-        >>> Array(Integer()).array_type.type(), Array(Integer()).schema_info(set())["items"]
-        ('int', 'int')
-    """
-
-    _NAME, _CLASSES, _ITEMS = "array", list, "items"
-
-    def __init__(
-        self, array_type: Any, default: Any = None, required: bool = False, required_default: bool = False
-    ) -> None:
-        super().__init__(array_type, default, required, required_default)
-
-    @property
-    def array_type(self) -> Any:
-        """Field or record of the items."""
-        return self._values
-
-    def validate_type(self, name: str, val: Any) -> Any:
-        """Return ``val``; raises TypeError if it is not a list, or has an item of another type."""
-        if val is None:
-            return None
-        val = super().validate_type(name, val)
-        if self._checked(name, val):
-            return val
-        return [self._values.validate_type(name, item) for item in val]
-
-
-class Map(_Container):
-    """A dict of values of one type; its keys are ``str``.
-
-    Args:
-        value_type: field or record of the values, ``Map(Long())`` for example.
-        default: the dict of a record that is made without one.
-        required: whether the definition has no union with ``null``.
-        required_default: whether the definition names the default.
-
-    Raises:
-        TypeError: ``value_type`` is neither a field nor a record, or the default is not such a dict.
-
-    Example:
-        >>> Map(Long()).schema()
-        {'type': 'map', 'values': 'long'}
-        >>> Map(Long()).value_type.type(), Map(Long()).schema_info(set())["values"]
-        ('long', 'long')
-    """
-
-    _NAME, _CLASSES, _ITEMS = "map", dict, "values"
-
-    @property
-    def value_type(self) -> Any:
-        """Field or record of the values."""
-        return self._values
-
-    def validate_type(self, name: str, val: Any) -> Any:
-        """Return ``val``; raises TypeError if it is not a dict, or a key or value has another type."""
-        if val is None:
-            return None
-        val = super().validate_type(name, val)
-        if not all(isinstance(key, str) for key in val):
-            raise TypeError(f"Map field '{name}': not all keys are of type str")
-        if self._checked(name, val.values()):
-            return val
-        return {key: self._values.validate_type(name, item) for key, item in val.items()}

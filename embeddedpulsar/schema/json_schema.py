@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.schema.definition import Record, record_definition
+from embeddedpulsar.schema.definition import Record, record_definition, stored_record
 from embeddedpulsar.schema.json_text import loads, record_bytes
 from embeddedpulsar.schema.schema import Schema
 
@@ -50,7 +50,7 @@ class JsonSchema(Schema[T]):
         if isinstance(kind, type) and issubclass(kind, Record):
             definition = record_definition(kind, set())
             self._encode = record_bytes
-            self._decode = lambda data: kind(**loads(data))
+            self._decode = lambda data: stored_record(kind, loads(data))
         else:
             from embeddedpulsar.schema.models import model_codec  # few schemas are of models
 

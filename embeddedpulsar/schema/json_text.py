@@ -8,7 +8,7 @@ from enum import Enum
 from importlib.util import find_spec
 from typing import Any
 
-from embeddedpulsar.schema.definition import Record
+from embeddedpulsar.schema.definition import Record, record_values
 
 
 def _fastest_loads() -> Any:
@@ -80,9 +80,7 @@ def _text(value: Any, line: str) -> str:
     if kind is float and -_INFINITY < value < _INFINITY:
         return float.__repr__(value)
     if isinstance(value, Record):
-        items = value.__dict__
-        fields = {name: items[name] for name in kind._fields}
-        return _object_text(fields, line)
+        return _object_text(record_values(value), line)
     if kind is bytes:
         return str(_string(value.decode()))
     if isinstance(value, Enum):
@@ -109,7 +107,7 @@ def _object_text(fields: dict[str, Any], line: str) -> str:
 def _builtin(value: Any) -> Any:
     """What `json.dumps` is to write for an object that it does not know."""
     if isinstance(value, Record):
-        return {name: value.__dict__[name] for name in type(value)._fields}
+        return record_values(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, bytes):

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, cast, overload
 
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.schema.definition import Record, record_definition
+from embeddedpulsar.schema.definition import Record, record_definition, record_values, stored_record
 from embeddedpulsar.schema.schema import Schema, SchemaInfo, T
 
 Definition = dict[str, Any]
@@ -162,7 +162,7 @@ class AvroSchema(Schema[T]):
 
     def _decoded(self, data: bytes, writer: Any, reader: Any) -> T:
         value = fastavro.schemaless_reader(io.BytesIO(data), writer, reader)
-        return cast("T", self._record_cls(**value) if self._is_record else value)
+        return cast("T", stored_record(self._record_cls, value) if self._is_record else value)
 
 
 def parsed(definition: Any) -> Any:
@@ -219,8 +219,7 @@ def _give_defaults(definition: Any) -> None:
 def _builtin(value: Any) -> Any:
     """Dicts for records and names for members of enumerations."""
     if isinstance(value, Record):
-        items = value.__dict__
-        return {name: _builtin(items[name]) for name in type(value)._fields}
+        return {name: _builtin(item) for name, item in record_values(value).items()}
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, list):
