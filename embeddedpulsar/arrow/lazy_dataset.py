@@ -69,8 +69,9 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     def replace_schema(self, schema: Any) -> TopicDataset:
         """The same messages with other columns."""
+        known = frozenset(self._every.names)
         for name in schema.names:
-            if name not in self._every.names:
+            if name not in known:
                 raise InvalidConfiguration(
                     f"there is no column {name!r}; there are {', '.join(self._every.names)}"
                 )

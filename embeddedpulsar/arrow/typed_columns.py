@@ -75,7 +75,8 @@ def decoding_of(
         if field.name == CORRUPT or (field.name in names.KNOWN and field.name != names.VALUE):
             raise InvalidConfiguration(f"the field {field.name!r} has the name of a column of messages")
     found = typed_names([field.name for field in record.fields], columns, mode)
-    wanted = [field for field in record.fields if field.name in found] or record.fields
+    named = frozenset(found)
+    wanted = [field for field in record.fields if field.name in named] or record.fields
     fields = pa.schema([(field.name, value_type(field).final) for field in wanted])
     return Decoding(root, definition, fields, mode), found
 
@@ -89,10 +90,11 @@ def typed_names(fields: Sequence[str], columns: Sequence[str] | None, mode: str)
     own = (*fields, CORRUPT) if mode == PERMISSIVE else tuple(fields)
     if columns is None:
         return (*own, *_OTHER_COLUMNS)
+    known = {*own, *names.KNOWN}
     for name in columns:
         if name == CORRUPT and mode != PERMISSIVE:
             raise InvalidConfiguration(f"there is a column {CORRUPT} in mode PERMISSIVE alone")
-        if name not in own and name not in names.KNOWN:
+        if name not in known:
             raise InvalidConfiguration(
                 f"there is no column {name!r}; there are {', '.join((*own, *names.KNOWN))}"
             )
@@ -127,7 +129,8 @@ class TypedColumns:
         self._decoders: Final[dict[tuple[str, int], ValueDecoder | str]] = {}
         self._by_format: Final[dict[tuple[SchemaType, str], ValueDecoder | str]] = {}
         fields = decoding.fields
-        wanted = [field for field in fields if field.name in columns] or list(fields)
+        named, own = frozenset(columns), {*fields.names, CORRUPT}
+        wanted = [field for field in fields if field.name in named] or list(fields)
         self._types: Final = _types(decoding.definition, wanted)
         self._finals: Final = [kind.final for kind in self._types.values()]
         self._numbers = pa.array([], pa.int32())
@@ -135,7 +138,7 @@ class TypedColumns:
         self._sources: Final = [_Column(numbers.get(name, -1), name) for name in columns]
         every = _every(decoding)
         self.schema: Final = pa.schema([every.field(name) for name in columns])
-        taken = [name for name in columns if name not in (*fields.names, CORRUPT)]
+        taken = [name for name in columns if name not in own]
         self.needed: Final = tuple(dict.fromkeys((*taken, names.VALUE, names.SCHEMA_VERSION, *_PLACE)))
 
     @property

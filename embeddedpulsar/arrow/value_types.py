@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema.avro_definition import ABSENT, DefinitionField, DefinitionNode, parsed
+from embeddedpulsar.schema.avro_definition import (
+    ABSENT,
+    DefinitionField,
+    DefinitionNode,
+    check_levels,
+    json_of,
+    parsed,
+)
 
 _UTC: Final = "UTC"
 _PRIMITIVES: Final = {
@@ -55,6 +62,7 @@ def record_of(definition: str) -> DefinitionNode:
         InvalidConfiguration: it is no definition, or one of another type.
     """
     try:
+        check_levels(json_of(definition))
         node = parsed(definition, strict=False)
     except ValueError as error:
         raise InvalidConfiguration(f"not a definition in Avro's notation: {error}") from None
@@ -71,7 +79,11 @@ def value_type(field: DefinitionField) -> ValueType:
     """
     try:
         return _type_of(field.node, ())
-    except ValueError as error:
+    except KeyError as error:
+        raise InvalidConfiguration(
+            f"the field {field.name!r} cannot be a column: its definition lacks {error}"
+        ) from None
+    except (ValueError, TypeError) as error:
         raise InvalidConfiguration(
             f"the field {field.name!r} cannot be a column: {error}; name other columns, or give a schema "
             "of your own"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
+from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
 
 ABSENT: Final = object()
@@ -14,6 +16,8 @@ _OF_NODES: Final = frozenset(
     ("type", "name", "namespace", "aliases", "doc", "fields", "symbols", "size", "items", "values")
 )
 _OF_FIELDS: Final = frozenset(("name", "type", "aliases", "doc", "default", "order"))
+MAX_LEVELS: Final = 300
+"""So many levels of brackets a new definition may have; a record inside a record takes three."""
 
 
 class DefinitionField(NamedTuple):
@@ -40,7 +44,10 @@ class DefinitionNode:
         others: attributes without a meaning of their own, such as a logical type.
     """
 
-    __slots__ = ("aliases", "branches", "fields", "kind", "name", "others", "size", "symbols")
+    __slots__ = (
+        *("_branches_by_name", "_fields_by_name", "aliases", "branches", "fields", "kind", "name", "others"),
+        *("size", "symbols"),
+    )
 
     def __init__(self, kind: str, name: str = "", others: dict[str, Any] | None = None) -> None:
         self.kind: Final = kind
@@ -51,6 +58,26 @@ class DefinitionNode:
         self.symbols: tuple[str, ...] = ()
         self.size = 0
         self.branches: list[DefinitionNode] = []
+        self._fields_by_name: dict[str, DefinitionField] | None = None
+        self._branches_by_name: dict[str, DefinitionNode] | None = None
+
+    def field(self, names: Iterable[str]) -> DefinitionField | None:
+        """The field of a record that has the first of these names that one has."""
+        by_name = self._fields_by_name
+        if by_name is None:
+            by_name = self._fields_by_name = {field.name: field for field in self.fields}
+        return next((by_name[name] for name in names if name in by_name), None)
+
+    def branch(self, kind: str, name: str = "") -> DefinitionNode | None:
+        """The first type of a union that is of a kind, and has a full name or alias if the kind is a named
+        one."""
+        by_name = self._branches_by_name
+        if by_name is None:
+            by_name = self._branches_by_name = {}
+            for branch in self.branches:
+                for key in (branch.name, *branch.aliases):
+                    by_name.setdefault(f"{branch.kind} {key}", branch)
+        return by_name.get(f"{kind} {name}")
 
     @property
     def short_name(self) -> str:
@@ -59,6 +86,9 @@ class DefinitionNode:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" if self.name else self.kind
+
+
+_PRIMITIVE_NODES: Final = {name: DefinitionNode(name) for name in PRIMITIVES}
 
 
 def parsed(text: str, *, strict: bool) -> DefinitionNode:
@@ -72,30 +102,122 @@ def parsed(text: str, *, strict: bool) -> DefinitionNode:
     Raises:
         ValueError: the text is no definition.
     """
-    return _Parser(strict=strict).node(json.loads(text), "")
+    return _Parser(strict=strict).tree(json_of(text))
+
+
+def json_of(text: str) -> Any:
+    """The value of the JSON text of a definition.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+_TOO_DEEP: Final = (
+    f"it is nested too deeply, and the limit is {MAX_LEVELS} levels of brackets; define types inside by "
+    "name, and refer to the names"
+)
+
+
+def check_levels(form: Any) -> None:
+    """Refuse a definition that is nested too deeply, or that contains itself other than by a name.
+
+    Libraries that read, write and apply definitions call themselves once or more for each level.
+
+    Raises:
+        ValueError: it is.
+    """
+    deepest: dict[int, int] = {}  # by the identity of a list or dict: the level at which its parts were noted
+    pending = [(form, 1)]
+    while pending:
+        part, level = pending.pop()
+        if not isinstance(part, dict | list) or deepest.get(id(part), 0) >= level:
+            continue
+        if level > MAX_LEVELS:
+            raise ValueError(_TOO_DEEP)
+        deepest[id(part)] = level
+        parts = part.values() if isinstance(part, dict) else part
+        pending += [(inner, level + 1) for inner in parts]
+
+
+def definition_text(form: Any) -> str:
+    """The JSON text of a definition, as `pulsar-client` writes it.
+
+    Raises:
+        InvalidConfiguration: it has none, or is nested too deeply.
+    """
+    try:
+        check_levels(form)
+        return json.dumps(form, indent=True)
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = _TOO_DEEP if isinstance(error, RecursionError) else error
+        raise InvalidConfiguration(f"not the definition of a schema: {reason}") from None
+
+
+class _Task(NamedTuple):
+    """A type that is to be read.
+
+    Attributes:
+        form: what the definition has for it.
+        namespace: in which it stands.
+        into: the list that takes its node.
+        place: where in the list.
+        field: its field without the type; None for all else.
+    """
+
+    form: Any
+    namespace: str
+    into: list[Any]
+    place: int
+    field: tuple[str, tuple[str, ...], Any, dict[str, Any]] | None = None
 
 
 class _Parser:
+    """Reads a definition from its beginning to its end, since a name stands for what was defined before it.
+    Does not call itself: the stack of the caller does not limit how deeply types are nested."""
+
     def __init__(self, *, strict: bool) -> None:
         self._strict: Final = strict
         self._named: Final[dict[str, DefinitionNode]] = {}
 
-    def node(self, form: Any, namespace: str) -> DefinitionNode:
+    def tree(self, form: Any) -> DefinitionNode:
+        top: list[Any] = [None]
+        pending = [_Task(form, "", top, 0)]
+        while pending:
+            task = pending.pop()
+            parts: list[_Task] = []
+            node = self._node(task.form, task.namespace, parts)
+            if task.field is None:
+                task.into[task.place] = node
+            else:
+                name, *others = task.field
+                task.into[task.place] = DefinitionField(name, node, *others)
+            pending += reversed(parts)
+        root: DefinitionNode = top[0]
+        return root
+
+    def _node(self, form: Any, namespace: str, parts: list[_Task]) -> DefinitionNode:
+        """The node of a type, still without its parts, which are added to ``parts`` in their order."""
+        while isinstance(form, dict) and isinstance(form.get("type"), dict | list):
+            form = form["type"]
         if isinstance(form, str):
             return self._by_name(form, namespace)
         if isinstance(form, list):
-            union = DefinitionNode("union")
-            union.branches = [self.node(branch, namespace) for branch in form]
-            return union
+            return _with_branches(DefinitionNode("union"), form, namespace, parts)
         if isinstance(form, dict) and "type" in form:
-            return self._described(form, namespace)
+            return self._described(form, namespace, parts)
         if self._strict:
-            raise ValueError(f"{form!r} is no type of Avro")
+            raise ValueError(f"{_shown(form)} is no type of Avro")
         return DefinitionNode(json.dumps(form, sort_keys=True))
 
     def _by_name(self, name: str, namespace: str) -> DefinitionNode:
-        if name in PRIMITIVES:
-            return DefinitionNode(name)
+        primitive = _PRIMITIVE_NODES.get(name)
+        if primitive is not None:
+            return primitive
         for full in (_full(name, namespace), name):
             if full in self._named:
                 return self._named[full]
@@ -103,71 +225,135 @@ class _Parser:
             raise ValueError(f"the type {name!r} is not defined")
         return DefinitionNode(name)
 
-    def _described(self, form: dict[str, Any], namespace: str) -> DefinitionNode:
+    def _described(self, form: dict[str, Any], namespace: str, parts: list[_Task]) -> DefinitionNode:
         kind = form["type"]
         if kind == "error":
             kind = "record"
         others = {key: value for key, value in form.items() if key not in _OF_NODES}
         if kind in ("array", "map"):
-            node = DefinitionNode(kind, others=others)
-            node.branches = [self.node(form.get("items" if kind == "array" else "values"), namespace)]
-            return node
-        if kind in NAMED:
-            return self._defined(kind, form, namespace, others)
+            items = form.get("items" if kind == "array" else "values")
+            return _with_branches(DefinitionNode(kind, others=others), [items], namespace, parts)
+        if isinstance(kind, str) and kind in NAMED:
+            return self._defined(kind, form, namespace, others, parts)
         if isinstance(kind, str) and kind in PRIMITIVES:
             return DefinitionNode(kind, others=others)
-        return self.node(kind, namespace)
+        return self._node(kind, namespace, parts)
 
     def _defined(
-        self, kind: str, form: dict[str, Any], namespace: str, others: dict[str, Any]
+        self, kind: str, form: dict[str, Any], namespace: str, others: dict[str, Any], parts: list[_Task]
     ) -> DefinitionNode:
-        name = form.get("name")
+        name, given = form.get("name"), form.get("namespace", namespace)
         if not isinstance(name, str) or not name:
             raise ValueError(f"a {kind} without a name")
-        full = _full(name, form.get("namespace", namespace))
+        if not isinstance(given, str | None):
+            raise ValueError(f"the namespace {_shown(given)} of {name} is no text")
+        full = _full(name, given)
         space = full.rpartition(".")[0]
         node = self._named[full] = DefinitionNode(kind, full, others)
-        node.aliases = tuple(_full(alias, space) for alias in form.get("aliases") or ())
+        node.aliases = tuple(_full(alias, space) for alias in _texts(form, "aliases"))
         if kind == "enum":
-            node.symbols = tuple(map(str, form.get("symbols") or ()))
+            node.symbols = tuple(map(str, _list(form, "symbols")))
         elif kind == "fixed":
-            node.size = int(form.get("size") or 0)
+            size = form.get("size") or 0
+            if not isinstance(size, int):
+                raise ValueError(f"the size {_shown(size)} of {name} is no number")
+            node.size = size
         else:
-            node.fields = [self._field(field, space) for field in form.get("fields") or ()]
+            fields = _list(form, "fields")
+            node.fields = [None] * len(fields)  # type: ignore[list-item]  # each is there when the tree is read
+            parts += [_field_task(field, space, node.fields, place) for place, field in enumerate(fields)]
         return node
 
-    def _field(self, form: Any, namespace: str) -> DefinitionField:
-        if not isinstance(form, dict) or not isinstance(form.get("name"), str) or "type" not in form:
-            raise ValueError(f"{form!r} is no field of a record")
-        others = {key: value for key, value in form.items() if key not in _OF_FIELDS}
-        if form.get("order", "ascending") != "ascending":
-            others["order"] = form["order"]
-        return DefinitionField(
-            form["name"],
-            self.node(form["type"], namespace),
-            tuple(form.get("aliases") or ()),
-            form.get("default", ABSENT),
-            others,
-        )
+
+def _with_branches(
+    node: DefinitionNode, forms: list[Any], namespace: str, parts: list[_Task]
+) -> DefinitionNode:
+    node.branches = [node] * len(forms)  # each is replaced by its own when the tree is read
+    parts += [_Task(form, namespace, node.branches, place) for place, form in enumerate(forms)]
+    return node
+
+
+def _field_task(form: Any, namespace: str, into: list[Any], place: int) -> _Task:
+    if not isinstance(form, dict) or not isinstance(form.get("name"), str) or "type" not in form:
+        raise ValueError(f"{_shown(form)} is no field of a record")
+    others = {key: value for key, value in form.items() if key not in _OF_FIELDS}
+    if form.get("order", "ascending") != "ascending":
+        others["order"] = form["order"]
+    field = (form["name"], tuple(_texts(form, "aliases")), form.get("default", ABSENT), others)
+    return _Task(form["type"], namespace, into, place, field)
+
+
+def _list(form: dict[str, Any], key: str) -> list[Any]:
+    value = form.get(key) or []
+    if not isinstance(value, list):
+        raise ValueError(f"the {key} of {_shown(form.get('name'))} are no list: {_shown(value)}")
+    return value
+
+
+def _texts(form: dict[str, Any], key: str) -> list[str]:
+    values = _list(form, key)
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError(f"the {key} of {_shown(form.get('name'))} are no texts: {_shown(values)}")
+    return values
+
+
+def _shown(form: object) -> str:
+    """A part of a definition, for the text of an error: its beginning, if it is long."""
+    return repr(form) if not isinstance(form, dict | list) else shortened(form)
+
+
+def shortened(form: object) -> str:
+    """The JSON text of a part of a definition, cut off after some 80 characters."""
+    text = json.dumps(form, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _full(name: str, namespace: str | None) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def is_alike(one: DefinitionNode, other: DefinitionNode, *, exactly: bool = True) -> bool:
-    """Whether two definitions describe the same; comments and aliases do not count.
+Pairs = set[tuple[int, int]]
+"""Nodes that were compared, by their identities."""
+
+
+class Likeness:
+    """Which types of two definitions describe the same; comments and aliases do not count. What was found out
+    for two types is kept, so that comparing all unions inside of two definitions reads each type a few times.
 
     Args:
-        one, other: the definitions.
         exactly: with the same full names, defaults and other attributes. Otherwise they have the same bytes.
     """
-    pending, seen = [(one, other)], set[tuple[int, int]]()
-    while pending:
-        a, b = pending.pop()
-        if (id(a), id(b)) in seen:
-            continue
-        seen.add((id(a), id(b)))
+
+    def __init__(self, *, exactly: bool) -> None:
+        self._exactly: Final = exactly
+        self._alike: Final[Pairs] = set()
+        self._apart: Final[Pairs] = set()
+
+    def holds(self, one: DefinitionNode, other: DefinitionNode) -> bool:
+        """Whether two types, whose nodes live as long as this object, describe the same."""
+        # By pair: the pair in which it was met, to go back from a difference to all that contain it.
+        met: dict[tuple[int, int], tuple[int, int] | None] = {}
+        pending: list[tuple[DefinitionNode, DefinitionNode, tuple[int, int] | None]] = [(one, other, None)]
+        while pending:
+            a, b, outer = pending.pop()
+            pair = (id(a), id(b))
+            if pair in met or pair in self._alike:
+                continue
+            met[pair] = outer
+            if pair in self._apart or not self._are_themselves(a, b):
+                around: tuple[int, int] | None = pair
+                while around is not None:
+                    self._apart.add(around)
+                    around = met[around]
+                return False
+            pending += [(left.node, right.node, pair) for left, right in zip(a.fields, b.fields, strict=True)]
+            pending += [(left, right, pair) for left, right in zip(a.branches, b.branches, strict=True)]
+        self._alike.update(met)
+        return True
+
+    def _are_themselves(self, a: DefinitionNode, b: DefinitionNode) -> bool:
+        """Whether two types are the same, apart from the types inside of them."""
+        exactly = self._exactly
         name = (a.name, b.name) if exactly else (a.short_name, b.short_name)
         if a.kind != b.kind or name[0] != name[1] or (exactly and a.others != b.others):
             return False
@@ -178,15 +364,22 @@ def is_alike(one: DefinitionNode, other: DefinitionNode, *, exactly: bool = True
         for left, right in zip(a.fields, b.fields, strict=True):
             if left.name != right.name:
                 return False
-            if exactly and (not _is_same(left.default, right.default) or left.others != right.others):
+            if exactly and not (_is_same(left.default, right.default) and left.others == right.others):
                 return False
-            pending.append((left.node, right.node))
-        pending += zip(a.branches, b.branches, strict=True)
-    return True
+        return True
+
+
+def is_alike(one: DefinitionNode, other: DefinitionNode, *, exactly: bool = True) -> bool:
+    """Whether two definitions describe the same; see `Likeness`."""
+    return Likeness(exactly=exactly).holds(one, other)
 
 
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two defaults are the same; 1 and True, which Python takes for equal, are not."""
-    if ABSENT in (one, other):
-        return one is other
+    if one is other:
+        return True
+    if one is ABSENT or other is ABSENT:
+        return False
+    if type(one) is type(other) and isinstance(one, str | int | bool | None):
+        return bool(one == other)
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.fields import (
     Boolean,
     Bytes,
@@ -152,8 +153,7 @@ class Record(metaclass=RecordMeta):
     @classmethod
     def schema(cls) -> dict[str, Any]:
         """Return the definition of the record and all that it contains."""
-        definition: dict[str, Any] = record_definition(cls, set())
-        return definition
+        return class_definition(cls)
 
     @classmethod
     def schema_info(cls, defined_names: set[str]) -> Any:
@@ -473,6 +473,20 @@ class Map(_Container):
         if not isinstance(value, dict):
             return value
         return {key: self._values._with_records(item, make) for key, item in value.items()}
+
+
+def class_definition(kind: type[Record]) -> dict[str, Any]:
+    """The definition of a record class and all that it contains.
+
+    Raises:
+        InvalidConfiguration: arrays, maps and records are nested too deeply.
+    """
+    try:
+        definition: dict[str, Any] = record_definition(kind, set())
+    except RecursionError:
+        text = f"the fields of the record {kind.__name__} are nested too deeply to have a definition"
+        raise InvalidConfiguration(text) from None
+    return definition
 
 
 def record_definition(kind: type[Record], defined_names: set[str]) -> Any:

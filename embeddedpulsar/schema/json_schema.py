@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.schema.definition import Record, record_definition, stored_record
+from embeddedpulsar.schema.definition import Record, class_definition, stored_record
 from embeddedpulsar.schema.json_text import loads, record_bytes
 from embeddedpulsar.schema.schema import Schema
 
@@ -48,7 +48,7 @@ class JsonSchema(Schema[T]):
         """Set encoder and decoder of a class, and return its definition."""
         definition: dict[str, Any]
         if isinstance(kind, type) and issubclass(kind, Record):
-            definition = record_definition(kind, set())
+            definition = class_definition(kind)
             self._encode = record_bytes
             self._decode = lambda data: stored_record(kind, loads(data))
         else:

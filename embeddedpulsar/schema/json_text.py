@@ -47,8 +47,15 @@ def loads(data: bytes) -> Any:
     """The value of JSON text, the same whichever decoder is installed.
 
     Raises:
-        ValueError: ``data`` is not JSON.
+        ValueError: ``data`` is not JSON, or nested too deeply.
     """
+    try:
+        return _loads(data)
+    except RecursionError:
+        raise ValueError("the JSON text is nested too deeply") from None
+
+
+def _loads(data: bytes) -> Any:
     try:
         return _fast_loads(data)
     except ValueError:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.schema.avro_definition import json_of
 from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.schema_enums import KeyValueEncodingType
 
@@ -51,11 +52,12 @@ class KeyValueInfo(NamedTuple):
             ValueError: it is not that of keys and values.
         """
         try:
-            trees, properties = json.loads(info.schema()), info.properties()
+            trees, properties = json_of(info.schema()), info.properties()
             encoding = KeyValueEncodingType[properties.get(_ENCODING, "INLINE")]
             key, value = (_part(name, trees[name], properties) for name in ("key", "value"))
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no key and value, or an unknown type or encoding: {error!r}") from error
+            text = "it needs a definition for each of key and value, and known types and a known encoding"
+            raise ValueError(f"{text} ({error})") from error
         found = cls(key, value, encoding)
         found.info()
         return found

@@ -102,6 +102,9 @@ class Schema(Generic[T]):
         schema_definition: the definition, an object that `json.dumps` takes; None if it needs none.
         schema_name: the name that is stored with the topic.
 
+    Raises:
+        InvalidConfiguration: the definition has no JSON text, or is nested too deeply.
+
     Example:
         >>> class Number(Schema[int]):
         ...     def __init__(self):
@@ -125,9 +128,9 @@ class Schema(Generic[T]):
     ) -> None:
         text = "null"  # without the import of json, a tenth of the import of the package
         if schema_definition is not None:
-            import json
+            from embeddedpulsar.platform.descriptors import late_import
 
-            text = json.dumps(schema_definition, indent=True)
+            text = late_import("embeddedpulsar.schema.avro_definition").definition_text(schema_definition)
         self._record_cls = record_cls
         self._schema_info = SchemaInfo(schema_type, schema_name, text)
 

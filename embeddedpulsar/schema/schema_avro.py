@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 from enum import Enum
 from typing import Any, cast, overload
 
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.schema.definition import Record, record_definition, record_values, stored_record
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.schema.avro_definition import check_levels
+from embeddedpulsar.schema.avro_definition import parsed as read_definition
+from embeddedpulsar.schema.definition import Record, class_definition, record_values, stored_record
 from embeddedpulsar.schema.schema import Schema, SchemaInfo, T
 
 Definition = dict[str, Any]
@@ -52,7 +54,8 @@ class AvroSchema(Schema[T]):
     Raises:
         ImportError: fastavro is not installed.
         AssertionError: neither a class nor a definition is given.
-        ValueError: both are given and differ, or the definition is not valid.
+        ValueError: both are given and differ.
+        InvalidConfiguration: the definition is not valid; a ValueError, too.
 
     Example:
         >>> from embeddedpulsar.schema import Integer, Record, String
@@ -80,7 +83,7 @@ class AvroSchema(Schema[T]):
         if record_cls is None:
             definition: Any = schema_definition
         else:
-            definition = record_definition(record_cls, set())
+            definition = class_definition(record_cls)
             if schema_definition not in (None, definition):
                 text = f"schema_definition is not that of {record_cls.__name__}: give one of the two"
                 raise ValueError(text)
@@ -169,12 +172,26 @@ def parsed(definition: Any) -> Any:
     """The definition as fastavro takes it without reading it again for every message.
 
     Raises:
-        ValueError: the definition is not valid Avro.
+        InvalidConfiguration: the definition is not valid Avro.
     """
     try:
-        return fastavro.parse_schema(copy.deepcopy(definition))
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise ValueError(f"not a valid Avro definition: {error!r}") from error
+        check_levels(definition)
+        return fastavro.parse_schema(json.loads(json.dumps(definition)))
+    except Exception as error:  # the library raises what its steps raise: KeyError, for example
+        text = f"not a valid Avro definition: {_why_invalid(definition, error)}"
+        raise InvalidConfiguration(text) from error
+
+
+def _why_invalid(definition: Any, error: BaseException) -> str:
+    """What is wrong with a definition that the library refuses with an error."""
+    if isinstance(error, fastavro.schema.SchemaParseException | fastavro.schema.UnknownType):
+        return str(error)
+    try:
+        check_levels(definition)
+        read_definition(json.dumps(definition), strict=True)
+    except (ValueError, TypeError, RecursionError) as reason:
+        return "it is nested too deeply" if isinstance(reason, RecursionError) else str(reason)
+    return f"a type lacks {error}" if isinstance(error, KeyError) else str(error)
 
 
 def definitions_for(writer: str, reader: str, *, gives_defaults: bool = True) -> tuple[Any, Any]:

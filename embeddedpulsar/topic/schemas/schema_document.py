@@ -75,7 +75,12 @@ class SchemaDocument(NamedTuple):
         late = late_import("embeddedpulsar.schema.compatibility")
         if not current or late.why_invalid(info):
             return NO_VERSION
-        return next((one.version for one in current if late.is_same(one.info(), info)), NO_VERSION)
+        place = late.place_of([one.info() for one in current], info)
+        return current[place].version if place >= 0 else NO_VERSION
+
+    def has_schemas_of(self, other: SchemaDocument) -> bool:
+        """Whether two documents differ in their durability at most."""
+        return self._replace(is_durable=other.is_durable) == other
 
     def written(self, version: int) -> StoredSchema | None:
         """The schema of a version, deleted or not."""

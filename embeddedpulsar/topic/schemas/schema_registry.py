@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import IncompatibleSchema, StorageError, TopicNotFound
@@ -31,7 +32,9 @@ class SchemaRegistry:
     Role: `schemas` in the directory of a topic holds its versions; partitions share those of their topic.
     A topic without that document has no schema.
     Invariants: a document is replaced as a whole, under the catalog lock, so every process sees it before a
-    change or after it. A version is in the document before a message is stored with it.
+    change or after it. A version is in the document before a message is stored with it. Definitions are read
+    and compared without the lock, whatever their size; under the lock the document must still have the
+    schemas that were compared, else they are compared again.
     Callers: any thread, holding no file lock.
 
     Args:
@@ -141,7 +144,7 @@ class SchemaRegistry:
         text = why_invalid(info)
         strategy = self.strategy(name)
         if not text and document.current:
-            text = why_unfit(document.infos(), info, strategy)
+            text = _answer(lambda known: why_unfit(known.infos(), info, strategy), document)
         elif strategy != SchemaCompatibilityStrategy.ALWAYS_COMPATIBLE:
             text = text or (
                 "the topic is in use and has no schema; start a producer with the schema first, or add it "
@@ -178,23 +181,24 @@ class SchemaRegistry:
         durable: bool = False,
     ) -> int:
         durable = durable or self._durable
-        document = self.document(name)
-        version = document.version_of(info)
-        if version != NO_VERSION and (document.is_durable or not durable):
-            return version
-        text = why_invalid(info)
-        if text:
-            raise _refused(name, info, text)
-
-        def change(current: SchemaDocument) -> SchemaDocument:
-            if current.version_of(info) != NO_VERSION:
-                return current._replace(is_durable=current.is_durable or durable)
-            text = check(current)
-            if text:
-                raise _refused(name, info, text)
-            return current.with_schema(info, self._clock.wall_ms())
-
-        return self._change(name, change, durable=durable)[1].version_of(info)
+        while True:
+            # 1. Without the lock: reading and comparing definitions takes as long as these are large.
+            document = self.document(name)
+            version = document.version_of(info)
+            if version != NO_VERSION and (document.is_durable or not durable):
+                return version
+            if version == NO_VERSION:
+                text = why_invalid(info) or _answer(check, document)
+                if text:
+                    raise _refused(name, info, text)
+                wanted = document.with_schema(info, self._clock.wall_ms())
+            else:
+                wanted = document._replace(is_durable=True)
+            # 2. Under the lock: only what was compared is replaced.
+            _, after = self._change(name, partial(_unless_changed, document, wanted), durable=durable)
+            if after.has_schemas_of(wanted):
+                return version if version != NO_VERSION else wanted.next_version - 1
+            # 3. Another process added or deleted schemas meanwhile: each further turn follows such a change.
 
     def _change(
         self, name: str, change: Callable[[SchemaDocument], SchemaDocument], *, durable: bool
@@ -227,6 +231,23 @@ class SchemaRegistry:
             return before, after
         finally:
             catalog.lock.release()
+
+
+def _answer(check: Callable[[SchemaDocument], str], document: SchemaDocument) -> str:
+    """What a check says of the schemas of a topic; or that one of them cannot be read here."""
+    try:
+        return check(document)
+    except ValueError as error:
+        return f"a schema that the topic has cannot be compared with it: {error}"
+
+
+def _unless_changed(
+    compared: SchemaDocument, wanted: SchemaDocument, current: SchemaDocument
+) -> SchemaDocument:
+    """What replaces a document: the wanted one, if it still has the schemas that were compared."""
+    if not current.has_schemas_of(compared):
+        return current
+    return wanted._replace(is_durable=wanted.is_durable or current.is_durable)
 
 
 def _refused(name: str, info: SchemaInfo, text: str) -> IncompatibleSchema:
