@@ -260,7 +260,8 @@ class _Parser:
             node.size = size
         else:
             fields = _list(form, "fields")
-            node.fields = [None] * len(fields)  # type: ignore[list-item]  # each is there when the tree is read
+            # Each is there when the tree is read.
+            node.fields = [None] * len(fields)  # type: ignore[list-item]
             parts += [_field_task(field, space, node.fields, place) for place, field in enumerate(fields)]
         return node
 
