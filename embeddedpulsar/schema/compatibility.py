@@ -184,7 +184,7 @@ def _why_pairs_apart(
 
 def _root_message(info: SchemaInfo) -> str:
     fields = json_of(info.schema())
-    parts = [fields.get(name) if isinstance(fields, dict) else None for name in _OF_PROTOBUF]
+    parts: list[Any] = [fields.get(name) if isinstance(fields, dict) else None for name in _OF_PROTOBUF]
     for name, part in zip(_OF_PROTOBUF, parts, strict=True):
         if not isinstance(part, str):
             raise ValueError(f"it has no text {name}")
