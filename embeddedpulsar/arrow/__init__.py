@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.arrow.schema import (
     ALL_COLUMNS,
     KNOWN,
+    PLACE_COLUMNS,
     PUBLISH_TIME,
     SCHEMA_VERSION,
     TOPIC,
     arrow_schema,
     check_columns,
+    check_mode,
     require_pyarrow,
 )
 from embeddedpulsar.enums import ConsumerCryptoFailureAction
@@ -63,7 +65,7 @@ def read_topic(
     fail_on_data_loss: bool = True,
     crypto_key_reader: CryptoKeyReader | None = None,
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
-    decode: bool = False,
+    decode: bool | None = None,
     value_schema: str | None = None,
     mode: str = "FAILFAST",
 ) -> pa.Table:
@@ -89,11 +91,13 @@ def read_topic(
             refused: ciphertext in a column is of no use without the context that a message has.
         decode: instead of ``value``, have a column for each field of the newest schema of the topic, which
             is JSON or Avro. What was written with an older one is resolved to it. A null value has null in
-            each. Needs the extra ``avro`` for Avro.
-        value_schema: with `decode`, the definition of a record in Avro's notation, instead of the newest one.
-        mode: what becomes of payloads that cannot be decoded. FAILFAST raises ValueError. PERMISSIVE has null
-            in all fields, and the payload in column ``__corrupt``. DROPMALFORMED leaves the messages out and
-            logs a warning.
+            each. Needs the extra ``avro`` for Avro. By default True with `value_schema`, else False.
+        value_schema: the definition of a record in Avro's notation, by which payloads are decoded instead of
+            the newest one.
+        mode: what becomes of payloads that cannot be decoded, and of event times beyond the year 294246,
+            which a column of microseconds cannot hold. FAILFAST raises ValueError. PERMISSIVE has null in all
+            fields, and the payload in column ``__corrupt``; such a time is null, with a warning.
+            DROPMALFORMED leaves the messages out and logs a warning.
 
     Returns:
         A ``pyarrow.Table`` with the schema of `arrow_schema`, or with the fields and those columns.
@@ -101,9 +105,10 @@ def read_topic(
     Raises:
         ImportError: pyarrow is not installed.
         TopicNotFound: no such topic in the store.
-        InvalidConfiguration: an unknown column, a start or end that fits no single log, or CONSUME.
+        InvalidConfiguration: an unknown column or mode, a start or end that fits no single log, CONSUME, or a
+            `value_schema` with ``decode=False``.
         CorruptionError: damage, with `fail_on_data_loss`.
-        ValueError: a malformed payload, in mode FAILFAST.
+        ValueError: a malformed payload, or a time that a column cannot hold, in mode FAILFAST.
         CryptoError: an entry is encrypted and its payload, keys, properties or event times were asked for,
             and there is no key for it.
         NotImplementedError: an entry is part of a transaction.
@@ -116,7 +121,8 @@ def read_topic(
         [{'value': b'one tea', '__key': b'table-7'}]
     """
     discards = _is_discard(crypto_failure_action)
-    typed = _typed(path, topic, columns, value_schema, mode) if decode else None
+    mode = check_mode(mode)
+    typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
     wanted = columns if typed is None else typed.needed
     names, ranges = _planned(path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss)
     from embeddedpulsar.arrow.columns import record_batches, table
@@ -124,9 +130,11 @@ def read_topic(
     opened = _opened(ranges, names, crypto_key_reader, discards, fail_on_data_loss)
     on_damage = _damage_handler(fail_on_data_loss)
     if typed is not None:
-        batches = record_batches(opened, names, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage)
+        batches = record_batches(
+            opened, names, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage, mode=mode
+        )
         return require_pyarrow().Table.from_batches(typed.batches(batches), schema=typed.schema)
-    found: pa.Table = table(opened, names, on_damage)
+    found: pa.Table = table(opened, names, on_damage, mode)
     return found
 
 
@@ -143,7 +151,7 @@ def scan_topic(
     batch_rows: int = BATCH_ROWS,
     crypto_key_reader: CryptoKeyReader | None = None,
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
-    decode: bool = False,
+    decode: bool | None = None,
     value_schema: str | None = None,
     mode: str = "FAILFAST",
 ) -> pa.RecordBatchReader:
@@ -167,7 +175,8 @@ def scan_topic(
         3
     """
     discards = _is_discard(crypto_failure_action)
-    typed = _typed(path, topic, columns, value_schema, mode) if decode else None
+    mode = check_mode(mode)
+    typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
     wanted = columns if typed is None else typed.needed
     names, ranges = _planned(path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss)
     from embeddedpulsar.arrow.columns import record_batches
@@ -180,6 +189,7 @@ def scan_topic(
         rows=batch_rows,
         large=LARGE_ENTRY,
         on_damage=_damage_handler(fail_on_data_loss),
+        mode=mode,
     )
     reader = require_pyarrow().RecordBatchReader
     if typed is not None:
@@ -199,7 +209,7 @@ def dataset(
     fail_on_data_loss: bool = True,
     crypto_key_reader: CryptoKeyReader | None = None,
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
-    decode: bool = False,
+    decode: bool | None = None,
     value_schema: str | None = None,
     mode: str = "FAILFAST",
 ) -> TopicDataset:
@@ -223,7 +233,8 @@ def dataset(
     """
     discards = _is_discard(crypto_failure_action)
     limits = (start, end, start_time, end_time, fail_on_data_loss)
-    typed = _typed(path, topic, columns, value_schema, mode) if decode else None
+    mode = check_mode(mode)
+    typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
     names, _ = _planned(path, topic, columns if typed is None else None, *limits)
     from embeddedpulsar.arrow.columns import record_batches
     from embeddedpulsar.arrow.lazy_dataset import TopicDataset
@@ -233,7 +244,9 @@ def dataset(
         needed = wanted if made is None else made.needed
         opened = _opened(ranges, needed, crypto_key_reader, discards, fail_on_data_loss)
         on_damage = _damage_handler(fail_on_data_loss)
-        batches = record_batches(opened, needed, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage)
+        batches = record_batches(
+            opened, needed, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage, mode=mode
+        )
         return batches if made is None else made.batches(batches)
 
     every = arrow_schema(KNOWN) if typed is None else typed.every
@@ -251,6 +264,7 @@ def export(
     start_time: Time | None = None,
     end_time: Time | None = None,
     crypto_key_reader: CryptoKeyReader | None = None,
+    mode: str = "FAILFAST",
     on_progress: Callable[[int], object] = int,
 ) -> ExportReport:
     """Write the messages of a topic as plain files, in folders as Hive has them:
@@ -265,10 +279,15 @@ def export(
         columns: as in `read_topic`.
         file_format: ``parquet``, ``jsonl`` or ``csv``. Texts take payloads and keys that are UTF-8.
         start_time, end_time, crypto_key_reader: as in `read_topic`.
+        mode: what becomes of a message that the format cannot hold: with a payload or key that is no text, a
+            time after the year 9999 in texts, or after 294246 in Parquet. FAILFAST raises, PERMISSIVE writes
+            null for it, DROPMALFORMED leaves the message out; both log a warning.
         on_progress: called with the number of messages that are written.
 
     Raises:
-        InvalidConfiguration: another format, or a payload that is no text in a format of texts.
+        InvalidConfiguration: another format or mode.
+        ValueError: a message that the format cannot hold, in mode FAILFAST. The error names it, and no file
+            is left.
 
     Example:
         >>> import embeddedpulsar
@@ -283,11 +302,18 @@ def export(
 
     if file_format not in FORMATS:
         raise InvalidConfiguration(f"file_format is {', '.join(FORMATS)}, not {file_format!r}")
-    read = tuple(dict.fromkeys((*wanted, TOPIC, PUBLISH_TIME)))
+    mode = check_mode(mode)
+    read = tuple(dict.fromkeys((*wanted, TOPIC, PUBLISH_TIME, *PLACE_COLUMNS)))
     batches = scan_topic(
-        path, topic, read, start_time=start_time, end_time=end_time, crypto_key_reader=crypto_key_reader
+        path,
+        topic,
+        read,
+        start_time=start_time,
+        end_time=end_time,
+        crypto_key_reader=crypto_key_reader,
+        mode=mode,
     )
-    return write_export(batches, wanted, os.fspath(target), file_format, on_progress)
+    return write_export(batches, wanted, os.fspath(target), file_format, on_progress, mode)
 
 
 def _is_discard(action: ConsumerCryptoFailureAction) -> bool:
@@ -297,6 +323,14 @@ def _is_discard(action: ConsumerCryptoFailureAction) -> bool:
             "use FAIL or DISCARD, or a Reader with crypto_failure_action=CONSUME"
         )
     return ConsumerCryptoFailureAction(action) == ConsumerCryptoFailureAction.DISCARD
+
+
+def _is_decoded(decode: bool | None, value_schema: str | None) -> bool:
+    if value_schema is not None and decode is False:
+        raise InvalidConfiguration(
+            "value_schema says how payloads are decoded, and decode is False; leave one of the two out"
+        )
+    return value_schema is not None if decode is None else decode
 
 
 def _typed(
@@ -309,13 +343,13 @@ def _typed(
     require_pyarrow()
     from embeddedpulsar.arrow.plan import topic_partitions
     from embeddedpulsar.arrow.topic_schemas import common_definition
-    from embeddedpulsar.arrow.typed_columns import TypedColumns, check_mode, decoding_of
+    from embeddedpulsar.arrow.typed_columns import TypedColumns, decoding_of
 
-    root, checked = os.fspath(path), check_mode(mode)
+    root = os.fspath(path)
     if definition is None:
         logs = [log.full for log in topic_partitions(root, topic)]
         definition = common_definition(root, logs or [topic])
-    return TypedColumns(*decoding_of(root, definition, columns, checked))
+    return TypedColumns(*decoding_of(root, definition, columns, mode))
 
 
 def _opened(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import sys
 from array import array
@@ -34,6 +35,9 @@ from embeddedpulsar.format.frame import (
 from embeddedpulsar.format.packed_map import unpack_text_map
 
 _TIME: Final = pa.timestamp("us", "UTC")
+_MILLISECONDS: Final = pa.timestamp("ms", "UTC")
+_TIMES: Final = (names.PUBLISH_TIME, names.EVENT_TIME)
+_MOST_MS: Final = (2**63 - 1) // 1000
 _NAME_LENGTH: Final = struct.Struct("<H")
 _NAME_LENGTH_OFFSET: Final = 24
 _SCHEMA_VERSION_OFFSET: Final = 16
@@ -56,7 +60,8 @@ class ColumnBuilder:
     """
 
     def __init__(self, planned: EntryRange, columns: Sequence[str]) -> None:
-        self.schema = names.arrow_schema(columns)
+        self.schema = _with_milliseconds(names.arrow_schema(columns))
+        self._planned = planned
         self._types = {field.name: field.type for field in self.schema}
         self._ids = MessageIds(planned.ledger_id, planned.partition)
         self._constants: dict[str, Any] = {
@@ -114,6 +119,14 @@ class ColumnBuilder:
         if name == names.VALUE and flags & FLAG_NULL_VALUES:
             return _without(values, piece.bits("null_values"))
         return values
+
+    def message_at(self, group: FrameGroup, row: int) -> str:
+        """The name of the message in a row of a group, as it is after `_cut`."""
+        planned = self._planned
+        places = [_entry_ids(group), self._batch_indexes(group)]
+        cut = _cut(planned, group, pa.RecordBatch.from_arrays(places, names=["entry", "index"]))
+        entry, index = (column[row].as_py() for column in cut.columns)
+        return f"{planned.topic}: message {planned.ledger_id}:{entry}:{index}"
 
     def _message_ids(self, group: FrameGroup) -> list[Any]:
         """Runs of entries of one message are made together, batches one by one."""
@@ -208,8 +221,8 @@ class _Repeated:
 
 
 def _publish_times(group: FrameGroup) -> Any:
-    times = [header[_PUBLISH_TIME] * 1000 for header in group.headers]
-    return _repeated_by_entry(group, times, pa.int64()).view(_TIME)
+    times = [header[_PUBLISH_TIME] for header in group.headers]
+    return _repeated_by_entry(group, times, pa.int64())
 
 
 def _schema_versions(group: FrameGroup) -> Any:
@@ -242,8 +255,8 @@ def _texts(piece: Batch | Whole | Singles, name: str) -> Any:
 def _event_times(piece: Batch | Whole | Singles) -> Any:
     times = piece.fixed("event_times")
     if times is None:
-        return pa.nulls(piece.rows, _TIME)
-    return _without(pc.multiply(times, 1000), pc.equal(times, 0)).view(_TIME)
+        return pa.nulls(piece.rows, pa.int64())
+    return _without(times, pc.equal(times, 0))
 
 
 def _properties(piece: Batch | Whole | Singles) -> Any:
@@ -301,6 +314,7 @@ def record_batches(
     rows: int,
     large: int,
     on_damage: DamageHandler,
+    mode: str = names.FAILFAST,
 ) -> Iterator[Any]:
     """The messages of ranges as record batches of these columns, in order.
 
@@ -313,41 +327,51 @@ def record_batches(
         rows: small entries are gathered into batches of about this many rows.
         large: entries of this many messages or more become batches of their own, without a copy.
         on_damage: called with what is skipped; may raise.
+        mode: what becomes of a message with a time that a column cannot hold.
 
     Raises:
+        UnreadableMessage: there is such a time, in mode FAILFAST.
         CryptoError: an entry cannot be decrypted.
         CorruptionError: the file is shorter than what was committed, or a column is malformed.
         NotImplementedError: an entry uses a feature that only consumers understand.
     """
+    read = _with_event_times(columns, mode)
     for planned, segment in opened:
-        if isinstance(segment, ColdTable):
+        if isinstance(segment, ColdTable):  # which has no time that a column cannot hold
             yield from segment.batches(columns, rows)
             continue
-        builder = ColumnBuilder(planned, columns)
+        builder = ColumnBuilder(planned, read)
         for group in frame_groups(planned, segment, rows=rows, large=large, on_damage=on_damage):
             chunks = _chunks(planned, builder, group)
             arrays = [parts[0] if len(parts) == 1 else pa.concat_arrays(parts) for parts in chunks]
-            batch = _cut(planned, group, pa.RecordBatch.from_arrays(arrays, schema=builder.schema))
+            batch = pa.RecordBatch.from_arrays(arrays, schema=builder.schema)
+            batch = _with_times(builder, group, _cut(planned, group, batch), mode)
             if batch.num_rows:
-                yield batch
+                yield batch if read is columns else batch.select(columns)
 
 
 def table(
-    opened: Iterable[tuple[EntryRange, Source]], columns: tuple[str, ...], on_damage: DamageHandler
+    opened: Iterable[tuple[EntryRange, Source]],
+    columns: tuple[str, ...],
+    on_damage: DamageHandler,
+    mode: str = names.FAILFAST,
 ) -> Any:
     """The messages of ranges as a table; payloads and keys of batches are chunks of the map."""
     # Threads, one for each piece of 16 MiB, gained nothing where that was measured: two cores that share one
     # unit for the checksums, and half of the rest under the GIL.
     found = [arrow_schema(columns).empty_table()]
+    read = _with_event_times(columns, mode)
     for planned, segment in opened:
         if isinstance(segment, ColdTable):
             found += [pa.Table.from_batches([batch]) for batch in segment.batches(columns, _TABLE_ROWS)]
             continue
-        builder = ColumnBuilder(planned, columns)
+        builder = ColumnBuilder(planned, read)
         for group in frame_groups(planned, segment, rows=_TABLE_ROWS, large=sys.maxsize, on_damage=on_damage):
             chunks = _chunks(planned, builder, group)
             arrays = [pa.chunked_array(parts) for parts in chunks]
-            found.append(_cut(planned, group, pa.Table.from_arrays(arrays, schema=builder.schema)))
+            whole = pa.Table.from_arrays(arrays, schema=builder.schema)
+            timed = _with_times(builder, group, _cut(planned, group, whole), mode)
+            found.append(timed if read is columns else timed.select(columns))
     return pa.concat_tables(found)
 
 
@@ -365,3 +389,63 @@ def _cut(planned: EntryRange, group: FrameGroup, whole: Any) -> Any:
     if planned.skip and group.headers[0][_ENTRY_ID] == planned.first_entry:
         whole = whole.slice(min(planned.skip, group.headers[0][_COUNT]))
     return whole
+
+
+def _with_event_times(columns: tuple[str, ...], mode: str) -> tuple[str, ...]:
+    """The columns that are read. Which messages are left out does not depend on the columns asked for."""
+    has_times = mode != names.DROPMALFORMED or names.EVENT_TIME in columns
+    return columns if has_times else (*columns, names.EVENT_TIME)
+
+
+def _with_milliseconds(schema: Any) -> Any:
+    """A schema of times as they are stored."""
+    return pa.schema([(one.name, pa.int64() if one.name in _TIMES else one.type) for one in schema])
+
+
+def _with_times(builder: ColumnBuilder, group: FrameGroup, rows: Any, mode: str) -> Any:
+    """Batch or table with columns of times in place of milliseconds.
+
+    Milliseconds reach a thousand times as far as a column of microseconds. What is beyond that is refused,
+    null, or left out with its message, by the mode; it never becomes another time.
+    """
+    present = [name for name in _TIMES if name in rows.schema.names]
+    try:
+        return _timed(rows, present)
+    except pa.ArrowInvalid:  # Arrow checks the range of each time
+        return _timed(_with_fitting_times(builder, group, rows, present, mode), present)
+
+
+def _timed(rows: Any, present: list[str]) -> Any:
+    for name in present:
+        times = rows.column(name).cast(_MILLISECONDS).cast(_TIME)
+        rows = rows.set_column(rows.schema.get_field_index(name), pa.field(name, _TIME), times)
+    return rows
+
+
+def _with_fitting_times(
+    builder: ColumnBuilder, group: FrameGroup, rows: Any, present: list[str], mode: str
+) -> Any:
+    kept = pa.scalar(True)
+    for name in present:
+        times = rows.column(name)
+        is_fit = pc.and_(pc.greater_equal(times, -_MOST_MS), pc.less_equal(times, _MOST_MS))
+        fits = pc.fill_null(is_fit, True)
+        unfit = pc.indices_nonzero(pc.invert(fits)).to_pylist()
+        if not unfit:
+            continue
+        message = f"{builder.message_at(group, unfit[0])}: its {name} of {times[unfit[0]]} ms"
+        if mode == names.FAILFAST:
+            raise names.UnreadableMessage(
+                f"{message} is not in the years that a column of microseconds has; leave the column out, or "
+                "use the mode PERMISSIVE, in which such a time is null, or DROPMALFORMED"
+            )
+        logging.getLogger("embeddedpulsar.arrow").warning(
+            "%s is not in the years of its column, like %d others beside it; %s",
+            message,
+            len(unfit) - 1,
+            "they are null" if mode == names.PERMISSIVE else "these messages are left out",
+        )
+        nulled = pc.if_else(fits, times, pa.scalar(None, pa.int64()))
+        rows = rows.set_column(rows.schema.get_field_index(name), pa.field(name, pa.int64()), nulled)
+        kept = pc.and_(kept, fits)
+    return rows.filter(kept) if mode == names.DROPMALFORMED else rows

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -21,6 +23,9 @@ from embeddedpulsar.records import NamedTuple
 FORMATS: Final = ("parquet", "jsonl", "csv")
 _UNFINISHED: Final = ".tmp"
 _SERIAL: Final = (names.MESSAGE_ID,)
+_FIRST_US: Final = -62_135_596_800_000_000
+_LAST_US: Final = 253_402_300_799_999_999
+"""The first and the last microsecond that Python's ``datetime`` has."""
 
 
 class ExportReport(NamedTuple):
@@ -82,15 +87,60 @@ def _text(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         if name in _SERIAL:
             return value.hex()
-        try:
-            return value.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidConfiguration(
-                f"a message has a {name} that is not UTF-8, which text cannot hold; export it as parquet"
-            ) from error
+        return value.decode()
     if isinstance(value, list):
         return dict(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _as_texts(batch: Any, columns: tuple[str, ...], mode: str) -> Any:
+    """The rows with what text cannot hold refused, null, or left out."""
+    kept = pa.repeat(True, batch.num_rows)
+    for name in columns:
+        column = batch.column(name)
+        fits, reason = _fits_text(name, column)
+        unfit = [] if fits is None else pc.indices_nonzero(pc.invert(fits)).to_pylist()
+        if not unfit:
+            continue
+        place = [batch.column(one)[unfit[0]].as_py() for one in (names.TOPIC, *names.PLACE_COLUMNS)]
+        message = f"{place[0]}: message {place[1]}:{place[2]}:{place[3]} has a {name} {reason}"
+        if mode == names.FAILFAST:
+            raise InvalidConfiguration(
+                f"{message}, which text cannot hold; export it as parquet, or with the mode PERMISSIVE, in "
+                "which it is null, or DROPMALFORMED"
+            )
+        logging.getLogger("embeddedpulsar.arrow").warning(
+            "%s, like %d others beside it; %s",
+            message,
+            len(unfit) - 1,
+            "they are null" if mode == names.PERMISSIVE else "these messages are left out",
+        )
+        nulled = pc.if_else(fits, column, pa.scalar(None, column.type))
+        batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), nulled)
+        kept = pc.and_(kept, fits)
+    return batch.filter(kept) if mode == names.DROPMALFORMED else batch
+
+
+def _fits_text(name: str, column: Any) -> tuple[Any, str]:
+    """Which values of a column text can hold, None for all; and what is wrong with the others."""
+    if pa.types.is_timestamp(column.type):
+        numbers = column.cast(pa.int64())
+        is_fit = pc.and_(pc.greater_equal(numbers, _FIRST_US), pc.less_equal(numbers, _LAST_US))
+        return pc.fill_null(is_fit, True), "that is not in the years 1 to 9999"
+    if pa.types.is_binary(column.type) and name not in _SERIAL:
+        try:
+            column.cast(pa.string())
+        except pa.ArrowInvalid:
+            return pa.array([one is None or _is_utf8(one) for one in column.to_pylist()]), "that is not UTF-8"
+    return None, ""
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def write_export(
@@ -99,11 +149,15 @@ def write_export(
     target: str,
     file_format: str,
     on_progress: Callable[[int], object],
+    mode: str = names.FAILFAST,
 ) -> ExportReport:
-    """Write batches that have the columns, topic and publish time; see `embeddedpulsar.arrow.export`."""
+    """Write batches that have the columns, the place of messages, topic and publish time; see
+    `embeddedpulsar.arrow.export`."""
     rows = 0
     with _Parts(target, columns, file_format) as parts:
         for batch in batches:
+            if file_format != "parquet":
+                batch = _as_texts(batch, columns, mode)
             days = pc.strftime(batch.column(names.PUBLISH_TIME), "%Y-%m-%d")
             for key, piece in _pieces(batch, days):
                 parts.of(key).write(piece.select(columns))

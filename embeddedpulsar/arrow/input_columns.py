@@ -75,7 +75,9 @@ def _selected(data: Any, names: ColumnNames) -> Iterator[Any]:
                     f"{role}={name!r}: {len(place)} columns have that name; "
                     f"there are {', '.join(batch.schema.names)}"
                 )
-            found.append(batch.column(place[0]))
+            column = batch.column(place[0])
+            # Here already: batches with dictionaries of their own cannot always be put together.
+            found.append(_plain(column) if _is_encoded(column.type) else column)
         yield pa.RecordBatch.from_arrays(found, names=list(wanted))
 
 
@@ -137,7 +139,10 @@ def _plain(values: Any) -> Any:
     """Without a dictionary, and with offsets."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return _plain(values.dictionary_decode())
+        # By the indices: Arrow decodes no dictionary of views, as Polars has for Categorical and Enum.
+        return _plain(values.dictionary).take(values.indices)
+    if pa.types.is_run_end_encoded(kind):
+        return _plain(pc.run_end_decode(values))
     if isinstance(values, pa.ExtensionArray):
         return _plain(values.storage)
     if pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
@@ -145,6 +150,17 @@ def _plain(values: Any) -> Any:
     if kind == pa.string_view():
         return values.cast(pa.string())
     return values
+
+
+def _is_encoded(kind: Any) -> bool:
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
+
+
+def _has_texts(kind: Any) -> bool:
+    """Whether the values of a column are texts, however they are stored."""
+    if _is_encoded(kind):
+        return _has_texts(kind.value_type)
+    return _is_text(kind) or kind == pa.string_view()
 
 
 def _is_text(kind: Any) -> bool:
@@ -191,7 +207,8 @@ def _properties(maps: Any, name: str | None) -> Any:
     """Packed; the one column that costs a step for each message."""
     if maps is None or pa.types.is_null(maps.type):
         return None
-    if not pa.types.is_map(maps.type) or not (_is_text(maps.type.key_type) and _is_text(maps.type.item_type)):
+    kind = maps.type
+    if not (pa.types.is_map(kind) and _has_texts(kind.key_type) and _has_texts(kind.item_type)):
         raise TypeError(f"column {name!r} is {maps.type}; properties are map<string, string>")
     packed = []
     for pairs in maps.to_pylist():
@@ -204,14 +221,22 @@ def _properties(maps: Any, name: str | None) -> Any:
 def _times(times: Any, name: str | None) -> Any:
     if times is None or times.null_count == len(times):
         return None
+    times = _plain(times)
     kind = times.type
-    if pa.types.is_date(kind):
-        times = times.cast(pa.timestamp("ms"))
-    elif pa.types.is_timestamp(kind):
-        times = times.cast(pa.timestamp("ms", kind.tz), safe=False)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        _positive(times.cast(pa.int32() if kind == pa.date32() else pa.int64()), name)
+        zone = getattr(kind, "tz", None)
+        try:
+            # Parts of milliseconds are cut off. Seconds may be too many for milliseconds.
+            times = times.cast(pa.timestamp("ms", zone), safe=kind == pa.timestamp("s", zone))
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"column {name!r} holds a time that int64 of ms cannot hold: {error}") from None
     elif not pa.types.is_integer(kind):
         raise TypeError(f"column {name!r} is {kind}; an event time is {_TIMES}")
-    times = _positive(pc.fill_null(times.cast(pa.int64()), 0), name)
+    try:
+        times = _positive(pc.fill_null(times.cast(pa.int64()), 0), name)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"column {name!r} holds a time that int64 of ms cannot hold: {error}") from None
     return times if pc.any(pc.not_equal(times, 0)).as_py() else None
 
 
@@ -225,6 +250,7 @@ def _ids(ids: Any, name: str | None) -> Any:
 
 def _positive(numbers: Any, name: str | None) -> Any:
     least = pc.min(numbers).as_py()
-    if least < 0:
-        raise ValueError(f"column {name!r} must not be negative, and holds {least}")
+    if least is not None and least < 0:
+        row = pc.index(numbers, pa.scalar(least, numbers.type)).as_py()
+        raise ValueError(f"column {name!r} must not be negative, and holds {least} in row {row}")
     return numbers

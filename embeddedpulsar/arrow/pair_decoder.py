@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, ValueDecoder
+from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, Settled, ValueDecoder, each_of
 from embeddedpulsar.arrow.value_types import ValueType, default_of, plain_type, record_of, value_type
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
@@ -89,6 +89,23 @@ class PairDecoder:
         keys, values = zip(*map(split_pair, payloads.to_pylist()), strict=True)
         return [part.decode(keys if name == "key" else values) for name, part in self._parts.items()]
 
+    def decode_each(self, payloads: Any) -> Settled:
+        """As `ValueDecoder.decode_each`."""
+        pairs, malformed = each_of(payloads.to_pylist(), split_pair)
+        bad = {number for number, _ in malformed}
+        numbers = [number for number in range(len(payloads)) if number not in bad]
+        reasons: dict[int, str] = {}
+        for name, part in self._parts.items():
+            unfit = part.decode_each([pair[PARTS.index(name)] for pair in pairs]).malformed
+            reasons = {number: f"the {name}: {why}" for number, why in unfit} | reasons
+        whole = [pair for number, pair in enumerate(pairs) if number not in reasons]
+        columns = [
+            part.decode_each([pair[PARTS.index(name)] for pair in whole]).columns[0]
+            for name, part in self._parts.items()
+        ]
+        malformed += [(numbers[number], why) for number, why in reasons.items()]
+        return Settled(columns, sorted(malformed))
+
 
 class _Part:
     """The decoder of one part into a column."""
@@ -108,11 +125,35 @@ class _Part:
         if self._records is None:
             return pa.array([None if one is None else self._one(one) for one in parts], self._final)
         payloads = pa.array(parts, pa.binary())
-        is_there = payloads.is_valid()
         given = payloads.drop_null()
         if not len(given):
             return pa.nulls(len(parts), self._final)
-        records = pa.StructArray.from_arrays(self._records.decode(given), fields=list(self._final))
+        return self._placed(self._records.decode(given), payloads.is_valid())
+
+    def decode_each(self, parts: list[bytes | None]) -> Settled:
+        """The column of the parts that are not malformed, and of the others the number and the reason."""
+        if self._records is None:
+            return self._values_each(parts)
+        given = [number for number, part in enumerate(parts) if part is not None]
+        settled = self._records.decode_each(pa.array([parts[number] for number in given], pa.binary()))
+        malformed = [(given[number], why) for number, why in settled.malformed]
+        bad = {number for number, _ in malformed}
+        is_there = pa.array([part is not None for i, part in enumerate(parts) if i not in bad], pa.bool_())
+        if len(bad) == len(given):
+            return Settled([pa.nulls(len(is_there), self._final)], malformed)
+        return Settled([self._placed(settled.columns, is_there)], malformed)
+
+    def _values_each(self, parts: list[bytes | None]) -> Settled:
+        def decode(part: bytes | None) -> Any:
+            value = None if part is None else self._one(part)
+            return pa.scalar(value, self._final)  # refuses what is out of range
+
+        scalars, malformed = each_of(parts, decode)
+        return Settled([pa.array([one.as_py() for one in scalars], self._final)], malformed)
+
+    def _placed(self, columns: list[Any], is_there: Any) -> Any:
+        """Records in the rows that have one; the others are null."""
+        records = pa.StructArray.from_arrays(columns, fields=list(self._final))
         counted = pc.cumulative_sum(is_there.cast(pa.int64()))
         return records.take(pc.if_else(is_there, pc.subtract(counted, 1), None))
 

@@ -104,6 +104,25 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
+FAILFAST, PERMISSIVE, DROPMALFORMED = MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+"""What becomes of messages with a payload that cannot be decoded, or a time that a column cannot hold."""
+
+
+class UnreadableMessage(ValueError):
+    """A message that cannot be a row, in mode FAILFAST."""
+
+
+def check_mode(text: str) -> str:
+    """The mode of that name.
+
+    Raises:
+        InvalidConfiguration: there is none.
+    """
+    if text.upper() not in MODES:
+        raise InvalidConfiguration(f"mode is {', '.join(MODES)}, not {text!r}")
+    return text.upper()
+
+
 def arrow_schema(columns: Sequence[str] | None = None) -> Any:
     """The Arrow schema of these columns (all of them for None); every field is nullable.
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.pair_decoder import PARTS, PairDecoder, is_pair
+from embeddedpulsar.arrow.schema import DROPMALFORMED, FAILFAST, PERMISSIVE, UnreadableMessage
 from embeddedpulsar.arrow.topic_schemas import DECODED, TopicSchemas
 from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, ValueDecoder, settle
 from embeddedpulsar.arrow.value_types import ValueType, default_of, plain_type, record_of, value_type
@@ -21,7 +22,6 @@ from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import SchemaInfo
 
 CORRUPT: Final = "__corrupt"
-FAILFAST, PERMISSIVE, DROPMALFORMED = MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 _OTHER_COLUMNS: Final = names.ALL_COLUMNS[1:]
 _PLACE: Final = (names.TOPIC, names.LEDGER_ID, names.ENTRY_ID, names.BATCH_INDEX)
 
@@ -42,17 +42,6 @@ class Decoding:
     definition: str | None
     fields: Any
     mode: str = FAILFAST
-
-
-def check_mode(text: str) -> str:
-    """The mode of that name.
-
-    Raises:
-        InvalidConfiguration: there is none.
-    """
-    if text.upper() not in MODES:
-        raise InvalidConfiguration(f"mode is {', '.join(MODES)}, not {text!r}")
-    return text.upper()
 
 
 def decoding_of(
@@ -310,9 +299,9 @@ def _types(definition: str | None, wanted: list[Any]) -> dict[str, ValueType]:
     return {field.name: value_type(defined[field.name])._replace(final=field.type) for field in wanted}
 
 
-def _refusal(batch: Any, row: int, reason: str) -> ValueError:
+def _refusal(batch: Any, row: int, reason: str) -> UnreadableMessage:
     topic, ledger, entry, index = (batch.column(name)[row].as_py() for name in _PLACE)
-    return ValueError(
+    return UnreadableMessage(
         f"{topic}: the payload of message {ledger}:{entry}:{index} is malformed: {reason}; to read others, "
         f"use the mode PERMISSIVE, which puts such payloads into column {CORRUPT}, or DROPMALFORMED"
     )

@@ -5,21 +5,28 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from embeddedpulsar.arrow.value_types import ValueType, has_map
+from embeddedpulsar.arrow.json_values import converter
+from embeddedpulsar.arrow.value_types import ValueType, has_decimal, has_map
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.json_text import loads
 from embeddedpulsar.schema.schema_avro import definitions_for, library, parsed
 
 _VALUE: Final = "v"
 _MARK: Final = "m"
-_OPENING, _BETWEEN, _CLOSING = b'{"v":', b'}\n{"v":', b"}\n"
+_OPENING, _BETWEEN, _CLOSING = b'{"v":[', b']}\n{"v":[', b"]}\n"
+_CLOSES_AN_ARRAY: Final = r"\}\s*\]"
+_ROW_BY_ROW: Final = 256
+"""So many payloads, one of which is malformed, are decoded one by one, and no longer in halves."""
+_MOST_FAILURES: Final = 32
+"""After so many failures of a batch, what is left of it is decoded one by one."""
 
 
 class ValueDecoder(Protocol):
@@ -29,8 +36,13 @@ class ValueDecoder(Protocol):
         """One array for each field, of as many values as there are payloads.
 
         Raises:
-            Exception: any of the payloads is malformed; each format has its own errors.
+            Exception: any of the payloads is malformed, or has to be decoded by `decode_each`; each format
+                has its own errors.
         """
+
+    def decode_each(self, payloads: Any) -> Settled:
+        """The same payload by payload, with those that are malformed. Of what `decode` decodes it gives the
+        same values."""
 
 
 class Settled(NamedTuple):
@@ -46,22 +58,30 @@ class Settled(NamedTuple):
 
 
 def settle(decoder: ValueDecoder, payloads: Any, types: list[Any]) -> Settled:
-    """Decode all payloads that can be decoded: together, and in halves where one is malformed."""
+    """Decode all payloads that can be decoded: together, in halves where one is malformed, and one by one
+    where many are."""
     found: list[list[Any]] = []
     malformed: list[tuple[int, str]] = []
     pending = [(0, len(payloads))] if len(payloads) else []
+    failures = 0
     while pending:
         start, stop = pending.pop()
-        try:
-            found.append(decoder.decode(payloads.slice(start, stop - start)))
-        except (MemoryError, NotImplementedError):
-            raise
-        except Exception as error:  # noqa: BLE001 - each format has its own
-            if stop - start == 1:
-                malformed.append((start, f"{error}" or type(error).__name__))
+        part = payloads.slice(start, stop - start)
+        if failures < _MOST_FAILURES:
+            try:
+                found.append(decoder.decode(part))
                 continue
-            middle = (start + stop) // 2
-            pending += [(middle, stop), (start, middle)]
+            except (MemoryError, NotImplementedError):
+                raise
+            except Exception:  # noqa: BLE001 - each format has its own; `decode_each` says why
+                failures += 1
+            if stop - start > _ROW_BY_ROW:
+                middle = (start + stop) // 2
+                pending += [(middle, stop), (start, middle)]
+                continue
+        columns, bad = decoder.decode_each(part)
+        malformed += [(start + number, why) for number, why in bad]
+        found.append(columns)
     if len(found) == 1:
         return Settled(found[0], malformed)
     columns = [
@@ -70,11 +90,26 @@ def settle(decoder: ValueDecoder, payloads: Any, types: list[Any]) -> Settled:
     return Settled(columns, malformed)
 
 
+def each_of(payloads: Iterable[Any], decode: Callable[[Any], Any]) -> tuple[list[Any], list[tuple[int, str]]]:
+    """The values of the payloads that can be decoded, and of the others the number and the reason."""
+    values, malformed = [], []
+    for number, payload in enumerate(payloads):
+        try:
+            values.append(decode(payload))
+        except (MemoryError, NotImplementedError):
+            raise
+        except Exception as error:  # noqa: BLE001 - each format has its own
+            malformed.append((number, f"{error}" or type(error).__name__))
+    return values, malformed
+
+
 class JsonDecoder:
     """JSON objects: fields by name, others are left out, and a missing one is null or its default.
 
-    Arrow's own parser reads all payloads as one text. Maps it cannot read: with one among the fields, each
-    payload becomes a dict first.
+    Arrow's own parser reads all payloads as one text. What it does not take may be a value all the same, for
+    `JsonSchema` does: a key that is there twice, NaN, another encoding than UTF-8. `decode_each` reads such
+    payloads as `JsonSchema` does, and says of the others why they are malformed. Maps Arrow cannot read: with
+    one among the fields, each payload is read so.
 
     Args:
         types: of the fields.
@@ -86,15 +121,49 @@ class JsonDecoder:
         self._defaults: Final = defaults
         self._raw: Final = pa.struct([(name, kind.raw) for name, kind in types.items()])
         self._is_plain: Final = not has_map(self._raw)
-        self._options: Final = pa_json.ParseOptions(
-            explicit_schema=pa.schema([(_VALUE, self._raw)]), unexpected_field_behavior="ignore"
-        )
+        self._convert: Final = {name: converter(kind) for name, kind in types.items()}
+        self._has_decimal: Final = has_decimal(self._raw)
+        self._options: Final = _parse_options([(_VALUE, pa.list_(self._raw))])
+        self._mark: Final = "m" + os.urandom(16).hex()
+        self._marked: Final = _parse_options([*self._raw, (self._mark, pa.int8())])
 
     def decode(self, payloads: Any) -> list[Any]:
         """As `ValueDecoder.decode`."""
-        records = self._parsed(payloads) if self._is_plain else self._by_value(payloads)
+        if not self._is_plain:
+            return self._finished(pa.array([self._record(one) for one in payloads.to_pylist()], self._raw))
+        payloads.cast(
+            pa.large_string() if pa.types.is_large_binary(payloads.type) else pa.string()
+        )  # is UTF-8
+        is_closed = pc.any(pc.match_substring_regex(payloads, _CLOSES_AN_ARRAY)).as_py()
+        records = self._between_marks(payloads) if is_closed else self._in_arrays(payloads)
         if records.null_count:
             raise ValueError("null is no record")
+        columns = self._finished(records)
+        for column in columns:
+            _check_finite(column)
+        return columns
+
+    def decode_each(self, payloads: Any) -> Settled:
+        """As `ValueDecoder.decode_each`."""
+        records, malformed = each_of(payloads.to_pylist(), self._record)
+        try:
+            return Settled(self._finished(pa.array(records, self._raw)), malformed)
+        except (pa.ArrowException, ValueError):  # a text that is no time, or a number that is no decimal
+            return self._finished_each(records, malformed, len(payloads))
+
+    def _finished_each(self, records: list[Any], malformed: list[tuple[int, str]], count: int) -> Settled:
+        bad = {number for number, _ in malformed}
+        numbers = [number for number in range(count) if number not in bad]
+        parts, unfit = each_of(records, lambda record: self._finished(pa.array([record], self._raw)))
+        malformed = sorted([*malformed, *((numbers[number], why) for number, why in unfit)])
+        columns = [
+            pa.concat_arrays([part[i] for part in parts] or [pa.nulls(0, kind.final)])
+            for i, kind in enumerate(self._types.values())
+        ]
+        return Settled(columns, malformed)
+
+    def _finished(self, records: Any) -> list[Any]:
+        """The fields of records with their defaults, as what they are in the end."""
         found = []
         for number, (name, kind) in enumerate(self._types.items()):
             column = records.field(number)
@@ -105,24 +174,82 @@ class JsonDecoder:
             found.append(column)
         return found
 
-    def _parsed(self, payloads: Any) -> Any:
-        # Each payload has an object of its own around it. The text between two of them is valid JSON only
-        # where one object ends and the next begins, so as many objects as payloads are these payloads. A
-        # payload that is a record, a comma and further members is read as the record.
-        text = pa.py_buffer(b"".join((_OPENING, _joined(payloads, _BETWEEN), _CLOSING)))
-        # One block, which ends with a line: payloads may have several lines.
-        options = pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-        table = pa_json.read_json(pa.BufferReader(text), options, self._options)
-        if table.num_rows != len(payloads):
-            raise ValueError("more than one JSON value, or less")
-        return table.column(0).combine_chunks()
+    def _in_arrays(self, payloads: Any) -> Any:
+        """Records, each out of an array of its own in one text.
 
-    def _by_value(self, payloads: Any) -> Any:
-        values = [loads(payload) for payload in payloads.to_pylist()]
-        for value in values:
-            if not isinstance(value, dict):
-                raise ValueError(f"{type(value).__name__} is no record")
-        return pa.array(values, self._raw)
+        A payload with more than one value gives an array of several, and one that ends the array has a
+        closing bracket behind a closing brace, which `decode` has looked for. So as many arrays of one value
+        as there are payloads are these payloads.
+        """
+        arrays = _read_lines(b"".join((_OPENING, _joined(payloads, _BETWEEN), _CLOSING)), self._options)
+        column = arrays.column(0).combine_chunks()
+        if len(column) != len(payloads) or pc.any(pc.not_equal(pc.list_value_length(column), 1)).as_py():
+            raise ValueError("more than one JSON value, or less")
+        return column.flatten()
+
+    def _between_marks(self, payloads: Any) -> Any:
+        """Records, each as a text of its own, with a record of a random name behind it.
+
+        If every second record is such a mark, and there are twice as many records as payloads, each payload
+        is one record: it can neither make a mark nor swallow one without that showing.
+        """
+        mark = b'\n{"%s":1}\n' % self._mark.encode()
+        table = _read_lines(b"".join((_joined(payloads, mark), mark)), self._marked)
+        count = len(payloads)
+        pattern = pa.array([False, True] * count)
+        if (
+            table.num_rows != 2 * count
+            or not pc.all(pc.equal(table.column(self._mark).combine_chunks().is_valid(), pattern)).as_py()
+        ):
+            raise ValueError("more than one JSON value, or less")
+        columns = table.filter(pc.invert(pattern)).combine_chunks().columns[: len(self._types)]
+        return pa.StructArray.from_arrays(
+            [column.combine_chunks() for column in columns], fields=list(self._raw)
+        )
+
+    def _record(self, payload: bytes) -> dict[str, Any]:
+        """The fields of one payload, each in the range of its column."""
+        value = json.loads(payload, parse_float=Decimal) if self._has_decimal else loads(payload)
+        if not isinstance(value, dict):
+            raise ValueError(f"{_JSON_NAMES.get(type(value), type(value).__name__)} is no record")
+        found = {}
+        for name, convert in self._convert.items():
+            try:
+                found[name] = convert(value.get(name))
+            except ValueError as error:
+                raise ValueError(f"field {name!r}: {error}") from None
+        return found
+
+
+_JSON_NAMES: Final = {type(None): "null", list: "an array", str: "a text", bool: "a truth value"} | {
+    int: "a number",
+    float: "a number",
+    Decimal: "a number",
+}
+
+
+def _parse_options(fields: list[Any]) -> Any:
+    return pa_json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
+
+
+def _read_lines(data: bytes, options: Any) -> Any:
+    """The records of a text, in one chunk."""
+    # One block, which ends with a line: payloads may have several lines.
+    read = pa_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    return pa_json.read_json(pa.BufferReader(pa.py_buffer(data)), read, options)
+
+
+def _check_finite(column: Any) -> None:
+    """Refuse infinities, which JSON does not have: they stand for a number beyond the range of the column."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        if pc.any(pc.is_inf(column)).as_py():
+            raise ValueError("a number is beyond the range of its column")
+    elif pa.types.is_list(kind):
+        _check_finite(column.flatten())
+    elif pa.types.is_struct(kind):
+        for part in column.flatten():
+            _check_finite(part)
 
 
 class AvroDecoder:
@@ -168,6 +295,34 @@ class AvroDecoder:
         if not pc.all(pc.equal(found.field(1), pa.scalar(self._mark, self._type[1].type))).as_py():
             raise ValueError("bytes are left behind the value, or are missing")
         return [found.field(0).field(number) for number in range(len(self._fields))]
+
+    def decode_each(self, payloads: Any) -> Settled:
+        """As `ValueDecoder.decode_each`."""
+        marked, malformed = each_of(payloads.to_pylist(), self._one)
+        try:
+            return Settled(self._columns(marked), malformed)
+        except (pa.ArrowException, ValueError):  # one of the values does not fit its column
+            bad = {number for number, _ in malformed}
+            numbers = [number for number in range(len(payloads)) if number not in bad]
+            parts, unfit = each_of(marked, lambda record: self._columns([record]))
+            malformed = sorted([*malformed, *((numbers[number], why) for number, why in unfit)])
+            columns = [
+                pa.concat_arrays([part[i] for part in parts] or [pa.nulls(0, field.type)])
+                for i, field in enumerate(self._type[0].type)
+            ]
+            return Settled(columns, malformed)
+
+    def _one(self, payload: bytes) -> Any:
+        """The record of one payload, with its mark."""
+        data = io.BytesIO(b"".join((_zigzag(1), payload, self._mark, b"\0")))
+        records = self._read(data, self._writer, self._reader)
+        if len(records) != 1 or records[0][_MARK] != self._mark or data.read(1):
+            raise ValueError("bytes are left behind the value, or are missing")
+        return records[0]
+
+    def _columns(self, marked: list[Any]) -> list[Any]:
+        records = pa.array(marked, self._type).field(0)
+        return [records.field(number) for number in range(len(self._fields))]
 
 
 def _joined(payloads: Any, separator: bytes) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -149,8 +150,19 @@ def _with_texts(kind: Any) -> Any:
 
 def has_map(kind: Any) -> bool:
     """Whether a type is a map or contains one."""
-    if pa.types.is_map(kind):
+    return _contains(kind, pa.types.is_map)
+
+
+def has_decimal(kind: Any) -> bool:
+    """Whether a type is a decimal number or contains one."""
+    return _contains(kind, pa.types.is_decimal)
+
+
+def _contains(kind: Any, is_wanted: Callable[[Any], bool]) -> bool:
+    if is_wanted(kind):
         return True
     if pa.types.is_list(kind):
-        return has_map(kind.value_type)
-    return pa.types.is_struct(kind) and any(has_map(part.type) for part in kind)
+        return _contains(kind.value_type, is_wanted)
+    if pa.types.is_map(kind):
+        return _contains(kind.item_type, is_wanted)
+    return pa.types.is_struct(kind) and any(_contains(part.type, is_wanted) for part in kind)

@@ -19,6 +19,7 @@ from zlib import crc32
 from embeddedpulsar.arrow.damage import raise_damage, raise_gone
 from embeddedpulsar.arrow.mapped_segment import open_ahead
 from embeddedpulsar.arrow.plan import EntryRange
+from embeddedpulsar.arrow.schema import UnreadableMessage
 from embeddedpulsar.cold.fetching import ENDINGS, FRAMES, MANIFEST, MESSAGES, verify
 from embeddedpulsar.cold.frames import read_frames, write_frames
 from embeddedpulsar.cold.location import Location, LocationError
@@ -145,7 +146,7 @@ def _encoded(
     )
     try:
         rows = write_messages(open_ahead([planned], None, raise_gone), messages, raise_damage)
-    except (CryptoError, NotImplementedError, ImportError):  # entries that only a consumer can read
+    except (CryptoError, NotImplementedError, ImportError, UnreadableMessage):  # only a consumer can read it
         messages, rows = None, -1
     with mapped.view[:end] as view:
         digest = write_frames(view, FIRST_FRAME_OFFSET, end, messages is not None, frames)

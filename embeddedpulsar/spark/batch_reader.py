@@ -59,7 +59,9 @@ def read_task(
     )
     spare_modules()
     with pinned(partition.value):
-        batches = record_batches(opened, names, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged)
+        batches = record_batches(
+            opened, names, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged, mode=options.mode
+        )
         yield from batches if typed is None else typed.batches(batches)
 
 

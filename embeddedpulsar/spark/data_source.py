@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.arrow.schema import require_pyarrow
+from embeddedpulsar.arrow.schema import FAILFAST, check_mode, require_pyarrow
 from embeddedpulsar.exceptions import InvalidConfiguration
 
 try:
@@ -75,9 +75,9 @@ class DefaultSource(DataSource):
         """Whether the options ask for columns made of payloads."""
         options = known_options(self.options)
         decodes = switch("decode", options.get("decode", "true" if "valueschema" in options else "false"))
-        for name in {"valueschema", "mode"} & options.keys():
-            if not decodes:
-                raise InvalidConfiguration(f"option {name} is about decoded payloads; set decode to true")
+        check_mode(options.get("mode", FAILFAST))
+        if "valueschema" in options and not decodes:
+            raise InvalidConfiguration("option valueSchema is about decoded payloads; set decode to true")
         return decodes
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

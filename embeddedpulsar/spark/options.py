@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from embeddedpulsar.arrow import milliseconds
-from embeddedpulsar.arrow.schema import check_columns
+from embeddedpulsar.arrow.schema import FAILFAST, check_columns, check_mode
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
@@ -86,6 +86,7 @@ class ReadOptions:
         fail_on_data_loss: whether damage and missing data are errors.
         private_keys: names of keys and the files they are in, on the workers; ``""`` is any name.
         discards: whether messages that cannot be decrypted are left out; else they are an error.
+        mode: what becomes of messages that cannot be decoded, or have a time that no column can hold.
     """
 
     path: str
@@ -99,6 +100,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     private_keys: Paths = ()
     discards: bool = False
+    mode: str = FAILFAST
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -166,6 +168,7 @@ def read_options(options: Mapping[str, str], refused: MessageId | None) -> ReadO
         switch("failOnDataLoss", options.get("failondataloss", "true")),
         key_paths("cryptoPrivateKeyPath", options.get("cryptoprivatekeypath")),
         _discards(options.get("cryptofailureaction", "FAIL")),
+        check_mode(options.get("mode", FAILFAST)),
     )
 
 

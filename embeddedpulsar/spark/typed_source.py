@@ -10,15 +10,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.schema import FAILFAST, check_mode
 from embeddedpulsar.arrow.topic_schemas import common_definition
-from embeddedpulsar.arrow.typed_columns import (
-    CORRUPT,
-    FAILFAST,
-    Decoding,
-    check_mode,
-    decoding_of,
-    typed_names,
-)
+from embeddedpulsar.arrow.typed_columns import CORRUPT, Decoding, decoding_of, typed_names
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.spark.column_types import requested_columns, struct_type
 from embeddedpulsar.spark.log_plan import selected_logs

@@ -85,6 +85,36 @@ def test_avro_in_batches_and_streams(spark: Any, tmp_path: Path):
         spark.read.format("embeddedpulsar").options(**options | {"mode": "FAILFAST"}).load().collect()
 
 
+def test_what_a_row_cannot_hold(spark: Any, tmp_path: Path):
+    """A text that is not UTF-8, bytes behind a value, a time that no column has: by the mode, by name."""
+    with Client(tmp_path / "store") as client:
+        with client.create_producer("sales", schema=JsonSchema(Sale)) as producer:
+            producer.send(Sale(item="tea", count=2), event_timestamp=1000)
+        with client.create_producer("sales") as producer:
+            for payload in (b'{"item":"caf\xe9","count":1}', b'{"item":"x","count":1},"y":2'):
+                producer.send(payload)
+            producer.send(b'{"item":"soup","count":1}', event_timestamp=2**63 - 1)
+    options = {"path": str(tmp_path / "store"), "topic": "sales"}
+
+    def read(mode: str, **more: str) -> list[tuple[Any, ...]]:
+        frame = spark.read.format("embeddedpulsar").options(**options, mode=mode, **more).load()
+        return [tuple(row) for row in frame.selectExpr(*columns, "unix_millis(__eventTime)").collect()]
+
+    columns = ["item", "count"]
+    assert read("DROPMALFORMED", decode="true") == [("tea", 2, 1000)]
+    assert read("PERMISSIVE", decode="true") == [
+        ("tea", 2, 1000),
+        (None, None, None),
+        (None, None, None),
+        ("soup", 1, None),
+    ]
+    columns = ["value"]
+    assert [row[1] for row in read("PERMISSIVE")] == [1000, None, None, None]
+    assert [row[1] for row in read("DROPMALFORMED")] == [1000, None, None]
+    with pytest.raises(Exception, match=r"sales: message 1:3:-1: its __eventTime of 9223372036854775807 ms"):
+        read("FAILFAST")
+
+
 def rows(frame: Any) -> list[tuple[Any, ...]]:
     """The rows, with bytes for binary values, in order of their items."""
     found = [

@@ -215,7 +215,7 @@ def test_options_that_do_not_fit(tmp_path):
     with Admin(tmp_path) as admin:
         admin.topics().create_non_partitioned_topic("raw")
     for given, text in (
-        ({"mode": "PERMISSIVE", "decode": "false"}, "mode is about decoded payloads"),
+        ({"mode": "LENIENT", "decode": "false"}, "mode is FAILFAST"),
         ({"valueSchema": "a INT", "decode": "false"}, "set decode to true"),
         ({"decode": "maybe"}, "neither true nor false"),
         ({"mode": "LAX"}, "mode is FAILFAST"),
