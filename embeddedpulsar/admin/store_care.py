@@ -70,14 +70,16 @@ def backup(
 ) -> BackupReport:
     """Copy the store into a directory, while others publish, acknowledge and trim. Not in Pulsar.
 
-    Each topic is copied as of one moment after the call: with everything that was stored before, and no
-    subscription ahead of it. A second backup into the same directory copies what is new since then. It
-    takes the place of the first one as its last step, so a backup that is killed changes nothing.
+    The copy has the positions of all subscriptions as of its start, then all logs as of one moment after
+    them, with everything that was stored before the call. So each message is unacknowledged, or what its
+    consumer published before it acknowledged is there. A second backup into the same directory copies what
+    is new since then. It takes the place of the first one as its last step, so a backup that is killed
+    changes nothing.
 
     Args:
         target: a directory, outside of the store; made if necessary.
         topics: names of topics or partitioned topics; None for all. Policies and namespaces are always
-            copied.
+            copied. An effectively-once function needs its inputs, outputs and the topic of its state.
         on_progress: see `check`.
 
     Returns:
@@ -87,7 +89,8 @@ def backup(
         TopicNotFound: no such topic.
         NotAllowedError: another backup is being made there, or is of another store; or a store in memory.
         ForeignFileError: the directory holds something else.
-        StorageError: a file is damaged so that nothing says what of it to copy; or no room.
+        StorageError: a file is damaged so that nothing says what of it to copy; or no room; or topics were
+            trimmed whenever they were copied. The backup before is as it was.
         AlreadyClosed: the Admin is closed.
 
     Example:

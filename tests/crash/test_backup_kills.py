@@ -95,4 +95,4 @@ def test_a_killed_restore(root: Path, tmp_path: Path, point: str):
 
 def test_every_step_is_covered():
     """Those that the modules declare."""
-    assert (len(OF_BACKUP), len(OF_RESTORE)) == (7, 3)
+    assert (len(OF_BACKUP), len(OF_RESTORE)) == (8, 3)

@@ -6,10 +6,21 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
+from embeddedpulsar import (
+    Admin,
+    Client,
+    Consumer,
+    ConsumerDeadLetterPolicy,
+    ConsumerType,
+    Function,
+    InitialPosition,
+    MessageId,
+)
+from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
 from embeddedpulsar.testing import assert_clean
 from tests.children import ForkedChild
 
@@ -150,3 +161,109 @@ def test_backups_beside_a_sink(tmp_path: Path):
             assert_clean(place)
     finally:
         child.end()
+
+
+class _Count(Function):
+    def process(self, value: Any, context: Any) -> Any:
+        context.incr_counter("n", 1)
+        return value
+
+
+def counting(client: Client) -> LocalRunner:
+    """An effectively-once function, whose input stands behind its output and before its state, by name."""
+    guarantee = ProcessingGuarantees.EFFECTIVELY_ONCE
+    config = FunctionConfig(name="w", inputs=["in"], output="done", processing_guarantees=guarantee)
+    return LocalRunner(config, _Count, client=client)
+
+
+def count(root: Path) -> None:
+    """Run the function until killed."""
+    counting(Client(root)).run()
+
+
+def give_up(root: Path) -> None:
+    """Put messages off, give them up, or pass them on, until killed."""
+    client = Client(root)
+    consumer, passed = letter_consumer(client), client.create_producer("passed")
+    for number in range(1_000_000):
+        message = consumer.receive()
+        if number % 3:
+            consumer.reconsume_later(message, 0)
+        else:
+            passed.send(message.data())
+            consumer.acknowledge(message)
+
+
+def letter_consumer(client: Client) -> Consumer[bytes]:
+    """Of the topic ``src``."""
+    policy = ConsumerDeadLetterPolicy(1)
+    return client.subscribe(
+        "src",
+        "s",
+        ConsumerType.Shared,
+        dead_letter_policy=policy,
+        enable_retry=True,
+        initial_position=InitialPosition.Earliest,
+        ack_group_time_ms=5,
+    )
+
+
+def logged(client: Client, topic: str) -> list[int]:
+    """The numbers in a log."""
+    with client.create_reader(topic, MessageId.earliest) as reader:
+        return [int(message.data()) for message in reader]
+
+
+def test_backups_beside_functions_and_letters(tmp_path: Path):
+    """Each input is counted once, with one output; each message is unacknowledged, a letter, or passed on."""
+    root, target = tmp_path / "store", tmp_path / "backup"
+    root.mkdir()
+    (root / "broker.conf").write_text(SETTINGS)
+    with Client(root) as client, Admin(root) as admin:
+        for topic in ("in", "done", "src", "src-s-DLQ", "passed"):
+            admin.topics().create_non_partitioned_topic(topic)
+            admin.topics().set_retention(topic, -1, -1)
+        with counting(client) as runner:
+            runner.run_until_idle()
+        letter_consumer(client).close()
+    children = [
+        ForkedChild(lambda work=work: work())  # type: ignore[misc]
+        for work in (
+            lambda: count(root),
+            lambda: give_up(root),
+            lambda: produce(root, "in"),
+            lambda: produce(root, "src"),
+        )
+    ]
+    try:
+        while not all((tmp_path / f"stored-{topic}").exists() for topic in ("in", "src")):
+            time.sleep(0.01)
+        for number in range(5):
+            time.sleep(0.2)
+            before = {name: int((tmp_path / f"stored-{name}").read_bytes() or 0) for name in ("in", "src")}
+            with Admin(root) as admin:
+                admin.backup(target)
+            place = tmp_path / f"restored-{number}"
+            Admin.restore(target, place)
+            assert_clean(place)
+            with Client(place) as client, Admin(place) as admin:
+                with counting(client) as runner:
+                    runner.run_until_idle()
+                inputs = logged(client, "in")
+                assert inputs == [*range(len(inputs))] and len(inputs) > before["in"]
+                assert sorted(logged(client, "done")) == inputs
+                assert admin.functions().get_function_state("public", "default", "w", "n") == len(inputs)
+                numbers = logged(client, "src")
+                consumer = letter_consumer(client)
+                unacked = []
+                while (message := consumer.receive_nowait()) is not None:
+                    unacked.append(int(message.data()))
+                consumer.close()
+                assert numbers == [*range(len(numbers))] and len(numbers) > before["src"]
+                effects = {*unacked, *logged(client, "src-s-DLQ"), *logged(client, "passed")}
+                # The end of this log may be read a moment before that of the log with the effects.
+                assert effects >= {*numbers}
+            assert_clean(place)
+    finally:
+        for child in children:
+            child.end()

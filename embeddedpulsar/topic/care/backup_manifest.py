@@ -26,8 +26,9 @@ class FileRecord(NamedTuple):
         length: how many of them count.
         size: length of the file; behind the bytes it reads as zeros.
         crc: CRC-32 of the bytes.
-        identity: CRC-32 of its beginning, which tells a file that has grown from another one of its name; or
-            of its time and number, for one that is never changed. 0 for a file that is compared as a whole.
+        identity: a digest of 64 bits with the highest bit set, of what tells the file from another one of its
+            name: see `BackupTarget`. Releases that had a CRC-32 there, or 0, wrote smaller numbers; their
+            objects are read, and not used again.
     """
 
     path: str

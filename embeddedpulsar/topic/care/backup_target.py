@@ -4,11 +4,19 @@ last.
 A file that only grows has one object for life: a later backup appends to it what is new, behind the bytes
 that the manifest before it counts. Every other file that changed gets a new object. So the backup before
 stays whole until the new manifest is in place.
+
+An object is used again only for the file that it was copied from. Each record has a digest of what tells
+lives of a name apart: the inode and the header of a file that grows, the whole content of a small one, inode
+and times of a large one that never changes. A checksum would not do: over bytes that end with their own
+CRC-32 it is a constant. Inodes are given out again, and a header may come again after a power loss, so the
+end of the bytes that are there is compared with the object as well.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from hashlib import blake2b
 from typing import Final
 from zlib import crc32
 
@@ -21,6 +29,10 @@ from embeddedpulsar.topic.care.care_progress import ProgressMeter
 OBJECTS: Final = "objects"
 _CHUNK: Final = 1 << 20
 _LEFTOVER: Final = ".tmp"
+_SMALL: Final = 1 << 16
+"""Bytes of a file that is compared as a whole."""
+_COMPARED: Final = 4096
+"""Bytes before the end of an object that are compared with the file."""
 
 failpoints.declare("backup:object_written", "backup:objects_done", "backup:manifest_written", "backup:swept")
 
@@ -57,6 +69,7 @@ class BackupTarget:
             if foreign:
                 reason = f"it is no directory of backups: it holds {foreign[0]}"
                 raise ForeignFileError(path=path, reason=reason, remedy="choose an empty or new directory")
+            self.discard()  # what a backup left that was killed
         except BaseException:
             self._lease.close()
             raise
@@ -69,12 +82,11 @@ class BackupTarget:
 
     def take_bytes(self, path: str, data: bytes, size: int = 0) -> None:
         """Take a small file, of which this is the content."""
-        known, crc = self._known(path), crc32(data)
-        size = max(size, len(data))
-        if known is not None and (known.length, known.size, known.crc) == (len(data), size, crc):
+        known, size, identity = self._known(path), max(size, len(data)), _digest(data)
+        if known is not None and (known.size, known.identity) == (size, identity) and self._has(known):
             self._note(known)
             return
-        record = FileRecord(path, self._new_object(), len(data), size, crc)
+        record = FileRecord(path, self._new_object(), len(data), size, crc32(data), identity)
         self._write(record.object, 0, data)
         self._finish(record)
 
@@ -97,11 +109,18 @@ class BackupTarget:
         known = self._known(path)
         fd = disk.DISK.open_file(source, os.O_RDONLY)
         try:
-            size = os.fstat(fd).st_size
+            status = os.fstat(fd)
+            size = status.st_size
             if size < length:
                 raise CorruptionError(path=source, reason=f"it has {size} bytes, not {length}")
-            identity = crc32(disk.DISK.pread(fd, min(head, length), 0))
-            if known is None or known.identity != identity or known.length > length:
+            header = disk.DISK.pread(fd, min(head, length), 0)
+            identity = _digest(f"{status.st_ino} ".encode(), header)
+            if (
+                known is None
+                or known.identity != identity
+                or known.length > length
+                or not self._ends_alike(fd, known)
+            ):
                 known = FileRecord(path, self._new_object(), 0, 0, 0, identity)
             record = known._replace(length=length, size=size)
             if known.length == length:
@@ -113,17 +132,19 @@ class BackupTarget:
         return True
 
     def take_unchanging(self, path: str, source: str) -> None:
-        """Take a file that is never changed under its name.
+        """Take a file that is never changed under its name, or replaced as a whole.
 
         Raises:
             FileNotFoundError: it is gone.
         """
-        known = self._known(path)
         fd = disk.DISK.open_file(source, os.O_RDONLY)
         try:
             status = os.fstat(fd)
-            identity = crc32(f"{status.st_mtime_ns} {status.st_ino} {status.st_size}".encode()) or 1
-            if known is not None and known.identity == identity:
+            if status.st_size <= _SMALL:
+                self.take_bytes(path, disk.DISK.pread(fd, status.st_size, 0))
+                return
+            known, identity = self._known(path), _identity_of(status)
+            if known is not None and known.identity == identity and self._ends_alike(fd, known):
                 self._note(known)
                 return
             record = FileRecord(path, self._new_object(), 0, status.st_size, 0, identity)
@@ -132,12 +153,56 @@ class BackupTarget:
         finally:
             os.close(fd)
 
-    def keep(self, path: str) -> bool:
-        """Take a file as the backup before has it; returns whether it has it."""
+    def take_derived(self, path: str, source: str, end: int | None, *, is_new: bool) -> None:
+        """Take a file that says anew what another one says, its index.
+
+        Args:
+            path: below the root of the store.
+            source: the file.
+            end: how many bytes count; None for all.
+            is_new: the other file has grown, or is another: pages of the index that are mapped change without
+                a time.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
         known = self._known(path)
-        if known is not None:
-            self._note(known)
-        return known is not None
+        fd = disk.DISK.open_file(source, os.O_RDONLY)
+        try:
+            status = os.fstat(fd)
+            identity = _identity_of(status)
+            if not is_new and known is not None and known.identity == identity and self._has(known):
+                self._note(known)
+                return
+            data = disk.DISK.pread(fd, status.st_size if end is None else end, 0)
+        finally:
+            os.close(fd)
+        size = max(status.st_size, len(data))
+        record = FileRecord(path, self._new_object(), len(data), size, crc32(data), identity)
+        self._write(record.object, 0, data)
+        self._finish(record)
+
+    def _has(self, known: FileRecord) -> bool:
+        """Whether the object of a record is there, as long as it says."""
+        try:
+            return not known.length or os.path.getsize(self._object_path(known.object)) >= known.length
+        except FileNotFoundError:
+            return False
+
+    def _ends_alike(self, fd: int, known: FileRecord) -> bool:
+        """Whether the last bytes of an object are at the same place of a file."""
+        if not known.length:
+            return True
+        at = max(0, known.length - _COMPARED)
+        try:
+            copy = disk.DISK.open_file(self._object_path(known.object), os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            data = disk.DISK.pread(copy, known.length - at, at)
+        finally:
+            os.close(copy)
+        return len(data) == known.length - at and data == disk.DISK.pread(fd, known.length - at, at)
 
     def drop(self, directory: str) -> None:
         """Forget the files that were taken of a directory. What was copied of them is not copied again."""
@@ -205,6 +270,11 @@ class BackupTarget:
         self._sweep({record.object for record in manifest.files.values()})
         failpoints.hit("backup:swept")
 
+    def discard(self) -> None:
+        """Remove what the backup in place does not need, so that a full disk has room again."""
+        before = {} if self.before is None else self.before.files
+        self._sweep({record.object for record in before.values()})
+
     def _sweep(self, needed: set[str]) -> None:
         objects = os.path.join(self._path, OBJECTS)
         for name in descriptors.names_in(self._path):
@@ -213,8 +283,20 @@ class BackupTarget:
         for folder in descriptors.names_in(objects) if os.path.isdir(objects) else ():
             for name in descriptors.names_in(os.path.join(objects, folder)):
                 if f"{folder}/{name}" not in needed:
-                    disk.DISK.unlink(os.path.join(objects, folder, name))
+                    with contextlib.suppress(FileNotFoundError):
+                        disk.DISK.unlink(os.path.join(objects, folder, name))
 
     def close(self) -> None:
         """Let others use the directory. Idempotent."""
         self._lease.close()
+
+
+def _digest(*parts: bytes) -> int:
+    """A digest of 64 bits, the highest set: no number of a release that had 32 equals it."""
+    return int.from_bytes(blake2b(b"".join(parts), digest_size=8).digest(), "little") | 1 << 63
+
+
+def _identity_of(status: os.stat_result) -> int:
+    """A digest that changes when a file is replaced, or written to at another time."""
+    times = f"{status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+    return _digest(times.encode())

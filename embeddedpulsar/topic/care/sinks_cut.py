@@ -1,6 +1,6 @@
 """What a backup has of the sinks: which batch each committed last, and commits that were begun.
 
-The records are taken first and the topics after them, so the copied logs have every batch that a record
+The records are taken before the ends of the logs are read, so the copied logs have every batch that a record
 counts as stored. They must not have more: a batch that was begun since is in the logs, whole or in part, and
 no record says so. Then both are taken again. A commit that is under way does no harm: its document `pending`
 says behind which end of each log it is, and the copied store finishes it, as any store does after a crash.
@@ -10,27 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.format.control import split_tail
 from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document
 from embeddedpulsar.managed_ledger.pins import commit_pin
-from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.care.backup_target import BackupTarget
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.sinks.sink_place import DONE, LOCK, PENDING, SinkPlace, sinks_of
 
-_ATTEMPTS: Final = 50
-_UNLOCKED: Final = 3
-"""So often without a lock: each attempt copies what was published during the one before, so they become
-short, and then the sinks wait for one."""
-_WAIT_S: Final = 1.0
-
-failpoints.declare("backup:sinks_taken")
+WAIT_S: Final = 1.0
+"""So long a backup waits for the lock of a sink or a function that commits."""
 
 
 class _Begun(NamedTuple):
@@ -46,8 +41,7 @@ class _Begun(NamedTuple):
 
 
 class SinksCut:
-    """Takes the records of the sinks, and the topics in agreement with them. One thread; the store may be in
-    use.
+    """Takes the records of the sinks. One thread; the store may be in use.
 
     Args:
         root: of the store.
@@ -58,44 +52,29 @@ class SinksCut:
         self._root: Final = root
         self._target: Final = target
         self._plans: Final[dict[str, dict[str, Any]]] = {}
+        self._busy: Final[set[str]] = set()
+        self._taken = _Begun({}, 0)
 
-    def take_around(self, take_topics: Callable[[], object]) -> None:
-        """Take the records, and the topics by a function that copies what is new since it ran last.
+    def hold(self, locks: contextlib.ExitStack) -> None:
+        """Keep those sinks from beginning a commit that did during an attempt before. One that commits for
+        longer than `WAIT_S` is not waited for."""
+        for key in sorted(self._busy):
+            hold_for(SinkPlace(self._root, key).file(LOCK), locks)
 
-        Raises:
-            StorageError: commits were begun during every attempt.
-        """
-        busy: set[str] = set()
-        for attempt in range(_ATTEMPTS):
-            locks: list[FileLock] = []
-            try:
-                for key in sorted(busy) if attempt >= _UNLOCKED else ():
-                    self._hold(key, locks)
-                before = self._take()
-                failpoints.hit("backup:sinks_taken")
-                take_topics()
-                after = self._begun()
-            finally:
-                for lock in locks:
-                    lock.release()
-                    lock.close()
-            if before == after:
-                return
-            both = before.batches.keys() | after.batches.keys()
-            busy |= {key for key in both if before.batches.get(key) != after.batches.get(key)}
-        raise StorageError(
-            path=root_layout.in_root(self._root, root_layout.SINKS),
-            reason="Spark committed batches whenever the topics were copied",
-            remedy="make the backup when fewer writes of Spark run; the one before is as it was",
-        )
+    def take(self) -> None:
+        """Take the records, and the staged rows that an unfinished commit names."""
+        self._plans.clear()
+        self._target.drop(root_layout.SINKS)
+        changed = self._changed()
+        self._taken = _Begun({one.key: self._take_sink(one) for one in sinks_of(self._root)}, changed)
 
-    def _hold(self, key: str, locks: list[FileLock]) -> None:
-        """Keep a sink from beginning a commit. One that commits for longer than `_WAIT_S` is not waited
-        for."""
-        with contextlib.suppress(FileNotFoundError, PermissionError, LockTimeout):
-            lock = FileLock(SinkPlace(self._root, key).file(LOCK))
-            locks.append(lock)
-            lock.acquire(_WAIT_S)
+    def is_current(self) -> bool:
+        """Whether no sink began a commit, came or went since `take`."""
+        changed, taken = self._changed(), self._taken
+        begun = _Begun({one.key: self._read(one)[0] for one in sinks_of(self._root)}, changed)
+        both = begun.batches.keys() | taken.batches.keys()
+        self._busy.update(key for key in both if begun.batches.get(key) != taken.batches.get(key))
+        return begun == taken
 
     def finish(self, directories: Mapping[str, str]) -> None:
         """Settle which commits that were begun are in the backup.
@@ -112,16 +91,6 @@ class SinksCut:
             for directory, floor in found:
                 path, content = commit_pin(directory, split_tail(floor)[0], key, place.file(PENDING))
                 self._target.take_bytes(os.path.relpath(path, self._root).replace(os.sep, "/"), content)
-
-    def _take(self) -> _Begun:
-        self._plans.clear()
-        self._target.drop(root_layout.SINKS)
-        changed = self._changed()
-        return _Begun({one.key: self._take_sink(one) for one in sinks_of(self._root)}, changed)
-
-    def _begun(self) -> _Begun:
-        changed = self._changed()
-        return _Begun({one.key: self._read(one)[0] for one in sinks_of(self._root)}, changed)
 
     def _changed(self) -> int:
         try:
@@ -171,3 +140,18 @@ class SinksCut:
 
     def _relative(self, place: SinkPlace, name: str) -> str:
         return f"{root_layout.SINKS}/{place.key}/{name}"
+
+
+def hold_for(path: str, locks: contextlib.ExitStack) -> bool:
+    """Take a file lock until ``locks`` are closed.
+
+    Returns:
+        False where that may not be, or its holder keeps it for longer than `WAIT_S`.
+    """
+    with contextlib.suppress(FileNotFoundError, PermissionError, LockTimeout):
+        lock = FileLock(path)
+        locks.callback(lock.close)
+        locks.callback(lock.release)
+        lock.acquire(WAIT_S)
+        return True
+    return False

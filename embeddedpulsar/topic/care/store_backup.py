@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.exceptions import NotAllowedError, StorageError, TopicNotFound
+from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
 from embeddedpulsar.format import catalog_record
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE, StoreWord
@@ -19,6 +19,7 @@ from embeddedpulsar.topic.care.backup_manifest import Manifest
 from embeddedpulsar.topic.care.backup_target import BackupTarget
 from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter
 from embeddedpulsar.topic.care.sinks_cut import SinksCut
+from embeddedpulsar.topic.care.store_cut import StoreCut
 from embeddedpulsar.topic.care.topic_cut import TopicCut
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
 
 _NOTHING: Final[Any] = None  # in place of a lock, for a catalog to which nothing is appended
-_MOST_TRIES: Final = 10
 _PERSISTENT: Final = "persistent://"
 _IN_RECORD: Final = 1000
 
@@ -75,16 +75,26 @@ def backup_store(
         with contextlib.closing(
             Catalog(_in(root, root_layout.CATALOG), _NOTHING, is_read_only=True)
         ) as catalog:
-            copied = _CopiedTopics(store, catalog, topics, place, meter)
+            chosen = _ChosenTopics(store, catalog, topics, place)
             sinks = SinksCut(root, place)
-            sinks.take_around(copied.take)
-            kept = copied.kept()
-            sinks.finish({entry.name: copied.directory_of(entry) for entry in kept if entry.is_made})
+            kept = StoreCut(
+                root,
+                list_topics=chosen.entries,
+                open_cut=chosen.open,
+                drop=chosen.drop,
+                sinks=sinks,
+                meter=meter,
+            ).take()
+            sinks.finish({entry.name: chosen.directory_of(entry) for entry in kept if entry.is_made})
             place.take_bytes(root_layout.CATALOG, _catalog_of(catalog, kept, created_ms))
         _take_root(root, place)
         ledger_id, client_number = _next_numbers(root)
         manifest = Manifest(store_id, created_ms, ledger_id, client_number, len(kept), dict(place.records))
         place.publish(manifest)
+    except Exception:
+        with contextlib.suppress(OSError):
+            place.discard()
+        raise
     finally:
         place.close()
     return BackupReport(target, created_ms, len(kept), len(manifest.files), manifest.size, place.copied)
@@ -100,55 +110,31 @@ def _in(root: str, name: str) -> str:
     return root_layout.in_root(root, name)
 
 
-class _CopiedTopics:
-    """The topics of a backup. One thread.
+class _ChosenTopics:
+    """The topics of a backup, for `StoreCut`. One thread.
 
     Args:
         store: the store.
         catalog: its catalog.
         topics: full names; None for all topics.
         place: takes the files.
-        meter: counts them.
     """
 
     def __init__(
-        self,
-        store: Store,
-        catalog: Catalog,
-        topics: Iterable[str] | None,
-        place: BackupTarget,
-        meter: ProgressMeter,
+        self, store: Store, catalog: Catalog, topics: Iterable[str] | None, place: BackupTarget
     ) -> None:
         self._store: Final = store
         self._catalog: Final = catalog
         self._topics: Final = None if topics is None else list(topics)
         self._place: Final = place
-        self._meter: Final = meter
-        self._known: dict[TopicEntry, tuple[TopicEntry | None, int]] = {}
 
-    def take(self) -> None:
-        """Take what the backup has not; called again, the topics that were published to since, or are new."""
-        entries = self._chosen(is_first=not self._known)
-        for gone in self._known.keys() - set(entries):
-            self._place.drop(self._relative(gone))
-        known, self._known = self._known, {}
-        for number, entry in enumerate(entries):
-            self._meter.topic(number + 1, len(entries))
-            taken, tail = known.get(entry, (None, -1))
-            if taken is None or (entry.is_made and self._cut(entry).tail() != tail):
-                taken, tail = self._take_topic(entry) if entry.is_made else (entry, 0)
-            self._known[entry] = taken, tail
+    def entries(self, is_first: bool) -> list[TopicEntry]:
+        """The topics that exist, with all their partitions, each once.
 
-    def kept(self) -> list[TopicEntry]:
-        """What the copy of the catalog says of the topics; nothing of those that were deleted."""
-        return [taken for taken, _ in self._known.values() if taken is not None]
-
-    def directory_of(self, entry: TopicEntry) -> str:
-        """The directory of a topic."""
-        return os.path.join(_in(self._store.root, root_layout.TOPICS), entry.directory)
-
-    def _chosen(self, *, is_first: bool) -> list[TopicEntry]:
-        """The topics to be copied, with all their partitions, each once."""
+        Raises:
+            TopicNotFound: in the first call, one does not exist; later it was deleted meanwhile.
+            NotAllowedError: one is not persistent.
+        """
         if self._topics is None:
             return [entry for entry in self._catalog.topics() if entry.name.startswith(_PERSISTENT)]
         found: dict[str, TopicEntry] = {}
@@ -159,7 +145,7 @@ class _CopiedTopics:
             if entry is None and is_first:
                 raise TopicNotFound(f"{name}: no such topic in {self._store.root}")
             if entry is None:
-                continue  # it was deleted meanwhile
+                continue
             if not entry.name.startswith(_PERSISTENT):
                 raise NotAllowedError(
                     f"{name} is not persistent: nothing of it is stored that could be copied"
@@ -168,35 +154,13 @@ class _CopiedTopics:
                 found[one.name] = one
         return list(found.values())
 
-    def _take_topic(self, entry: TopicEntry) -> tuple[TopicEntry | None, int]:
-        """Take the files of a topic; returns what the copy of the catalog says of it, None if it was deleted,
-        and the tail word of the cut."""
-        directory = self.directory_of(entry)
-        missing: list[FileNotFoundError] = []
-        while len(missing) < _MOST_TRIES:
-            try:
-                return entry, self._cut(entry).take()
-            except TopicNotFound:
-                break
-            except FileNotFoundError as e:
-                if not os.path.isdir(directory):
-                    break
-                missing.append(
-                    e
-                )  # another process removed it meanwhile; a subscription that was deleted, perhaps
-        else:
-            raise StorageError(
-                path=directory,
-                reason=f"a file of {entry.name} is missing each time the topic is copied:"
-                f" {missing[-1].filename}",
-                remedy="check the store, and make the backup again; the one before is as it was",
-            ) from missing[-1]
-        self._place.drop(self._relative(entry))
-        current = self._catalog.find(entry.name)
-        is_there = current is not None and current.incarnation == entry.incarnation
-        return (entry._replace(is_made=False) if is_there else None), -1
+    def directory_of(self, entry: TopicEntry) -> str:
+        """The directory of a topic."""
+        return os.path.join(_in(self._store.root, root_layout.TOPICS), entry.directory)
 
-    def _cut(self, entry: TopicEntry) -> TopicCut:
+    def open(self, entry: TopicEntry) -> TopicCut:
+        """The files of a topic."""
+
         def open_topic() -> None:
             use = self._store.use_topic(entry.name, create=False, to_look=True)
             try:
@@ -207,8 +171,9 @@ class _CopiedTopics:
 
         return TopicCut(self._store.root, self.directory_of(entry), self._place, open_topic)
 
-    def _relative(self, entry: TopicEntry) -> str:
-        return f"{root_layout.TOPICS}/{entry.directory}"
+    def drop(self, entry: TopicEntry) -> None:
+        """Forget what was taken of a topic."""
+        self._place.drop(f"{root_layout.TOPICS}/{entry.directory}")
 
 
 def _catalog_of(catalog: Catalog, entries: list[TopicEntry], now_ms: int) -> bytes:
@@ -222,7 +187,10 @@ def _catalog_of(catalog: Catalog, entries: list[TopicEntry], now_ms: int) -> byt
 
 
 def _records(catalog: Catalog, entries: list[TopicEntry]) -> Iterator[tuple[int, bytes]]:
-    tenants, namespaces = catalog.tenants(), catalog.namespaces()
+    # A namespace may be deleted after the list of topics was taken: it is there as long as they are.
+    of_topics = dict.fromkeys(TopicName.parse(entry.name).namespace_name for entry in entries)
+    namespaces = list(dict.fromkeys([*catalog.namespaces(), *of_topics]))
+    tenants = list(dict.fromkeys([*catalog.tenants(), *(name.partition("/")[0] for name in namespaces)]))
     for tenant in tenants:
         yield catalog_record.TENANT, catalog_record.encode_namespace(tenant)
     for namespace in namespaces:

@@ -174,13 +174,17 @@ def _describe(building: str, manifest: Manifest, meter: ProgressMeter) -> None:
         names = descriptors.names_in(directory)
         if filenames.TOPIC_META not in names:
             write_meta(directory, entry, durable=False)
-        if filenames.ledgers_of(names):
+        if filenames.SUBSCRIPTIONS in names or filenames.ledgers_of(names) or _has_journal(names):
             _write_words(filenames.control_path(directory), KIND_TOPIC, entry.incarnation, {})
     numbers = {
         StoreWord.NEXT_LEDGER_ID: manifest.next_ledger_id + _ROOM,
         StoreWord.NEXT_CLIENT_NUMBER: manifest.next_client_number,
     }
     _write_words(root_layout.in_root(building, root_layout.CONTROL), KIND_STORE, 0, numbers)
+
+
+def _has_journal(names: list[str]) -> bool:
+    return any(filenames.parse_generation(name) is not None for name in names)
 
 
 def _write_words(path: str, kind: int, incarnation: int, numbers: dict[int, int]) -> None:
