@@ -9,6 +9,7 @@
     python -m tests.storms spark --kills 200
     python -m tests.storms hostile --minutes 30
     python -m tests.storms dispatch --seeds 10000
+    python -m tests.storms backups --stores 10000
     python -m tests.storms power-loss --images 10000
     python -m tests.storms corruption --cases 2000
 
@@ -26,6 +27,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.storms import (
+    backup_storm,
     corruption,
     function_storm,
     kill_storm,
@@ -47,6 +49,10 @@ _KILLING: Final = ("kill", "types", "producers", "operations", "volatile", "func
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the storm that the command line names; 0 if nothing was found."""
     options = _parser().parse_args(arguments)
+    if options.storm == "backups":
+        report = backup_storm.run(options, None if options.quiet else _show_progress)
+        print(report)
+        return 0 if report.is_clean else 1
     if options.storm in _KILLING:  # these keep their folder when something was wrong
         return _kills(options)
     with tempfile.TemporaryDirectory(prefix="storm-", dir=options.workspace) as workspace:
@@ -78,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         ("functions", "workers of a function killed at any moment", function_storm.add_options),
         ("spark", "driver and workers of a streaming query killed at any moment", spark_storm.add_options),
         ("hostile", "kills, stops, freezes, interrupts, removed files", hostile_storm.add_options),
+        ("backups", "backups at random moments of random flows, restored", backup_storm.add_options),
         ("dispatch", "consumers of one subscription in every order, simulated", _dispatch_options),
         ("power-loss", "disks that a power loss may leave", _power_loss_options),
         ("corruption", "files damaged in every way", _corruption_options),

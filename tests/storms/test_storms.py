@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.storms import commands, kill_storm, power_loss, producer_storm, type_storm
+from embeddedpulsar.topic.care import backup_target
+from embeddedpulsar.topic.care.backup_target import BackupTarget
+from embeddedpulsar.topic.care.topic_cut import TopicCut
+from tests.storms import backup_storm, commands, kill_storm, power_loss, producer_storm, type_storm
 from tests.storms.storm_report import StormReport
 
 
@@ -17,6 +21,84 @@ def test_storms_run_and_clean_up(arguments: list[str], tmp_path: Path, capsys: p
     assert commands.main(["--workspace", str(tmp_path), "--quiet", *arguments]) == 0
     assert "0 violations" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+def test_backups_of_random_flows(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Restored stores of all parts; nothing is left."""
+    assert commands.main(["--workspace", str(tmp_path), "--quiet", "backups", "--stores", "24"]) == 0
+    text = capsys.readouterr().out
+    assert "stores restored: 24" in text and "clean" in text
+    assert not list(tmp_path.iterdir())
+
+
+def _with_positions_after_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_log = TopicCut.take_log
+
+    def take(one: TopicCut) -> bool:
+        done = take_log(one)
+        for directory in (*one._subscriptions(), one.directory):
+            one._take_journal(directory, None)
+        return done
+
+    monkeypatch.setattr(TopicCut, "take_log", take)
+
+
+def _with_documents_before_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    positions, documents = TopicCut.take_positions, TopicCut.take_documents
+    monkeypatch.setattr(TopicCut, "take_positions", lambda one: (positions(one), documents(one)))
+    monkeypatch.setattr(TopicCut, "take_documents", lambda _: None)
+
+
+def _with_states_after_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_log = TopicCut.take_log
+
+    def take(one: TopicCut) -> bool:
+        if one.is_of_function:
+            one.cut()
+        return take_log(one)
+
+    monkeypatch.setattr(TopicCut, "take_log", take)
+
+
+def _with_compactions_after_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_log = TopicCut.take_log
+
+    def take(one: TopicCut) -> bool:
+        one._take_compaction_record()
+        return take_log(one)
+
+    monkeypatch.setattr(TopicCut, "take_log", take)
+
+
+def _with_the_same_digest_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup_target, "_digest", lambda *_: 1 << 63)
+    monkeypatch.setattr(BackupTarget, "_ends_alike", lambda *_: True)
+
+
+@pytest.mark.parametrize(
+    ("part", "mistake", "seed"),
+    [
+        (backup_storm.Relay, _with_positions_after_the_log, 8),
+        (backup_storm.Letters, _with_positions_after_the_log, 4),
+        (backup_storm.Sequences, _with_positions_after_the_log, 1),
+        (backup_storm.Partitions, _with_positions_after_the_log, 4),
+        (backup_storm.Counting, _with_states_after_the_log, 17),
+        (backup_storm.Schemas, _with_documents_before_the_log, 3),
+        (backup_storm.Lives, _with_the_same_digest_for_all, 3),
+    ],
+)
+def test_random_flows_find_mistakes(
+    part: type[backup_storm.Part],
+    mistake: Callable[[pytest.MonkeyPatch], object],
+    seed: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A flow fails if a backup takes things in a wrong order, or the wrong things."""
+    monkeypatch.setattr(backup_storm, "PARTS", (part,))
+    monkeypatch.setattr(backup_storm, "_MOST_PARTS", 1)
+    mistake(monkeypatch)
+    assert backup_storm.Flow(tmp_path, seed).run(2)[1]
 
 
 def test_violations_are_shown(
