@@ -13,8 +13,9 @@ from embeddedpulsar.topic.care.words_at_rest import made_topics
 from embeddedpulsar.topic.catalog import root_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from embeddedpulsar.admin.topic_stats import ConsumerStats
     from embeddedpulsar.topic.store import Store
 
 _UNSAID: Final = ProcessFacts()
@@ -29,6 +30,8 @@ class Attached(NamedTuple):
         subscription: of a consumer; else empty.
         pid: id of its process; 0 where the system does not tell.
         program: what the process runs; empty likewise.
+        unacked_messages: of a consumer of Shared or Key_Shared: messages it holds.
+        last_acked_timestamp, oldest_unacked_message_id, held_since: of a consumer: see `ConsumerStats`.
     """
 
     kind: str
@@ -36,6 +39,10 @@ class Attached(NamedTuple):
     subscription: str
     pid: int
     program: str
+    unacked_messages: int = 0
+    last_acked_timestamp: int = 0
+    oldest_unacked_message_id: str | None = None
+    held_since: int | None = None
 
 
 class SubscriptionActivity(NamedTuple):
@@ -43,7 +50,8 @@ class SubscriptionActivity(NamedTuple):
 
     Attributes:
         why: in words, why it does not go on: no consumer, messages held and not acknowledged, or only delayed
-            ones; empty if nothing is in the way.
+            ones; also which consumer has the oldest message and acknowledges nothing, while others may go on.
+            Empty if nothing is in the way.
     """
 
     name: str
@@ -127,15 +135,18 @@ def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_m
     use = store.use_topic(name, create=False, to_look=True)
     try:
         topic = use.topic
-        stats = topic_stats(topic, now_ms, False)
+        stats = topic_stats(topic, now_ms, False, lambda: holders)
         attached = []
         for producer in topic.view.producers().connected:
             process = holders.get(producer.client_uuid, _UNSAID)
             attached.append(Attached("producer", producer.name, "", *process))
         for facts, _ in topic.view.subscriptions():
+            shown = stats.subscriptions.get(facts.name)
+            known = {} if shown is None else {one.consumer_name: one for one in shown.consumers}
             for one in facts.consumers:
                 process = holders.get(one.consumer.client_uuid, _UNSAID)
-                attached.append(Attached("consumer", one.consumer.name, facts.name, *process))
+                consumer = Attached("consumer", one.consumer.name, facts.name, *process)
+                attached.append(_with_held(consumer, known.get(one.consumer.name)))
     finally:
         use.release()
     subscriptions = tuple(
@@ -145,7 +156,14 @@ def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_m
             one.msg_backlog,
             one.unacked_messages,
             one.earliest_msg_publish_time_in_backlog,
-            _why(one.msg_backlog, one.unacked_messages, one.msg_delayed, len(one.consumers)),
+            _why(
+                one.msg_backlog,
+                one.unacked_messages,
+                one.msg_delayed,
+                len(one.consumers),
+                [each for each in attached if each.subscription == subscription and each.held_since],
+                now_ms,
+            ),
         )
         for subscription, one in stats.subscriptions.items()
     )
@@ -163,13 +181,58 @@ def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_m
     )
 
 
-def _why(backlog: int, held: int, delayed: int, consumers: int) -> str:
+def _with_held(consumer: Attached, stats: ConsumerStats | None) -> Attached:
+    if stats is None:
+        return consumer  # it came after the statistics were taken
+    return consumer._replace(
+        unacked_messages=stats.unacked_messages,
+        last_acked_timestamp=stats.last_acked_timestamp,
+        oldest_unacked_message_id=stats.oldest_unacked_message_id,
+        held_since=stats.held_since,
+    )
+
+
+def held_text(
+    name: str, pid: int | None, since_ms: int | None, held: int, oldest: str | None, now_ms: int
+) -> str:
+    """In words, that a consumer has the oldest message and acknowledges nothing; empty if that is not so.
+
+    Example:
+        >>> held_text("till-1", 7, 1000, 5, "3:0", 5000)
+        'till-1 (pid 7) has not acknowledged anything for 4 s; 5 held, from 3:0 on'
+        >>> held_text("till-1", None, 1000, 0, None, 5000)
+        'till-1 has not acknowledged anything for 4 s'
+        >>> held_text("till-1", 7, None, 5, "3:0", 5000)
+        ''
+    """
+    if since_ms is None:
+        return ""
+    process = f" (pid {pid})" if pid else ""
+    text = f"{name}{process} has not acknowledged anything for {(now_ms - since_ms) // 1000:,} s"
+    return text if oldest is None else f"{text}; {held:,} held, from {oldest} on"
+
+
+def _why(
+    backlog: int, held: int, delayed: int, consumers: int, holders: Sequence[Attached], now_ms: int
+) -> str:
     if not backlog:
         return ""
     if not consumers:
         return "no consumer"
     if delayed and delayed >= backlog:
         return "all delayed"
+    if holders:
+        return ", ".join(
+            held_text(
+                one.name,
+                one.pid,
+                one.held_since,
+                one.unacked_messages,
+                one.oldest_unacked_message_id,
+                now_ms,
+            )
+            for one in holders
+        )
     if held >= backlog - delayed and held:
         return f"{held:,} held, not acknowledged"
     return ""

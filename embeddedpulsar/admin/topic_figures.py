@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -27,10 +27,14 @@ from embeddedpulsar.subscription.statistics import messages_left
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log
+    from embeddedpulsar.platform.processes.lock_holders import ProcessFacts
     from embeddedpulsar.subscription.subscription_view import ConsumerFacts, SubscriptionFacts
     from embeddedpulsar.topic.topic import Topic
 
 _WINDOW_MS: Final = 60_000
+_LONG_MS: Final = 1000
+"""A consumer that has acknowledged nothing for so long is named: ten times the group time of
+acknowledgements."""
 _TYPES: Final[dict[int, str]] = {
     ConsumerType.Exclusive: "Exclusive",
     ConsumerType.Shared: "Shared",
@@ -39,8 +43,20 @@ _TYPES: Final[dict[int, str]] = {
 }
 
 
-def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> TopicStats:
-    """The stats of a topic; None is a topic that was never used."""
+def topic_stats(
+    topic: Topic | None,
+    now_ms: int,
+    drops_duplicates: bool,
+    processes: Callable[[], Mapping[bytes, ProcessFacts]] = dict,
+) -> TopicStats:
+    """The stats of a topic; None is a topic that was never used.
+
+    Args:
+        topic: it.
+        now_ms: the time.
+        drops_duplicates: whether it does.
+        processes: returns the processes that live, by their leases. Called if a consumer is to be named.
+    """
     status = "Enabled" if drops_duplicates else "Disabled"
     if topic is None:
         return TopicStats(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, (), 0, {}, status, None, 0)
@@ -50,7 +66,7 @@ def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> Top
     drop_rate = 0.0 if log.is_volatile else None
     for facts, durable in topic.view.subscriptions():
         if facts.name not in subscriptions:  # the durable one of two comes first
-            stats = _subscription_stats(log, facts, durable, now_ms)
+            stats = _subscription_stats(log, facts, durable, now_ms, processes)
             if log.is_volatile:
                 stats = _with_drops(topic, facts, stats, now_ms, rate)
             subscriptions[facts.name] = stats
@@ -140,12 +156,24 @@ def _earliest(subscriptions: Iterable[SubscriptionStats | TopicStats]) -> int:
     return min((time for time in times if time), default=0)
 
 
-def _subscription_stats(log: Log, facts: SubscriptionFacts, durable: bool, now_ms: int) -> SubscriptionStats:
+def _subscription_stats(
+    log: Log,
+    facts: SubscriptionFacts,
+    durable: bool,
+    now_ms: int,
+    processes: Callable[[], Mapping[bytes, ProcessFacts]],
+) -> SubscriptionStats:
     acknowledged, survey = facts.acknowledged, log.survey()
     first = facts.consumers[0].consumer if facts.consumers else None
     kind = None if first is None else first.consumer_type
     is_key_shared = first is not None and kind == ConsumerType.KeyShared
     backlog = messages_left(log, acknowledged)
+    earliest_ms = survey.published_after(acknowledged.mark_delete)
+    since = {
+        one.consumer.consumer_id: _held_since(facts, one, backlog, earliest_ms) for one in facts.consumers
+    }
+    held = {one: since_ms for one, since_ms in since.items() if since_ms and now_ms - since_ms >= _LONG_MS}
+    found = processes() if held else {}
     return SubscriptionStats(
         type="None" if kind is None else _TYPES.get(kind, f"type {kind}"),
         msg_backlog=backlog,
@@ -154,7 +182,7 @@ def _subscription_stats(log: Log, facts: SubscriptionFacts, durable: bool, now_m
         backlog_size=survey.bytes_after(acknowledged.mark_delete),
         unacked_messages=sum(one.held for one in facts.consumers),
         blocked_subscription_on_unacked_msgs=facts.is_blocked,
-        earliest_msg_publish_time_in_backlog=survey.published_after(acknowledged.mark_delete),
+        earliest_msg_publish_time_in_backlog=earliest_ms,
         active_consumer_name=facts.active,
         non_contiguous_deleted_messages_ranges=len(acknowledged.runs),
         allow_out_of_order_delivery=is_key_shared
@@ -167,15 +195,31 @@ def _subscription_stats(log: Log, facts: SubscriptionFacts, durable: bool, now_m
         else "AUTO_SPLIT",
         is_durable=durable,
         is_replicated=False,
-        consumers=tuple(map(_consumer_stats, facts.consumers)),
+        consumers=tuple(
+            _consumer_stats(one, held.get(one.consumer.consumer_id), found) for one in facts.consumers
+        ),
         total_msg_expired=facts.expired.total,
         last_expire_timestamp=facts.expired.last_ms,
         msg_rate_expired=facts.expired.a_second(now_ms),
     )
 
 
-def _consumer_stats(facts: ConsumerFacts) -> ConsumerStats:
+def _held_since(subscription: SubscriptionFacts, facts: ConsumerFacts, backlog: int, earliest_ms: int) -> int:
+    """Since when a consumer that has the oldest message acknowledges nothing; 0 if it has not. See
+    `ConsumerStats.held_since`."""
+    if facts.permits is None:  # its type assigns no entries: the active consumer has what is not acknowledged
+        has_oldest = backlog > 0 and facts.consumer.name == subscription.active
+    else:
+        oldest = min((one.oldest for one in subscription.consumers if one.oldest is not None), default=None)
+        has_oldest = oldest is not None and facts.oldest == oldest
+    return max(facts.consumer.attached_ms, facts.acked_ms, earliest_ms) if has_oldest else 0
+
+
+def _consumer_stats(
+    facts: ConsumerFacts, held_since: int | None, processes: Mapping[bytes, ProcessFacts]
+) -> ConsumerStats:
     consumer = facts.consumer
+    process = None if held_since is None else processes.get(consumer.client_uuid)
     since = datetime.fromtimestamp(consumer.attached_ms / 1000, UTC)
     ranges = tuple(f"[{first}, {last}]" for first, last in consumer.rules.ranges)
     return ConsumerStats(
@@ -186,6 +230,10 @@ def _consumer_stats(facts: ConsumerFacts) -> ConsumerStats:
         available_permits=facts.permits,
         msg_out_counter=facts.assigned,
         key_hash_ranges=ranges or None,
+        last_acked_timestamp=facts.acked_ms,
+        oldest_unacked_message_id=None if facts.oldest is None else str(facts.oldest),
+        held_since=held_since,
+        pid=None if process is None else process.pid or None,
     )
 
 
@@ -280,6 +328,9 @@ def _sum_of_consumer(parts: Sequence[ConsumerStats]) -> ConsumerStats:
         blocked_consumer_on_unacked_msgs=any(one.blocked_consumer_on_unacked_msgs for one in parts),
         available_permits=sum(permits) if permits else None,
         msg_out_counter=sum(counters) if counters else None,
+        last_acked_timestamp=max(one.last_acked_timestamp for one in parts),
+        oldest_unacked_message_id=None,  # of several partitions there is none
+        held_since=min((one.held_since for one in parts if one.held_since is not None), default=None),
     )
 
 

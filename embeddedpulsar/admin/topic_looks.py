@@ -28,6 +28,8 @@ from embeddedpulsar.managed_ledger.entry_lookup import last_message_id, read_who
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message, messages_left
 from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.platform.processes.lock_holders import lease_holders
+from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic.schemas.message_origins import origin_of
 from embeddedpulsar.topic_name import TopicName
@@ -63,7 +65,10 @@ def get_stats(self: HasStore, topic: str) -> TopicStats:
     def body(used: Topic | None) -> TopicStats:
         store = self._store()
         drops_duplicates = store.policy(TopicName.parse(topic).full, DEDUPLICATION)
-        return topic_figures.topic_stats(used, store.clock.wall_ms(), drops_duplicates)
+        clients = root_layout.in_root(store.root, root_layout.CLIENTS)
+        return topic_figures.topic_stats(
+            used, store.clock.wall_ms(), drops_duplicates, lambda: lease_holders(clients)
+        )
 
     try:
         return look(self, topic, body)

@@ -43,6 +43,14 @@ class ConsumerStats(NamedTuple):
         msg_out_counter: messages it was assigned since it attached, again included. None there, too.
         key_hash_ranges: the ranges of slots that a consumer of a sticky Key_Shared subscription named, as
             ``[0, 99]``; None otherwise.
+        last_acked_timestamp: when it last wrote an acknowledgement, ms since 1970; 0 if it has not since it
+            attached. An acknowledgement is written within ``ack_group_time_ms``.
+        oldest_unacked_message_id: the id of the first entry that it holds; None without one, and on Exclusive
+            and Failover. Not in Pulsar.
+        held_since: set if the consumer has the first message of the subscription that is not acknowledged,
+            and acknowledges nothing: since when, ms since 1970. That is the last of three times: it attached,
+            it last wrote an acknowledgement, that message was published. None otherwise. Not in Pulsar.
+        pid: the id of its process, if ``held_since`` is set and the system tells it. Not in Pulsar.
     """
 
     consumer_name: str
@@ -52,6 +60,10 @@ class ConsumerStats(NamedTuple):
     available_permits: int | None = None
     msg_out_counter: int | None = None
     key_hash_ranges: tuple[str, ...] | None = None
+    last_acked_timestamp: int = 0
+    oldest_unacked_message_id: str | None = None
+    held_since: int | None = None
+    pid: int | None = None
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar, without those that are None."""

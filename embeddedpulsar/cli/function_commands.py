@@ -17,10 +17,13 @@ from embeddedpulsar.functions import (
     FunctionConfig,
     LocalRunner,
     ProcessingGuarantees,
-    Supervisor,
     WindowConfig,
 )
+from embeddedpulsar.functions import run as run_functions
 from embeddedpulsar.functions.function_calls import config_of_file
+from embeddedpulsar.functions.function_status import InstanceFigures, InstanceStatus
+from embeddedpulsar.functions.worker_group import GRACE_S
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 _GUARANTEES: Final = click.Choice([one.value for one in ProcessingGuarantees])
 _LISTS: Final = ("inputs",)
@@ -85,6 +88,16 @@ def _configured(command: Command) -> Command:
         click.option("--cleanup-subscription/--keep-subscription", default=None),
         click.option("--parallelism", type=click.IntRange(min=1), help="How many worker processes."),
         click.option("--timeout-ms", type=int),
+        click.option(
+            "--receiver-queue-size",
+            type=click.IntRange(min=1),
+            help="Messages that an instance fetches ahead; default 1000.",
+        ),
+        click.option(
+            "--call-timeout-ms",
+            type=click.IntRange(min=1),
+            help="A worker whose call takes longer is started again.",
+        ),
         click.option("--max-message-retries", type=int),
         click.option("--dead-letter-topic"),
         click.option("--user-config", metavar="JSON"),
@@ -169,14 +182,24 @@ def localrun(store: OpenedStore, /, **options: Any) -> None:
 @click.option(
     "--fqfn", multiple=True, metavar="TENANT/NAMESPACE/NAME", help="Only this one; may be repeated."
 )
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0, max=86_400),
+    default=GRACE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a worker may take to end.",
+)
 @pass_store
-def run(store: OpenedStore, fqfn: tuple[str, ...]) -> None:
-    """Run the functions of the store in the foreground, until Ctrl-C.
+def run(store: OpenedStore, fqfn: tuple[str, ...], grace: float) -> None:
+    """Run the functions of the store in the foreground, until Ctrl-C, SIGTERM or SIGHUP.
 
-    Each instance has a worker process, which is started again if it ends.
+    Each instance has a worker process, which is started again if it ends. A line says when it takes messages.
+    At the end the workers are asked to end, and killed if they are in a call that does not return; a second
+    Ctrl-C kills them at once.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    Supervisor(store.directory, fqfn or None).run()
+    run_functions(store.directory, fqfn or None, grace)
 
 
 @functions.command("list")
@@ -215,7 +238,7 @@ def status(store: OpenedStore, /, is_json: bool, **named: str) -> None:
     if is_json:
         print_json(found.json())
         return
-    state = "started" if found.is_started else "stopped"
+    state, now_ms = "started" if found.is_started else "stopped", SYSTEM_CLOCK.wall_ms()
     supervised = "attached" if found.supervisor_attached else "not attached: `embeddedpulsar functions run`"
     click.echo(
         f"{'/'.join(place)}: {state}; {found.num_running} of {found.num_instances} instances run; ", nl=False
@@ -230,6 +253,7 @@ def status(store: OpenedStore, /, is_json: bool, **named: str) -> None:
             one.num_received,
             one.num_successfully_processed,
             one.num_user_exceptions + one.num_system_exceptions,
+            _call(one, now_ms),
             one.error,
         )
         for one in found.instances
@@ -242,9 +266,17 @@ def status(store: OpenedStore, /, is_json: bool, **named: str) -> None:
         "received",
         "processed",
         "failures",
+        "in a call",
         "last failure",
     )
     print_table(columns, rows)
+
+
+def _call(instance: InstanceStatus | InstanceFigures, now_ms: int) -> str:
+    """Since when an instance is in a call that takes long."""
+    if not instance.call_since:
+        return ""
+    return f"for {(now_ms - instance.call_since) / 1000:,.0f} s, message {instance.call_message_id}"
 
 
 @functions.command()
@@ -259,6 +291,12 @@ def stats(store: OpenedStore, /, is_json: bool, **named: str) -> None:
         print_json(found.json())
         return
     fields = [(name, value) for name, value in zip(found._fields, found, strict=True) if name != "instances"]
+    now_ms = SYSTEM_CLOCK.wall_ms()
+    fields += [
+        (f"instance {one.instance_id} in a call", text)
+        for one in found.instances
+        if (text := _call(one, now_ms))
+    ]
     metrics = [
         (f"metric {name} of instance {one.instance_id}", json.dumps(numbers))
         for one in found.instances

@@ -173,11 +173,19 @@ def _as_json(now: StoreActivity, rows: list[TopicRow]) -> dict[str, Any]:
     return shown
 
 
+def _acknowledged(one: Attached, now_ms: int) -> str:
+    """When a consumer last acknowledged; of one that has the oldest message, for how long it has not."""
+    if one.held_since is not None:
+        return f"nothing for {_age(max(now_ms - one.held_since, 1))}"
+    return f"{_age(max(now_ms - one.last_acked_timestamp, 1))} ago" if one.last_acked_timestamp else ""
+
+
 @click.command()
 @as_json
 @pass_store
 def who(store: OpenedStore, is_json: bool) -> None:
-    """Show every producer and consumer that is attached, with its process."""
+    """Show every producer and consumer that is attached, with its process, what it holds, and when it last
+    acknowledged."""
     progress = ProgressLine(sys.stderr)
     with store.admin() as admin:
         found = admin.activity().look(progress.follow)
@@ -187,11 +195,32 @@ def who(store: OpenedStore, is_json: bool) -> None:
     if is_json:
         print_json([{"topic": topic, **one._asdict()} for topic, one in listed])
         return
-    columns = ("pid", "program", "kind", "topic", "subscription", "name")
+    columns = (
+        "pid",
+        "program",
+        "kind",
+        "topic",
+        "subscription",
+        "name",
+        "held",
+        "acknowledged",
+        "oldest held",
+    )
+    now_ms = found.time_ms
     print_table(
         columns,
         [
-            (str(one.pid or "?"), one.program, one.kind, _short(topic), one.subscription, one.name)
+            (
+                str(one.pid or "?"),
+                one.program,
+                one.kind,
+                _short(topic),
+                one.subscription,
+                one.name,
+                f"{one.unacked_messages:,}" if one.unacked_messages else "",
+                _acknowledged(one, now_ms),
+                one.oldest_unacked_message_id or "",
+            )
             for topic, one in listed
         ],
     )

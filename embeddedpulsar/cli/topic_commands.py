@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.admin.store_activity import held_text
 from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
 from embeddedpulsar.cli.message_output import MessagePrinter, message_options
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
@@ -126,6 +127,18 @@ def stats(store: OpenedStore, topic: str, is_json: bool) -> None:
         for name, one in figures.subscriptions.items()
     ]
     print_table(("subscription", "type", "backlog", "size", "oldest", "held", "consumers"), rows)
+    for name, subscription in figures.subscriptions.items():
+        for consumer in subscription.consumers:
+            text = held_text(
+                consumer.consumer_name,
+                consumer.pid,
+                consumer.held_since,
+                consumer.unacked_messages,
+                consumer.oldest_unacked_message_id,
+                now_ms,
+            )
+            if text:
+                click.echo(f"\n{name}: {text}")
 
 
 def _age(now_ms: int, published_ms: int) -> str:

@@ -57,6 +57,9 @@ RESOURCE_GROUP_SIZE: Final = 96
 RESOURCE_GROUPS: Final = 80
 GIVEN_TABLE_OFFSET: Final = 1024
 """A word for each consumer slot of a non-persistent topic's subscription: messages its applications got."""
+ACKED_TABLE_OFFSET: Final = 1024
+"""The same words in a persistent topic's subscription: when the consumer last acknowledged, ms since the
+epoch."""
 
 Buffer = bytes | bytearray | memoryview
 

@@ -19,7 +19,13 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.function_config import FunctionConfig
-from embeddedpulsar.functions.function_status import FunctionStats, FunctionStatus, stats_of, status_of
+from embeddedpulsar.functions.function_status import (
+    FunctionStats,
+    FunctionStatus,
+    has_subscribed,
+    stats_of,
+    status_of,
+)
 from embeddedpulsar.functions.inputs import is_of_pattern
 from embeddedpulsar.functions.schemas import input_schema, output_schema
 from embeddedpulsar.functions.state_log import SUPERVISOR, StateLog, read_state, state_topic
@@ -141,13 +147,13 @@ class Functions(SaysWhatThereIs):
         """
         definition = self._get(tenant, namespace, function)
         name = definition.config.full_name
-        supervised, running = self._living(name)
-        if definition.is_running and supervised:
+        living = self._living(name)
+        if definition.is_running and SUPERVISOR in living:
             self._definitions.change(name, lambda one: one._replace(is_running=False))
-        if running:
+        if any(_is_instance(one) for one in living):
             raise NotAllowedError(
-                f"{name} is being run; call stop_function, wait until get_function_status says that none of "
-                "its instances runs, and delete it then"
+                f"{name} is being run; call stop_function, wait a second, until its workers have ended, and "
+                "delete it then"
             )
         if definition.config.cleanup_subscription:
             self._unsubscribe(definition.config)
@@ -238,8 +244,10 @@ class Functions(SaysWhatThereIs):
             with open(trigger_file, "rb") as file:
                 trigger_value = file.read()
         value = trigger_value.encode() if isinstance(trigger_value, str) else trigger_value
-        config = self._get(tenant, namespace, function).config
-        if not self._living(config.full_name)[1]:
+        definition = self._get(tenant, namespace, function)
+        config, living = definition.config, self._living(definition.config.full_name)
+        reports = self._state(definition).reports
+        if not any(has_subscribed(number, report, living) for number, report in reports.items()):
             raise NotAllowedError(
                 f"{config.full_name} is not being run: start `embeddedpulsar functions run`, or a Supervisor"
             )
@@ -249,8 +257,8 @@ class Functions(SaysWhatThereIs):
     # -- looking ---------------------------------------------------------------------------------------
 
     def get_function_status(self, tenant: str, namespace: str, function: str) -> FunctionStatus:
-        """Return whether a function runs, and how its instances do: which of them live at this moment, and
-        counters that are at most a second old.
+        """Return whether a function runs, and how its instances do: which of them live and have subscribed at
+        this moment, and counters that are at most a second old.
 
         Example:
             >>> from embeddedpulsar import Admin
@@ -261,20 +269,23 @@ class Functions(SaysWhatThereIs):
             (1, 0, False)
         """
         definition = self._get(tenant, namespace, function)
-        supervised, running = self._living(definition.config.full_name)
         reports = self._state(definition).reports
+        living = self._living(definition.config.full_name)
         count = definition.config.parallelism
-        instances = tuple(
-            status_of(number, number in running, reports.get(number) or {}) for number in range(count)
-        )
+        instances = tuple(status_of(number, reports.get(number) or {}, living) for number in range(count))
         return FunctionStatus(
-            count, sum(one.running for one in instances), definition.is_running, supervised, instances
+            count,
+            sum(one.running for one in instances),
+            definition.is_running,
+            SUPERVISOR in living,
+            instances,
         )
 
     def get_function_stats(self, tenant: str, namespace: str, function: str) -> FunctionStats:
         """Return what the instances of a function counted since their workers were started, and their
         metrics; at most a second old."""
-        return stats_of(self._state(self._get(tenant, namespace, function)).reports)
+        definition = self._get(tenant, namespace, function)
+        return stats_of(self._state(definition).reports, self._living(definition.config.full_name))
 
     def get_function_state(self, tenant: str, namespace: str, function: str, key: str) -> int | str | bytes:
         """Return a counter, or a value of `Context.put_state`. The function need not be registered.
@@ -320,15 +331,19 @@ class Functions(SaysWhatThereIs):
         store = self._store()
         return Client(store.memory_url or store.root)
 
-    def _living(self, full_name: str) -> tuple[bool, set[int]]:
-        """Whether a supervisor runs a function, and the numbers of the instances that live."""
+    def _living(self, full_name: str) -> set[str]:
+        """The names of the producers of a state topic whose process lives: of the supervisor, and of
+        instances."""
         store = self._store()
         name = state_topic(full_name)
         if not store.topics.has(name):
-            return False, set()
-        names = [one.producer_name for one in Topics(lambda: store).get_stats(name).publishers]
-        running = {int(one.partition("-")[0]) for one in names if one[:1].isdigit()}
-        return SUPERVISOR in names, running
+            return set()
+        return {one.producer_name for one in Topics(lambda: store).get_stats(name).publishers}
+
+
+def _is_instance(producer_name: str) -> bool:
+    """Whether a producer of a state topic is that of an instance."""
+    return producer_name[:1].isdigit()
 
 
 def _complete(config: FunctionConfig, function: Any) -> FunctionConfig:

@@ -78,6 +78,12 @@ class FunctionConfig(NamedTuple):
         dead_letter_topic: where it goes then; default is ``<topic>-<subscription>-DLQ``.
         negative_ack_redelivery_delay_ms: time until a message is processed again for which the function
             raised. Not in Pulsar's class.
+        receiver_queue_size: messages that an instance fetches ahead of each of its subscriptions. What an
+            instance has fetched waits for it, also while it is in a long call; with 1, all other messages go
+            to other instances meanwhile. Not in Pulsar's class.
+        call_timeout_ms: longest time of one call. A worker process whose call takes longer is killed and
+            started again, and the message is processed again (with ATMOST_ONCE it is not). None for no limit.
+            A `LocalRunner` keeps it in worker processes alone. Not in Pulsar.
         forward_source_message_property: whether outputs have the properties of their message.
         window_config: windows instead of single messages.
 
@@ -120,6 +126,8 @@ class FunctionConfig(NamedTuple):
     input_type_class_name: str = ""
     output_schema_type: str = ""
     output_type_class_name: str = ""
+    receiver_queue_size: int = 1000
+    call_timeout_ms: int | None = None
 
     @property
     def full_name(self) -> str:
@@ -194,6 +202,12 @@ class FunctionConfig(NamedTuple):
             raise InvalidConfiguration(f"topics_pattern {self.topics_pattern!r}: {e}") from e
         if self.parallelism < 1:
             raise InvalidConfiguration(f"parallelism is a number from 1 on, not {self.parallelism!r}")
+        if self.receiver_queue_size < 1:
+            raise InvalidConfiguration(
+                f"receiver_queue_size is a number from 1 on, not {self.receiver_queue_size!r}"
+            )
+        if self.call_timeout_ms is not None and self.call_timeout_ms < 1:
+            raise InvalidConfiguration(f"call_timeout_ms is a number from 1 on, not {self.call_timeout_ms!r}")
         try:
             json.dumps([self.user_config, self.secrets])
         except (TypeError, ValueError) as e:
@@ -276,6 +290,7 @@ class FunctionConfig(NamedTuple):
 _TYPES: Final[dict[str, tuple[type[Any], ...]]] = {
     "inputs": (tuple, list),
     "timeout_ms": (int, NoneType),
+    "call_timeout_ms": (int, NoneType),
     "window_config": (WindowConfig, NoneType),
 }
 """Types of the fields that are not of the type of their default."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from embeddedpulsar.admin.json_form import json_form
@@ -29,7 +30,7 @@ class InstanceStatus(NamedTuple):
 
     Attributes:
         instance_id: its number.
-        running: whether its worker lives; it takes what is sent from the time that `worker_id` is its own.
+        running: whether its worker lives and has subscribed: it takes what is sent from then on.
         error: the last line of its last failure; empty without one.
         num_restarts: how often its supervisor started it again.
         num_received: messages that it took.
@@ -41,6 +42,9 @@ class InstanceStatus(NamedTuple):
         average_latency: of the function, in ms.
         last_invocation_time: ms since 1970; 0 for never.
         worker_id: the id of its process.
+        call_since: when the call began that it has been in for longer than a second, ms since 1970; 0 without
+            one. Not in Pulsar.
+        call_message_id: the id of the message of that call. Not in Pulsar.
     """
 
     instance_id: int
@@ -56,6 +60,8 @@ class InstanceStatus(NamedTuple):
     average_latency: float = 0.0
     last_invocation_time: int = 0
     worker_id: str = ""
+    call_since: int = 0
+    call_message_id: str = ""
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar."""
@@ -67,7 +73,7 @@ class FunctionStatus(NamedTuple):
 
     Attributes:
         num_instances: how many there are to be.
-        num_running: how many live.
+        num_running: how many run: they live, and have subscribed.
         is_started: whether it is to be run: False after `Functions.stop_function`. Not in Pulsar.
         supervisor_attached: whether a process runs it: `Supervisor`, or ``embeddedpulsar functions run``. Not
             in Pulsar.
@@ -97,6 +103,7 @@ class InstanceFigures(NamedTuple):
         avg_process_latency: in ms.
         last_invocation: ms since 1970; 0 for never.
         user_metrics: of `Context.record_metric`: count, sum, min and max of each, by name.
+        call_since, call_message_id: of a call that takes long: see `InstanceStatus`.
     """
 
     instance_id: int
@@ -107,6 +114,8 @@ class InstanceFigures(NamedTuple):
     avg_process_latency: float
     last_invocation: int
     user_metrics: dict[str, dict[str, float]]
+    call_since: int = 0
+    call_message_id: str = ""
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar."""
@@ -137,8 +146,29 @@ class FunctionStats(NamedTuple):
         return dict(json_form(self))
 
 
-def status_of(instance: int, running: bool, report: dict[str, Any]) -> InstanceStatus:
+def has_subscribed(instance: int, report: dict[str, Any], living: Iterable[str]) -> bool:
+    """Whether an instance runs: the one that made the report, once it had subscribed, lives.
+
+    Args:
+        instance: its number.
+        report: of the instance; empty if it never ran.
+        living: names of the producers on the state topic.
+    """
+    name = report.get("name") if report else ""
+    if name is None:  # of a release whose reports have no name
+        return any(one.startswith(f"{instance}-") for one in living)
+    return name in living
+
+
+def _call_of(instance: int, report: dict[str, Any], living: Iterable[str]) -> tuple[int, str]:
+    """When the call began that an instance is in, and the id of its message."""
+    call = report.get("call") if has_subscribed(instance, report, living) else None
+    return (0, "") if call is None else (call[1], call[0])
+
+
+def status_of(instance: int, report: dict[str, Any], living: Iterable[str]) -> InstanceStatus:
     """The status of an instance by its report; an empty report if it never ran."""
+    running = has_subscribed(instance, report, living)
     if not report:
         return InstanceStatus(instance, running)
     user, system = (
@@ -160,10 +190,11 @@ def status_of(instance: int, running: bool, report: dict[str, Any]) -> InstanceS
         _average(report["latencySum"], report["processed"]),
         report["lastInvocation"],
         report["worker"],
+        *_call_of(instance, report, living),
     )
 
 
-def stats_of(reports: dict[int, dict[str, Any]]) -> FunctionStats:
+def stats_of(reports: dict[int, dict[str, Any]], living: Iterable[str] = ()) -> FunctionStats:
     """The statistics of a function by the reports of its instances.
 
     Example:
@@ -180,6 +211,7 @@ def stats_of(reports: dict[int, dict[str, Any]]) -> FunctionStats:
             _average(report["latencySum"], report["processed"]),
             report["lastInvocation"],
             report["metrics"],
+            *_call_of(instance, report, living),
         )
         for instance, report in sorted(reports.items())
         if report

@@ -71,6 +71,7 @@ class Inputs:
                     config.subscription,
                     subscription_type(config),
                     schema,
+                    receiver_queue_size=config.receiver_queue_size,
                     consumer_name=consumer_name,
                     unacked_messages_timeout_ms=config.timeout_ms,
                     negative_ack_redelivery_delay_ms=config.negative_ack_redelivery_delay_ms,

@@ -47,8 +47,8 @@ class Instance:
 
     Role: `step` takes what is there and processes it, by the guarantee of the function. Everything that lasts
     is in the store: the subscription, the output topics, and the state topic.
-    Callers: one thread. After an exception of `step` the instance is to be closed; a new one goes on where it
-    was.
+    Callers: one thread, but for `call` and `report_in_call`. After an exception of `step` the instance is to
+    be closed; a new one goes on where it was.
 
     Args:
         client: of the store; stays open.
@@ -56,6 +56,10 @@ class Instance:
         number: of the instance, from 0.
         restarts: how often its worker was started again.
         function: the function; None to find it by the configuration.
+
+    Attributes:
+        call: the message of the call that is under way, when that began in ms since 1970, and on the
+            monotonic clock; None between calls.
 
     Raises:
         InvalidConfiguration: the code of the function is not found.
@@ -83,12 +87,13 @@ class Instance:
             serde_of(config.output_serde_class_name, config.py).serialize if schema is None else schema.encode
         )
         schemas = {} if schema is None else {config.output: of_encoded(schema)}
-        self._report: Final = InstanceReport(str(os.getpid()), restarts)
         self._report_at = self._clock.monotonic()
         self._reported: dict[str, Any] | None = None
+        self.call: tuple[Message[Any], int, float] | None = None
         self._windows: Windows[Taken] | EventWindows[Taken] | None = None
         self._timestamp: Timestamp | None = None
         name = f"{number}-{uuid.uuid4().hex[:12]}"
+        self._report: Final = InstanceReport(str(os.getpid()), restarts, name)
         try:
             self._state: Final = StateLog(client, config.full_name, name)
             self._open.callback(self._state.close)
@@ -265,9 +270,13 @@ class Instance:
     def _call(self, message: Message[Any], value_of: Callable[[], Any], before: Changes) -> None:
         context, report, clock = self._context, self._report, self._clock
         context.begin(message, before)
-        report.last_invocation_ms = clock.wall_ms()
+        report.last_invocation_ms = now_ms = clock.wall_ms()
         began = clock.monotonic()
-        output = self._process(value_of(), context)
+        try:
+            self.call = message, now_ms, began
+            output = self._process(value_of(), context)
+        finally:
+            self.call = None
         if output is not None and self._config.output:
             context.emit(self._draft(output, message))
         report.note_processed(clock.monotonic() - began)
@@ -379,6 +388,19 @@ class Instance:
             return []
         self._reported = form
         return [report_record(self._number, form)]
+
+    def report_in_call(self) -> Record:
+        """The report with the call that is under way, for a thread that watches it. The next report of the
+        instance itself replaces it."""
+        report, call = self._report, self.call
+        report.call = None if call is None else (str(call[0].message_id()), call[1])
+        form = report.form()
+        report.call = None
+        return report_record(self._number, form)
+
+    def report_again(self) -> None:
+        """Have the next report stored, whatever it says."""
+        self._reported = None
 
     def _commit_report(self, report: list[Record]) -> None:
         if report:

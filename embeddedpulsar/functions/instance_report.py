@@ -47,12 +47,21 @@ class InstanceReport:
         received: messages that were taken.
         processed: those for which the function returned.
         last_invocation_ms: when it was called last, ms since 1970; 0 for never.
+        call: the id of the message of the call that is under way, and when that began, ms since 1970; None
+            between calls.
+
+    Args:
+        worker: the id of its process.
+        restarts: how often it was started again.
+        name: of the producer by which the instance is known to live.
     """
 
-    def __init__(self, worker: str, restarts: int) -> None:
+    def __init__(self, worker: str, restarts: int, name: str = "") -> None:
         self.received = 0
         self.processed = 0
         self.last_invocation_ms = 0
+        self.call: tuple[str, int] | None = None
+        self._name: Final = name
         self._worker: Final = worker
         self._restarts: Final = restarts
         self._latency_s = 0.0
@@ -84,6 +93,8 @@ class InstanceReport:
         """The report as it is stored; `function_status` reads it."""
         return {
             "worker": self._worker,
+            "name": self._name,
+            "call": None if self.call is None else list(self.call),
             "restarts": self._restarts,
             "received": self.received,
             "processed": self.processed,

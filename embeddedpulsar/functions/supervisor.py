@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import math
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
@@ -12,8 +12,9 @@ from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import NotAllowedError, ProducerBusy, PulsarException
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.state_log import SUPERVISOR, make_state_topic, protect
-from embeddedpulsar.functions.worker_group import Start, WorkerGroup, start_worker
+from embeddedpulsar.functions.worker_group import GRACE_S, Start, WorkerGroup, end_groups, start_worker
 from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.child_process import on_termination
 
 if TYPE_CHECKING:
     from embeddedpulsar.functions.instance_context import Definition
@@ -27,13 +28,17 @@ class Supervisor:
 
     A worker that ends is started again. What the methods of `Admin.functions` change, in any process, has its
     effect within a second. A function is run by one supervisor at a time: a second one stands by, and takes
-    over when the first one is gone. Workers end with their supervisor, however it ends.
+    over when the first one is gone.
+
+    Workers end with their supervisor, however it ends: those that are in a call that does not return are
+    killed after ``grace_s``, and what they held goes to other instances.
 
     Use it in a ``with`` block, or call `close`. All methods but `stop` are for one thread.
 
     Args:
         service_url: of the store, a directory; see `Client`.
         functions: full names (``tenant/namespace/name``) of those to be run; None for all.
+        grace_s: seconds that a worker may take to end when it is asked to, or when its supervisor is gone.
 
     Raises:
         NotAllowedError: a store in memory has no other processes; see `LocalRunner`.
@@ -55,10 +60,14 @@ class Supervisor:
         service_url: str | os.PathLike[str],
         functions: Iterable[str] | None = None,
         *,
+        grace_s: float = GRACE_S,
         _start: Start = start_worker,
     ) -> None:
+        if not 0 <= grace_s < math.inf:
+            raise ValueError(f"grace_s is a number of seconds from 0 on, not {grace_s!r}")
         self._only: Final = None if functions is None else set(functions)
         self._start: Final = _start
+        self._grace_s: Final = grace_s
         self._client: Final = Client(service_url)
         self._store: Final = self._client._core.store
         self._groups: Final[dict[str, WorkerGroup]] = {}
@@ -111,9 +120,8 @@ class Supervisor:
     def _look_at(self, name: str, definition: Definition) -> None:
         group = self._groups.get(name)
         if group is None:
-            group = WorkerGroup(
-                self._client._core.config.url.text, definition, self._store.clock, self._start
-            )
+            url = self._client._core.config.url.text
+            group = WorkerGroup(url, definition, self._store.clock, self._start, self._grace_s)
             self._groups[name] = group
         group.look()
 
@@ -122,8 +130,8 @@ class Supervisor:
         return {name: group.pids() for name, group in self._groups.items()}
 
     def run(self) -> None:
-        """Run the functions until `stop` is called, or Ctrl-C. What goes wrong with one look is logged; the
-        workers go on."""
+        """Run the functions until `stop` is called, or Ctrl-C; then end the workers, as `close` does. What
+        goes wrong with one look is logged; the workers go on."""
         try:
             while not self._stopped.is_set():
                 try:
@@ -139,12 +147,14 @@ class Supervisor:
         self._stopped.set()
 
     def close(self) -> None:
-        """End all workers, and release the store. Idempotent."""
-        with contextlib.ExitStack() as closing:
-            closing.callback(self._client.shutdown)
-            for group in self._groups.values():
-                closing.callback(group.end)
-            self._groups.clear()
+        """End all workers, and release the store. A Ctrl-C meanwhile kills the workers at once.
+        Idempotent."""
+        groups = list(self._groups.values())
+        self._groups.clear()
+        try:
+            end_groups(groups, self._store.clock, self._grace_s)
+        finally:
+            self._client.shutdown()
 
     def __enter__(self) -> Supervisor:
         return self
@@ -153,11 +163,19 @@ class Supervisor:
         self.close()
 
 
-def run(service_url: str | os.PathLike[str], functions: Iterable[str] | None = None) -> None:
-    """Run the functions of a store in the foreground, until Ctrl-C; see `Supervisor`.
+def run(
+    service_url: str | os.PathLike[str], functions: Iterable[str] | None = None, grace_s: float = GRACE_S
+) -> None:
+    """Run the functions of a store in the foreground, until Ctrl-C, SIGTERM or SIGHUP; see `Supervisor`.
+
+    For the main thread of a program: SIGTERM and SIGHUP have `Supervisor.stop` called. A SIGHUP that is
+    ignored, as by ``nohup``, stays so.
 
     Args:
         service_url: of the store.
         functions: full names of those to be run; None for all.
+        grace_s: seconds that a worker may take to end.
     """
-    Supervisor(service_url, functions).run()
+    supervisor = Supervisor(service_url, functions, grace_s=grace_s)
+    with on_termination(supervisor.stop):
+        supervisor.run()

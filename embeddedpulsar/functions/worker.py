@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.functions.call_watch import CallWatch
 from embeddedpulsar.functions.definitions import definition_of
 from embeddedpulsar.functions.instance import Instance
 from embeddedpulsar.functions.instance_context import Definition
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("embeddedpulsar").setLevel(logging.WARNING)
     _LOG.setLevel(logging.INFO)
-    stopped = termination()
+    stopped = termination(order["grace"], order["parent"])
     definition = definition_of(order["definition"])
     with Client(order["url"]) as client:
         try:
@@ -43,11 +44,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _work(client: Client, definition: Definition, order: dict[str, Any], stopped: threads.Event) -> None:
-    instance = Instance(client, definition, order["instance"], order["restarts"])
+    number = order["instance"]
+    instance = Instance(client, definition, number, order["restarts"])
+    watch = CallWatch(client, definition.config, number, instance)
+    _LOG.info(
+        "instance %d of %s takes messages, in process %d", number, definition.config.full_name, os.getpid()
+    )
     try:
-        while not stopped.is_set() and os.getppid() == order["parent"]:
+        watch.start()
+        while not stopped.is_set():
             instance.step(_WAIT_MS)
     finally:
+        watch.stop()
         instance.close()
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.functions.definitions import definition_form
@@ -20,7 +20,9 @@ _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 30.0
 _STEADY_S: Final = 10.0
 """A worker that lived so long was started well: after its end there is no long delay."""
-_LEAVE_S: Final = 10.0
+GRACE_S: Final = 8.0
+"""How long workers have to end: less than the 10 s after which a container engine kills their supervisor."""
+_KILLED_S: Final = 10.0
 _LOG: Final = logging.getLogger("embeddedpulsar.function")
 
 Start = Callable[[list[str]], ChildProcess]
@@ -36,7 +38,9 @@ def restart_delay_s(failures: int) -> float:
     return 0.0 if doublings < 0 else min(_FIRST_DELAY_S * 2**doublings, _LONGEST_DELAY_S)
 
 
-def order_of(url: str, definition: Definition, instance: int, restarts: int) -> list[str]:
+def order_of(
+    url: str, definition: Definition, instance: int, restarts: int, grace_s: float = GRACE_S
+) -> list[str]:
     """The arguments of the program `functions.worker`.
 
     Args:
@@ -44,6 +48,7 @@ def order_of(url: str, definition: Definition, instance: int, restarts: int) -> 
         definition: of the function.
         instance: number of the instance.
         restarts: how often its worker was started again.
+        grace_s: how long it may take to end when it is asked to, or its parent is gone.
     """
     order = {
         "url": url,
@@ -51,6 +56,7 @@ def order_of(url: str, definition: Definition, instance: int, restarts: int) -> 
         "instance": instance,
         "restarts": restarts,
         "parent": os.getpid(),
+        "grace": grace_s,
     }
     return [json.dumps(order)]
 
@@ -86,13 +92,22 @@ class WorkerGroup:
         definition: of the function.
         clock: for the delays.
         start: starts a worker with its arguments.
+        grace_s: how long a worker may take to end.
     """
 
-    def __init__(self, url: str, definition: Definition, clock: Clock, start: Start = start_worker) -> None:
+    def __init__(
+        self,
+        url: str,
+        definition: Definition,
+        clock: Clock,
+        start: Start = start_worker,
+        grace_s: float = GRACE_S,
+    ) -> None:
         self.definition: Final = definition
         self._url: Final = url
         self._clock: Final = clock
         self._start: Final = start
+        self._grace_s: Final = grace_s
         self._workers: Final = [_Worker() for _ in range(definition.config.parallelism)]
 
     def look(self) -> None:
@@ -107,7 +122,8 @@ class WorkerGroup:
             if worker.process is None and now_s >= worker.due_s:
                 worker.restarts += 1
                 worker.started_s = now_s
-                worker.process = self._start(order_of(self._url, self.definition, number, worker.restarts))
+                order = order_of(self._url, self.definition, number, worker.restarts, self._grace_s)
+                worker.process = self._start(order)
 
     def _note_end(self, worker: _Worker, number: int, status: int, now_s: float) -> None:
         _LOG.warning("instance %d of %s ended: %d", number, self.definition.config.full_name, status)
@@ -126,14 +142,37 @@ class WorkerGroup:
         return found
 
     def end(self) -> None:
-        """Ask all workers to end; end those that do not within 10 s, all together. Idempotent."""
+        """Ask all workers to end; kill those that do not within the grace. Idempotent."""
+        end_groups([self], self._clock, self._grace_s)
+
+    def ask_to_end(self) -> list[ChildProcess]:
+        """Ask all workers to end, and return those that run."""
         processes = [worker.process for worker in self._workers if worker.process is not None]
         for process in processes:
             process.terminate()
-        end_s = self._clock.monotonic() + _LEAVE_S
-        for process in processes:
-            if not process.wait(max(0.0, end_s - self._clock.monotonic())):
-                process.kill()
-                process.wait(_LEAVE_S)
+        return processes
+
+    def forget(self) -> None:
+        """Note that no worker is left."""
         for worker in self._workers:
             worker.process = None
+
+
+def end_groups(groups: Sequence[WorkerGroup], clock: Clock, grace_s: float) -> None:
+    """Ask the workers of all groups to end; kill those that do not within ``grace_s``, of all together. An
+    interrupt ends the grace."""
+    processes: list[ChildProcess] = []
+    try:
+        for group in groups:
+            processes += group.ask_to_end()
+        end_s = clock.monotonic() + grace_s
+        for process in processes:
+            process.wait(max(0.0, end_s - clock.monotonic()))
+    finally:
+        for process in processes:
+            if process.status() is None:
+                _LOG.warning("process %d did not end when it was asked to, and is killed", process.pid)
+                process.kill()
+                process.wait(_KILLED_S)
+        for group in groups:
+            group.forget()

@@ -6,6 +6,7 @@ from array import array
 from typing import Final, Protocol
 
 from embeddedpulsar.format.control import (
+    ACKED_TABLE_OFFSET,
     CONSUMER_SLOT_SIZE,
     CONSUMER_SLOTS,
     CONSUMER_TABLE_OFFSET,
@@ -176,6 +177,12 @@ class SubscriptionControl(ControlFile):
         """Messages that the applications of all consumers were given so far, of a non-persistent topic."""
         return sum(self.words[given_word(FIRST_OWNER) : given_word(FIRST_OWNER + CONSUMER_SLOTS)])
 
+    def acked_ms(self, code: int, consumer_id: int) -> int:
+        """When a consumer of a persistent topic last wrote an acknowledgement, or one before it did that had
+        its code; ms since the epoch, 0 if unknown."""
+        is_its_own = self.words[slot_of(code) + ConsumerSlotWord.CONSUMER_ID] == consumer_id
+        return int(self.words[acked_word(code)]) if is_its_own else 0
+
     def handed(self, code: int, consumer_id: int) -> int:
         """Entries that the application of a consumer was given; 0 if unknown."""
         word = self.slot_word(code, consumer_id, ConsumerSlotWord.HANDED)
@@ -209,6 +216,11 @@ def handed_tag(consumer_id: int) -> int:
 def slot_of(code: int) -> int:
     """Index of the first word of the slot of the consumer with that code (see `entry_states`)."""
     return (CONSUMER_TABLE_OFFSET + (code - FIRST_OWNER) * CONSUMER_SLOT_SIZE) // 8
+
+
+def acked_word(code: int) -> int:
+    """Index of the word with the time at which the consumer with that code last acknowledged."""
+    return ACKED_TABLE_OFFSET // 8 + code - FIRST_OWNER
 
 
 def given_word(code: int) -> int:

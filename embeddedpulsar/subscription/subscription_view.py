@@ -19,6 +19,7 @@ from embeddedpulsar.storage.journal.journal_view import JournalView
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
 from embeddedpulsar.subscription.control import Facts, Granted, SubscriptionControl
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS
+from embeddedpulsar.subscription.dispatch.range_reader import ranges_for
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.entry_states import DELAYED
 from embeddedpulsar.subscription.state.expired_counts import ExpiredCounts
@@ -41,6 +42,8 @@ class ConsumerFacts(NamedTuple):
         is_blocked: it holds too many of them.
         permits: messages it could be assigned now, were it not blocked; None if its type assigns none.
         assigned: messages assigned to it since it attached; None likewise.
+        oldest: the first entry of those that it holds; None if it holds none, or its type assigns none.
+        acked_ms: when it last wrote an acknowledgement, ms since the epoch; 0 for never, or unknown.
     """
 
     consumer: Consumer
@@ -48,6 +51,8 @@ class ConsumerFacts(NamedTuple):
     is_blocked: bool
     permits: int | None
     assigned: int | None
+    oldest: Position | None = None
+    acked_ms: int = 0
 
 
 class SubscriptionFacts(NamedTuple):
@@ -136,7 +141,12 @@ class SubscriptionView:
             if control is None:
                 return facts
             before, made_ms = control.words[_SENT_BEFORE], control.words[_MADE_MS]
-            return facts._replace(given=control.given(), sent_before=before, made_ms=made_ms)
+            consumers = tuple(
+                one._replace(acked_ms=_acked_ms(control, one.consumer)) for one in facts.consumers
+            )
+            return facts._replace(
+                given=control.given(), sent_before=before, made_ms=made_ms, consumers=consumers
+            )
 
         return self.look(body)
 
@@ -229,4 +239,12 @@ def _consumer_facts(state: SubscriptionState, granted: Facts, consumer: Consumer
         return ConsumerFacts(consumer, 0, False, None, None)
     permits = max(0, granted.get(consumer.consumer_id, 0) - assigned.messages)
     held = state.dispatch.holds(consumer.consumer_id)
-    return ConsumerFacts(consumer, held, assigned.is_blocked, permits, assigned.messages)
+    first = ranges_for(state, consumer.consumer_id, 0, 1)
+    oldest = min((Position(one.ledger_id, one.first) for one in first), default=None)
+    return ConsumerFacts(consumer, held, assigned.is_blocked, permits, assigned.messages, oldest)
+
+
+def _acked_ms(control: SubscriptionControl, consumer: Consumer) -> int:
+    """When a consumer last acknowledged, by the words; not what an earlier one with its code did."""
+    acked_ms = control.acked_ms(consumer.code, consumer.consumer_id)
+    return acked_ms if acked_ms >= consumer.attached_ms else 0

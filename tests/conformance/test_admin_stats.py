@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,64 @@ def test_consumers_of_a_shared_subscription(time: ManualTime):
         first.acknowledge(held[0])
         written(time.client)
         assert subscription(admin.topics()).unacked_messages == counted - 1
+
+
+@pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
+def test_a_consumer_that_holds_the_oldest_message(time: ManualTime, kind: ConsumerType):
+    """It is named with its process while another one goes on; until it acknowledges."""
+    client, options = time.client, {"consumer_type": kind, "receiver_queue_size": 3}
+    with Admin(time.url) as admin:
+        hung = client.subscribe("topic", "sub", consumer_name="hung", **options)
+        with client.create_producer("topic") as producer:
+            ids = [producer.send(b"x", partition_key="k") for _ in range(3)]
+            held = [hung.receive() for _ in range(3)]
+            busy = client.subscribe("topic", "sub", consumer_name="busy", **options)
+
+            def stats() -> dict[str, Any]:
+                found = admin.topics().get_stats("topic").subscriptions["sub"].consumers
+                return {one.consumer_name: one for one in found}
+
+            began = time.now_ms()
+            assert stats()["hung"].held_since is None
+            time.pass_ms(1500)
+            first = f"{ids[0].ledger_id()}:{ids[0].entry_id()}"
+            named = stats()["hung"]
+            assert (named.held_since, named.pid, named.unacked_messages) == (began, os.getpid(), 3)
+            assert (named.oldest_unacked_message_id, named.last_acked_timestamp) == (first, 0)
+            assert stats()["busy"].held_since is None
+            hung.acknowledge(held[1])
+            time.pass_ms(200)  # the group is written
+            acked = stats()["hung"].last_acked_timestamp
+            assert began + 1500 <= acked <= time.now_ms()
+            assert stats()["hung"].held_since is None
+            time.pass_ms(3000)
+            assert stats()["hung"].held_since == acked
+            for message in (held[0], held[2]):
+                hung.acknowledge(message)
+            time.pass_ms(3000)
+            assert stats()["hung"].held_since is None
+            busy.close()
+
+
+@pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Failover])
+def test_an_active_consumer_that_acknowledges_nothing(time: ManualTime, kind: ConsumerType):
+    """The type does not say what it holds; it is named while there is a backlog."""
+    with Admin(time.url) as admin:
+        consumer = time.client.subscribe("topic", "sub", kind, consumer_name="hung")
+
+        def named() -> Any:
+            return admin.topics().get_stats("topic").subscriptions["sub"].consumers[0].held_since
+
+        time.pass_ms(5000)
+        assert named() is None
+        with time.client.create_producer("topic") as producer:
+            producer.send(b"x")
+        sent = time.now_ms()
+        time.pass_ms(2000)
+        assert named() == sent
+        consumer.acknowledge(consumer.receive())
+        time.pass_ms(2000)
+        assert named() is None
 
 
 @pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Failover])

@@ -43,8 +43,8 @@ class Holder(Protocol):
         """Called before an acknowledgement of a ledger is committed, under the subscription's lock. Returns
         what is to be acknowledged with it."""
 
-    def show_alive(self) -> None:
-        """Let other processes see that this one runs."""
+    def show_acknowledged(self) -> None:
+        """Let other processes see that this one runs, and acknowledges now."""
 
 
 class Acknowledger:
@@ -193,7 +193,7 @@ class Acknowledger:
         def body(state: SubscriptionState) -> bool:
             if not state.exists:
                 return False
-            self._holder.show_alive()
+            self._holder.show_acknowledged()
             self._holder.note_ack(highest)  # under the lock: another thread may have rewound the reader
             news = [] if facts is None else news_for(state, facts)
             more = self._holder.before_ack(state, ledger_id)

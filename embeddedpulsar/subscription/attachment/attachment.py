@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -355,6 +356,11 @@ class Attachment:
             self._membership.show_alive(self.code, self.consumer_id)
         except ValueError:
             return  # closed meanwhile
+
+    def show_acknowledged(self) -> None:
+        """See `Holder.show_acknowledged`."""
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            self._membership.show_acknowledged(self.code, self.consumer_id)
 
     def is_current(self) -> bool:
         """Whether the consumer is attached, and nothing was moved since it last read."""

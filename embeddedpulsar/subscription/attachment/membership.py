@@ -15,7 +15,7 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.control import slot_of
+from embeddedpulsar.subscription.control import acked_word, slot_of
 from embeddedpulsar.subscription.detach_commands import (
     commit_detach_commands,
     detach_commands_for_dead,
@@ -220,6 +220,14 @@ class Membership:
         words, base = self._shared.control.words, slot_of(code)
         if words[base + _CONSUMER_ID] == consumer_id:
             words[base + _ALIVE] = self._now_ms()
+
+    def show_acknowledged(self, code: int, consumer_id: int) -> None:
+        """`show_alive`, and show that this consumer acknowledges now."""
+        words, base = self._shared.control.words, slot_of(code)
+        if words[base + _CONSUMER_ID] == consumer_id:
+            words[base + _ALIVE] = self._now_ms()
+            if not self._log.is_volatile:
+                words[acked_word(code)] = self._clock.wall_ms()
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)

@@ -1,0 +1,170 @@
+"""Workers in a call that does not return: shown, and ended with their supervisor, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embeddedpulsar import Admin, Client, InitialPosition
+from embeddedpulsar.functions import FunctionConfig
+from embeddedpulsar.functions.function_status import FunctionStatus
+from embeddedpulsar.platform.clock import perf_counter, sleep
+from embeddedpulsar.testing import assert_clean
+
+CODE = """
+import os, time
+class Job:
+    def process(self, input, context):
+        while input == "hang" and not os.path.exists("cured"):
+            time.sleep(0.05)
+        return input.upper()
+"""
+PLACE = "public", "default", "Job"
+
+
+class Site:
+    """A store with a function that hangs until it is cured, and the supervisors of it."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder, self.root = folder, folder / "store"
+        file = folder / "job.py"
+        file.write_text(CODE)
+        self.client = Client(self.root)
+        self.admin = Admin(self.root)
+        config = FunctionConfig("job.Job", py=str(file), inputs=["in"], output="out", **options)
+        self.admin.functions().create_function(config)
+        self.out = self.client.subscribe("out", "test", initial_position=InitialPosition.Earliest)
+        self.producer = self.client.create_producer("in")
+        self.supervisors: list[subprocess.Popen[bytes]] = []
+        self.workers: set[int] = set()
+
+    def supervise(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start ``embeddedpulsar functions run``; return when the function runs."""
+        command = [
+            sys.executable,
+            "-m",
+            "embeddedpulsar",
+            "--store",
+            str(self.root),
+            "functions",
+            "run",
+            *options,
+        ]
+        self.supervisors.append(subprocess.Popen(command, cwd=self.folder))
+        self.wait_until(lambda: self.status().num_running)
+        return self.supervisors[-1]
+
+    def status(self) -> FunctionStatus:
+        """The status of the function. Its worker is noted."""
+        status = self.admin.functions().get_function_status(*PLACE)
+        self.workers.update(int(one.worker_id) for one in status.instances if one.worker_id)
+        return status
+
+    def hang(self) -> int:
+        """Send a message for which the function hangs, and others behind it; return the id of its worker when
+        the status shows it."""
+        for text in (b"a", b"hang", b"b"):
+            self.producer.send(text)
+        assert self.out.receive(30_000).data() == b"A"
+        self.wait_until(lambda: self.status().instances[0].call_since)
+        return int(self.status().instances[0].worker_id)
+
+    def wait_until(self, is_so: Callable[[], object], timeout_s: float = 60.0) -> None:
+        """Wait until something is so."""
+        end_s = perf_counter() + timeout_s
+        while not is_so():
+            assert perf_counter() < end_s
+            sleep(0.05)
+
+    def close(self) -> None:
+        """End what runs."""
+        for pid in [
+            *(one.pid for one in self.supervisors if one.poll() is None),
+            *filter(is_there, self.workers),
+        ]:
+            os.kill(pid, signal.SIGKILL)
+        for one in self.supervisors:
+            one.wait()
+        self.wait_until(lambda: not any(map(is_there, self.workers)))
+        self.client.close()
+        self.admin.close()
+        Client(self.root).close()  # removes the leases of those that were killed
+        assert_clean(self.root)
+
+
+def is_there(pid: int) -> bool:
+    """Whether a worker of these tests lives."""
+    try:
+        return b"functions.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A function without a supervisor."""
+    made = Site(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_supervisor_that_is_asked_to_end(site: Site, number: signal.Signals):
+    """It kills the worker after the grace; the next worker gets what that held. The status shows the call."""
+    supervisor = site.supervise("--grace", "0.5")
+    worker = site.hang()
+    (instance,) = site.status().instances
+    assert instance.running
+    assert instance.call_message_id.endswith(",1,-1,-1)")
+    assert site.admin.functions().get_function_stats(*PLACE).instances[0].call_since == instance.call_since
+    supervisor.send_signal(number)
+    supervisor.wait(30)
+    assert not is_there(worker)
+    status = site.status()
+    assert (status.num_running, status.instances[0].call_since) == (0, 0)
+    (site.folder / "cured").touch()
+    if number == signal.SIGTERM:
+        site.supervise()
+        assert {site.out.receive(30_000).data() for _ in range(2)} == {b"HANG", b"B"}
+        site.wait_until(lambda: not site.status().instances[0].call_since)
+
+
+def test_a_supervisor_that_is_killed(site: Site):
+    """The worker notices by itself, and ends after the grace."""
+    supervisor = site.supervise("--grace", "0.5")
+    worker = site.hang()
+    supervisor.kill()
+    supervisor.wait()
+    site.wait_until(lambda: not is_there(worker), 10.0)
+
+
+def test_a_second_interrupt(site: Site):
+    """It kills the worker at once, whatever the grace."""
+    supervisor = site.supervise("--grace", "600")
+    worker = site.hang()
+    supervisor.send_signal(signal.SIGINT)
+    sleep(1.0)
+    assert is_there(worker)
+    supervisor.send_signal(signal.SIGINT)
+    supervisor.wait(30)
+    assert not is_there(worker)
+
+
+def test_a_call_with_a_time_limit(tmp_path: Path):
+    """The worker is started again, and the message is processed by the next; what it had not fetched, too."""
+    site = Site(tmp_path, call_timeout_ms=1500, receiver_queue_size=1)
+    try:
+        site.supervise()
+        worker = site.hang()
+        site.wait_until(lambda: not is_there(worker))
+        (tmp_path / "cured").touch()
+        assert {site.out.receive(30_000).data() for _ in range(2)} == {b"HANG", b"B"}
+    finally:
+        site.close()
