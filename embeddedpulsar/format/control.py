@@ -9,6 +9,7 @@ believed only in the boot, and on the inode, in which they were written. Otherwi
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
@@ -143,6 +144,62 @@ class ResourceGroupWord:
     DISPATCHED: Final = 8  # likewise
     PUBLISH_LIMITED: Final = 10  # how often a producer had to wait
     DISPATCH_LIMITED: Final = 11  # how often a consumer or reader had to wait
+
+
+LARGEST_COUNT: Final = 1 << 48
+"""No count, size or time in a control file comes to that."""
+_STATES: Final = 1 << 4  # see `storage.topic_control`
+_COUNTS: Final = {
+    KIND_STORE: (StoreWord.NEXT_CLIENT_NUMBER, StoreWord.POLICIES, StoreWord.INACTIVE_LOOK_MS),
+    KIND_TOPIC: (
+        TopicWord.EPOCH,
+        TopicWord.ALLOCATED,
+        TopicWord.INDEX_ALLOCATED,
+        TopicWord.RETREATS,
+        TopicWord.RECOVERIES,
+        TopicWord.LAST_PUBLISH_MS,
+    ),
+    KIND_SUBSCRIPTION: (
+        SubscriptionWord.EPOCH,
+        SubscriptionWord.VERSION,
+        SubscriptionWord.CLAIMS,
+        SubscriptionWord.WAITING,
+        SubscriptionWord.NEXT_DUE_MS,
+    ),
+}
+
+
+def are_possible(kind: int, words: Sequence[int] | memoryview) -> bool:
+    """Whether control words can have been stored by this release.
+
+    The checksum of the header does not cover them. A few comparisons that noise does not pass; words that
+    were stored pass at any moment, also while others change them.
+
+    Example:
+        >>> are_possible(KIND_TOPIC, [0] * WORD_COUNT), are_possible(KIND_TOPIC, [7 << 60] * WORD_COUNT)
+        (True, False)
+    """
+    if not all(words[word] < LARGEST_COUNT for word in _COUNTS[kind]):
+        return False
+    if kind == KIND_STORE:
+        return 0 < words[StoreWord.NEXT_LEDGER_ID] < LARGEST_COUNT
+    if kind == KIND_SUBSCRIPTION:
+        generation, end = split_journal(words[SubscriptionWord.JOURNAL])
+        return (
+            (generation > 0 or not end)
+            and words[SubscriptionWord.REMOVED] <= 1
+            and words[SubscriptionWord.CONSUMERS] <= CONSUMER_SLOTS
+        )
+    synced = words[TopicWord.SYNCED]  # before the tail, which it follows
+    tail = words[TopicWord.TAIL]
+    ledger_id, end = split_tail(tail)
+    return (
+        (not tail or (ledger_id > 0 and end > 0))
+        and synced <= tail
+        and (not tail or words[TopicWord.TRIM] <= ledger_id)
+        and words[TopicWord.STATE] < _STATES
+        and words[TopicWord.WAITERS] >> GROUPS == 0
+    )
 
 
 class ControlHeader(NamedTuple):

@@ -128,7 +128,7 @@ def _control_of(
     except (FileNotFoundError, CorruptionError):
         control = _create(directory, lock, incarnation, options, report)
     try:
-        if not control.is_trusted(options.boot_id):
+        if not control.is_trusted(options.boot_id) or not _is_possible(control):
             _recover(directory, control, lock, incarnation, options, report)
         control.check_incarnation(incarnation)
     except BaseException:
@@ -156,6 +156,10 @@ def _create(
         lock.release()
 
 
+def _is_possible(control: TopicControl) -> bool:
+    return control.is_possible() and not control.has_lost_tail()
+
+
 def _recover(
     directory: str,
     control: TopicControl,
@@ -169,9 +173,12 @@ def _recover(
         lock.acquire(options.lock_timeout_s)
         control.reload()
         control.check_incarnation(incarnation)
-        if not control.is_trusted(options.boot_id):
+        is_possible = _is_possible(control)
+        if not control.is_trusted(options.boot_id) or not is_possible:
             if control.is_damaged:
                 report(Damage(control.path, reason="its header is damaged", kind=CONTROL))
+            elif control.is_trusted(options.boot_id):
+                report(Damage(control.path, reason="its words are damaged", kind=CONTROL))
             recovery.recover_topic(
                 directory, control, incarnation=incarnation, boot_id=options.boot_id, report=report
             )

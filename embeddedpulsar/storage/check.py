@@ -16,12 +16,14 @@ from embeddedpulsar import damage
 from embeddedpulsar.damage import CONTROL, JOURNAL
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import (
+    CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
     KIND_SUBSCRIPTION,
     KIND_TOPIC,
     WORD_COUNT,
     SubscriptionWord,
     TopicWord,
+    are_possible,
     parse_control_header,
     split_journal,
     split_tail,
@@ -365,4 +367,7 @@ def _read_words(directory: str, kind: int) -> _Words:
     is_here = (header.device, header.inode) == (status.st_dev, status.st_ino)
     if not is_here or not is_of_this_boot(header, directory):
         return _Words((), None)
-    return _Words(_WORDS.unpack(data), None)
+    words = _WORDS.unpack(data)
+    if not are_possible(kind, words):
+        return _Words((), Problem(CONTROL, path, CONTROL_HEADER_SIZE, "its words are damaged"))
+    return _Words(words, None)

@@ -10,7 +10,9 @@ from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_STORE,
+    LARGEST_COUNT,
     ControlHeader,
+    are_possible,
     pack_control_header,
     parse_control_header,
 )
@@ -21,6 +23,7 @@ from embeddedpulsar.storage.filenames import control_path, under_construction
 
 STORE_CONTROL: Final = "store.ctl"
 CLIENTS: Final = "clients"
+FIRST_WORD: Final = CONTROL_HEADER_SIZE // 8
 _DEPTH: Final = 4  # of a subscription's directory below the root
 
 
@@ -104,6 +107,23 @@ class ControlFile:
             and header.boot_id == boot
             and (header.device, header.inode) == (self._file.device, self._file.inode)
         )
+
+    def is_possible(self) -> bool:
+        """See `are_possible`."""
+        return are_possible(self._kind, self.words)
+
+    def clear(self, *kept: int) -> None:
+        """Zero every word but these: what a recovery does not derive is not believed. Under the lock."""
+        words = self.words
+        for word in range(FIRST_WORD, len(words)):
+            if word not in kept:
+                words[word] = 0
+
+    def raise_epoch(self, word: int) -> None:
+        """Make what other processes follow void: the next number, or one that none of them has if the word is
+        damaged."""
+        epoch = self.words[word]
+        self.words[word] = epoch + 1 if epoch < LARGEST_COUNT else int.from_bytes(os.urandom(5), "big") + 1
 
     def reload(self) -> None:
         """Read the header again: another process may have recovered the words while this one waited."""

@@ -13,11 +13,12 @@ from embeddedpulsar.format.control import (
     TopicWord,
     split_tail,
 )
+from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.control_file import ControlFile
-from embeddedpulsar.storage.filenames import CONTROL
+from embeddedpulsar.storage.filenames import CONTROL, ledgers_of
 
 # Words this package adds on the lines of their neighbours; like all words they mean nothing after a reboot.
 DIRTY_SINCE_MS: Final = TopicWord.SYNCED + 1
@@ -126,6 +127,10 @@ class TopicControl(ControlFile):
     def __init__(self, file: MappedFile) -> None:
         self.home: Final = DirectoryIdentity(os.path.dirname(file.path), file.device, file.inode)
         super().__init__(file)
+
+    def has_lost_tail(self) -> bool:
+        """Whether the tail word says that there is no ledger, and there is one."""
+        return not self.tail and bool(ledgers_of(descriptors.names_in(self.home.directory)))
 
     def check_incarnation(self, incarnation: int) -> None:
         """Raise if this ctl belongs to another topic of the same name.

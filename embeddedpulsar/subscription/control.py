@@ -68,16 +68,15 @@ class SubscriptionControl(ControlFile):
         self.words[SubscriptionWord.REMOVED] = 1
 
     def forget(self) -> None:
-        """Clear what concerns living processes only: waiters and slots. First step of a recovery."""
-        words = self.words
-        for first in (_WAITERS, _ASSIGNED):
-            for number in range(BITMAP_WORDS):
-                words[first + number] = 0
-        words[SubscriptionWord.DUE_WATCH] = 0
-        words[SubscriptionWord.PUBLISHED] = 0
-        words[SubscriptionWord.REMOVED] = 0
-        for word in range(CONSUMER_TABLE_OFFSET // 8, len(words)):
-            words[word] = 0
+        """Clear every word but those that the files are compared with. First step of a recovery.
+
+        A mark-delete position of zeros is behind the true one.
+        """
+        self.raise_epoch(SubscriptionWord.EPOCH)
+        self.raise_epoch(SubscriptionWord.VERSION)
+        is_possible = self.is_possible()
+        kept = (SubscriptionWord.EPOCH, SubscriptionWord.VERSION)
+        self.clear(*kept, *([SubscriptionWord.JOURNAL] if is_possible else []))
 
     def announce(self) -> None:
         """Make consumers and waiters look: what was read ahead may be void. Before the commit or with it."""

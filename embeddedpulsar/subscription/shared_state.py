@@ -108,7 +108,7 @@ class SharedState:
             stack.callback(lock.close)
             stack.callback(control.close)
             shared = cls(directory, control, lock, options)
-            if control.is_trusted(options.boot):
+            if control.is_trusted(options.boot) and control.is_possible():
                 shared._journal.preload()
             else:
                 shared._recover(log_end() or BEFORE_FIRST)
@@ -290,13 +290,15 @@ class SharedState:
 
     def _recover(self, log_end: Position) -> None:
         """Believe the files, not the words: after a reboot, in a copied store, when the ctl is damaged."""
-        is_damaged = False
+        damaged = ""
         try:
             self._lock.acquire(self._timeout_s)
             self.control.reload()
-            if self.control.is_trusted(self._options.boot):
+            is_trusted = self.control.is_trusted(self._options.boot)
+            if is_trusted and self.control.is_possible():
                 return  # another process was faster; a header that it was writing is not damaged
-            is_damaged = self.control.is_damaged
+            if self.control.is_damaged or is_trusted:
+                damaged = "its words are damaged" if is_trusted else "its header is damaged"
             self.control.forget()
             word = self.control.words[SubscriptionWord.JOURNAL]
             self._journal.recover(self._clock.wall_ms())
@@ -315,9 +317,8 @@ class SharedState:
         finally:
             self._lock.release()
             self._act()
-            if is_damaged:
-                reason = "its header is damaged"
-                self._options.report(Damage(self.control.path, reason=reason, kind=CONTROL))
+            if damaged:
+                self._options.report(Damage(self.control.path, reason=damaged, kind=CONTROL))
 
     def _start_anew(self) -> None:
         """Begin at the earliest position, so that nothing is lost: no file leads to the state any more."""

@@ -191,7 +191,7 @@ def _mark_delete(directory: str, boot: bytes) -> Position | None:
         control = descriptors.opening(f"cannot look at {directory}", SubscriptionControl.open, directory)
         with closing(control):
             word = control.words[SubscriptionWord.JOURNAL]
-            if control.is_trusted(boot) and split_journal(word)[1]:
+            if control.is_trusted(boot) and split_journal(word)[1] and control.is_possible():
                 return control.mark_delete
     return _from_files(directory, word)
 

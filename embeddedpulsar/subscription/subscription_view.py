@@ -158,7 +158,7 @@ class SubscriptionView:
         control = self._control
         if control is not None and not control.is_trusted(self._boot):
             control.reload()  # another process may have recovered the words
-        is_trusted = control is not None and control.is_trusted(self._boot)
+        is_trusted = control is not None and control.is_trusted(self._boot) and control.is_possible()
         is_there = journal.follow(is_trusted=is_trusted)
         if self._replica.has_diverged:
             journal.read_again()

@@ -14,6 +14,7 @@ from embeddedpulsar.format.control import (
     KIND_STORE,
     ControlHeader,
     StoreWord,
+    are_possible,
     pack_control_header,
     parse_control_header,
 )
@@ -21,6 +22,7 @@ from embeddedpulsar.platform import disk, failpoints, fork, threads
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.platform.processes import lease
+from embeddedpulsar.storage.control_file import FIRST_WORD
 from embeddedpulsar.storage.filenames import under_construction
 from embeddedpulsar.storage.roll import MAX_LEDGER_ID
 
@@ -86,6 +88,7 @@ class StoreControl:
             header is not None
             and header.boot_id == boot
             and (header.device, header.inode) == (self._file.device, self._file.inode)
+            and self.is_possible()
         )
 
     def join(self, boot: bytes) -> bool:
@@ -125,6 +128,10 @@ class StoreControl:
         """Whether the word of the next ledger id can have been stored; else it is damaged."""
         return bool(self.words[StoreWord.NEXT_LEDGER_ID] <= MAX_LEDGER_ID)
 
+    def is_possible(self) -> bool:
+        """Whether the words can have been stored, once the store was checked; see `are_possible`."""
+        return self.is_next_id_possible() and are_possible(KIND_STORE, self.words)
+
     def adopt(self, boot: bytes, lowest_ledger_id: int) -> None:
         """Note that the store was checked in this boot; the last step of the check.
 
@@ -134,6 +141,11 @@ class StoreControl:
         """
         words = self.words
         found = words[StoreWord.NEXT_LEDGER_ID] if self.is_next_id_possible() else 0
+        if self.is_damaged or not (self.is_possible() or self.header() is None):
+            # Names of producers stay unique with a number that no client had.
+            for word in range(FIRST_WORD, len(words)):
+                words[word] = 0
+            words[StoreWord.NEXT_CLIENT_NUMBER] = int.from_bytes(os.urandom(5), "big") + 1
         words[StoreWord.NEXT_LEDGER_ID] = max(found, lowest_ledger_id, 1)
         numbers = words[StoreWord.NEXT_CLIENT_NUMBER]
         if numbers:

@@ -201,7 +201,7 @@ class StoreSession:
         try:
             self.lock.acquire()
             if not self.control.is_current(self.boot):
-                known = self.control.header() is not None and self.control.is_next_id_possible()
+                known = self.control.header() is not None and self.control.is_possible()
                 # The word was flushed before an id below it was used. Without a believable header it may be
                 # zeros: then the files are asked, with room for ids that only journals still mention.
                 if self.control.is_damaged:
@@ -209,6 +209,9 @@ class StoreSession:
                 lowest = 1 if known else self.directories.highest_ledger_id() + 1
                 if not self.control.is_next_id_possible():
                     reason = "the next ledger id was damaged"
+                    self.damage.note(Damage(self.control.path, reason=reason, kind=CONTROL))
+                elif not known and self.control.header() is not None:
+                    reason = "its words are damaged"
                     self.damage.note(Damage(self.control.path, reason=reason, kind=CONTROL))
                 self.control.adopt(self.boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
         finally:

@@ -26,18 +26,16 @@ from typing import Final
 from embeddedpulsar import damage
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.format.control import (
-    CONTROL_SIZE,
-    UUID_TABLE_OFFSET,
     TopicWord,
     split_tail,
     tail_word,
 )
 from embeddedpulsar.format.frame import pack_trailer
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import is_away
-from embeddedpulsar.storage.filenames import index_path, log_path
+from embeddedpulsar.storage.filenames import index_path, log_path, parse_generation
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, SegmentChain, walk_segments
 from embeddedpulsar.storage.segment_index import index_fits, write_index
@@ -113,7 +111,7 @@ def recover_topic(
         OSError: a file cannot be read, written or flushed; nothing was adopted.
         StorageError: the segments contradict each other.
     """
-    believed = _believed(control, boot_id)
+    believed = _believed(control)
     # 1. and 2.
     chain, scans = _scan_chain(directory, believed)
     failpoints.hit("recover:scanned")
@@ -138,7 +136,7 @@ def recover_topic(
     disk.DISK.fsync_dir(directory)
     failpoints.hit("recover:synced")
     # 5.
-    _store_words(control, believed, chain, tail, is_fresh=_is_fresh(control, boot_id))
+    _store_words(control, believed, chain, tail)
     failpoints.hit("recover:words_stored")
     # 6.
     control.adopt(incarnation, boot_id)
@@ -157,19 +155,13 @@ def _is_same_file(control: TopicControl) -> bool:
     return (header.device, header.inode) == (status.st_dev, status.st_ino)
 
 
-def _is_fresh(control: TopicControl, boot_id: bytes) -> bool:
-    """Whether no living process can have this very file mapped with words of its own."""
-    header = control.header
-    return header is not None and (header.boot_id != boot_id or not _is_same_file(control))
-
-
-def _believed(control: TopicControl, boot_id: bytes) -> _Believed:
+def _believed(control: TopicControl) -> _Believed:
     """The synced word never ran ahead of the disk, so on the same inode it is a lower bound.
 
     Not so in a copy, whose log may be older than its ctl. Tail and trim point are used for reports alone:
     words have no checksum, and a wrong trim point would give away ledgers that are there.
     """
-    if control.header is None:
+    if control.header is None or not control.is_possible():
         return _Believed(0, 0, 0, 0)
     words = control.words
     same = _is_same_file(control)
@@ -331,14 +323,19 @@ def _flush(path: str) -> None:
 
 
 def _store_words(
-    control: TopicControl, believed: _Believed, chain: SegmentChain, tail: RecoveredTail, *, is_fresh: bool
+    control: TopicControl, believed: _Believed, chain: SegmentChain, tail: RecoveredTail
 ) -> None:
+    """Store what was derived, and zeros elsewhere.
+
+    Waiters too: a process that waits on this very file looks again after its back-stop.
+    """
     words = control.words
     closed = chain.links[:-1]
+    control.raise_epoch(TopicWord.EPOCH)
+    control.clear(TopicWord.EPOCH, TopicWord.TAIL, TopicWord.SYNCED, TopicWord.TRIM, TopicWord.OWNER)
     # A ledger that cannot be read now was not trimmed: its file stays, to be repaired or replaced.
     unread = [one.ledger_id for one in chain.damaged if believed.trim <= one.ledger_id < tail.first_ledger_id]
     for index, value in (
-        (TopicWord.EPOCH, words[TopicWord.EPOCH] + 1 & _MASK),
         (TopicWord.ALLOCATED, tail.end_offset),
         (TopicWord.INDEX_ALLOCATED, 0),
         (TOUCHED, tail.end_offset),
@@ -351,15 +348,17 @@ def _store_words(
         (DIRTY_SINCE_MS, 0),
         (POISON_FROM, 0),
         (POISON_TO, 0),
+        (TopicWord.JOURNAL, int(_has_journal(control.home.directory))),  # to be found by its files
         (TopicWord.STATE, MUST_ROLL if tail.ledger_id else 0),
         (TopicWord.SYNCED, tail_word(tail.ledger_id, tail.end_offset)),
         (TopicWord.TAIL, tail_word(tail.ledger_id, tail.end_offset)),
         (TopicWord.OWNER, ATTENTION),
     ):
         words[index] = value
-    if is_fresh:
-        words[TopicWord.WAITERS] = 0
-        control.view[UUID_TABLE_OFFSET:CONTROL_SIZE] = bytes(CONTROL_SIZE - UUID_TABLE_OFFSET)
+
+
+def _has_journal(directory: str) -> bool:
+    return any(parse_generation(name) is not None for name in descriptors.names_in(directory))
 
 
 _MASK: Final = (1 << 64) - 1

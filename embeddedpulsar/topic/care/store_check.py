@@ -10,7 +10,16 @@ from typing import Any, Final
 from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.control import KIND_STORE, KIND_SUBSCRIPTION, StoreWord, parse_control_header
+from embeddedpulsar.format.control import (
+    CONTROL_HEADER_SIZE,
+    CONTROL_SIZE,
+    KIND_STORE,
+    KIND_SUBSCRIPTION,
+    WORD_COUNT,
+    StoreWord,
+    are_possible,
+    parse_control_header,
+)
 from embeddedpulsar.format.document import KIND_POLICIES, KIND_SCHEMAS, decode_document
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.platform import clock, disk
@@ -269,6 +278,10 @@ def _check_ids(root: str, highest: int) -> Iterator[Problem]:
         return
     except StorageError as e:
         yield Problem(CONTROL, path, e.offset or 0, e.reason)
+        return
+    words = memoryview(data[:CONTROL_SIZE]).cast("Q")
+    if len(words) < WORD_COUNT or not are_possible(KIND_STORE, words):
+        yield Problem(CONTROL, path, CONTROL_HEADER_SIZE, "its words are damaged")
         return
     at = 8 * StoreWord.NEXT_LEDGER_ID
     following = int.from_bytes(data[at : at + 8], "little")
