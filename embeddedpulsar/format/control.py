@@ -190,11 +190,13 @@ def are_possible(kind: int, words: Sequence[int] | memoryview) -> bool:
             and words[SubscriptionWord.REMOVED] <= 1
             and words[SubscriptionWord.CONSUMERS] <= CONSUMER_SLOTS
         )
+    generation, length = split_journal(words[TopicWord.JOURNAL])
     synced = words[TopicWord.SYNCED]  # before the tail, which it follows
     tail = words[TopicWord.TAIL]
     ledger_id, end = split_tail(tail)
     return (
         (not tail or (ledger_id > 0 and end > 0))
+        and (generation > 0 or not length)
         and synced <= tail
         and (not tail or words[TopicWord.TRIM] <= ledger_id)
         and words[TopicWord.STATE] < _STATES

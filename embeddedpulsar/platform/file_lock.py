@@ -16,7 +16,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import repeat
+from operator import call
 from typing import Final, NoReturn
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
@@ -84,7 +86,10 @@ class FileLock:
             lock.release()
 
     `release` is one call into C (see `indivisible`): it does nothing when this thread does not hold the lock,
-    and once begun it cannot be interrupted. The thread that has the lock may acquire it again; an interrupt
+    and once begun it cannot be interrupted. It nests three calls deep and makes no object, like `acquire`, so
+    it ends by no RecursionError or MemoryError either.
+
+    The thread that has the lock may acquire it again; an interrupt
     that hits the inner `acquire` may then end the outer hold as well, so a handler must not touch what
     the lock guards.
 
@@ -246,7 +251,7 @@ class FileLock:
 
     def _new_thread_lock(self) -> None:
         self._thread = threading.RLock()
-        self._enter = self._thread.acquire
+        self._enter: Callable[..., bool] = partial(call, self._thread.acquire)
         self._count = indivisible.count_of(self._thread)
         self._chains: tuple[list[int], indivisible.Step, indivisible.Step] | None = None
 
@@ -270,11 +275,11 @@ class FileLock:
         self._chains = place, unlock, self._release_of(None)
 
     def _release_of(self, descriptor: Iterator[int] | None) -> indivisible.Step:
-        give_back: indivisible.Step = self._thread.release
+        give_back = indivisible.results(self._thread.release)
         last = give_back
         if descriptor is not None:
-            last = indivisible.in_order(map(flock, descriptor, _UNLOCK), give_back)
-        return indivisible.choose((bool, last, *(give_back,) * _NESTING_LIMIT), self._count)
+            last = indivisible.all_of(map(flock, descriptor, _UNLOCK), give_back)
+        return indivisible.choose([_FIRST, last, *(give_back,) * _NESTING_LIMIT], self._count)
 
     def _reopen(self, error: OSError | ValueError) -> None:
         """Open the file again if a fork or a rest took the descriptor; otherwise ``error`` is real. Needs the

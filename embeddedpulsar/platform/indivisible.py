@@ -12,9 +12,8 @@ chains).
 
 from __future__ import annotations
 
-import operator
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 Step = Callable[[], object]
 _NEVER = object()
@@ -34,18 +33,26 @@ def in_order(*steps: Step | Iterator[object]) -> Step:
     >>> both(), done
     ((None, None), [1])
     """
-    iterators = [step if isinstance(step, Iterator) else results(step) for step in steps]
-    return zip(*iterators, strict=False).__next__
+    return all_of(*steps).__next__
 
 
-def choose(table: Sequence[Step], selector: Callable[[], int]) -> Step:
-    """One call that runs ``table[selector()]`` and returns what it returns.
+def all_of(*steps: Step | Iterator[object]) -> Iterator[object]:
+    """An endless iterator whose every ``next`` runs ``steps`` in order, as `in_order`."""
+    return zip(*[step if isinstance(step, Iterator) else results(step) for step in steps], strict=False)
 
+
+def choose(table: list[Iterator[object]], selector: Callable[[], int]) -> Step:
+    """One call that takes the next item of ``table[selector()]`` and returns it.
+
+    It nests two calls deeper than what is chosen, and makes no object. (An item of a tuple would: its
+    arguments.)
+
+    >>> from itertools import repeat
     >>> full = [7]
-    >>> choose((list, full.pop), full.__len__)()
+    >>> choose([repeat(None), results(full.pop)], full.__len__)()
     7
     """
-    return map(operator.call, map(table.__getitem__, results(selector))).__next__  # type: ignore[arg-type]
+    return map(next, map(table.__getitem__, results(selector))).__next__  # type: ignore[arg-type]
 
 
 def store(words: memoryview, values: dict[int, int]) -> None:

@@ -79,8 +79,12 @@ def map_file(fd: int, size: int, *, writable: bool = True) -> mmap.mmap:
     rights = mmap.PROT_READ | mmap.PROT_WRITE if writable else 0
     mapping = mmap.mmap(-1, size, flags=_ANONYMOUS, prot=rights)
     rights |= mmap.PROT_READ
-    address = calls.address_of(mapping)
-    if calls.map(address, size, rights, mmap.MAP_SHARED | _MAP_FIXED, fd, 0) != address:
+    try:
+        address = calls.address_of(mapping)
+        mapped = calls.map(address, size, rights, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
+    except calls.argument_error as error:
+        raise RecursionError(str(error)) from None  # an argument is converted by a call
+    if mapped != address:
         code = calls.errno()
         if code == errno.ENOMEM:
             _spoiled.append(mapping)
@@ -92,6 +96,7 @@ class _Calls(NamedTuple):
     map: Callable[..., int | None]
     address_of: Callable[[mmap.mmap], int]
     errno: Callable[[], int]
+    argument_error: type[Exception]
 
 
 def _load() -> _Calls | None:
@@ -133,7 +138,7 @@ def _calls_of(c: Any, symbol: Callable[[str], int]) -> _Calls:
         release(place)
         return int(address)
 
-    return _Calls(map_, address_of, c.get_errno)
+    return _Calls(map_, address_of, c.get_errno, c.ArgumentError)
 
 
 class MappedFile:

@@ -11,13 +11,17 @@ import _thread
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import repeat
 from operator import call as _call
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import ThreadLimitError
 
 _NEVER: Final = object()
+_NOTHING: Final[Iterator[int]] = iter(())
+_ENDLESS: Final[Iterator[int]] = repeat(0)
 
 
 class RLock:
@@ -25,30 +29,34 @@ class RLock:
 
     Re-entrant because a signal handler or a finalizer may run in the middle of the section and call us again.
     `acquire` is that of ``threading.RLock``; `release` is one call into C, which no interrupt splits, and
-    does nothing when this thread does not hold the lock.
+    does nothing when this thread does not hold the lock. Both nest two calls deep in C, and neither makes an
+    object: where there was room for `acquire`, `release` ends by no RecursionError or MemoryError.
 
     >>> lock = RLock()
     >>> try:
     ...     lock.acquire()
     ... finally:
-    ...     lock.release()
+    ...     _ = lock.release()
     True
     >>> lock.release()  # not ours: nothing happens
-    False
+
+    Attributes:
+        lock: the ``threading.RLock``.
     """
 
-    __slots__ = ("__weakref__", "acquire", "release")
+    __slots__ = ("__weakref__", "acquire", "lock", "release")
 
     acquire: Callable[..., bool]
     release: Callable[[], object]
 
     def __init__(self) -> None:
-        lock = _thread.RLock()
-        self.acquire = lock.acquire
-        # `indivisible.choose((bool, lock.release), lock._is_owned)`, written out: it is made two dozen times
-        # when a store is opened.
+        self.lock = lock = _thread.RLock()
+        self.acquire = partial(_call, lock.acquire)  # a call more, to be as deep as `release`
         owned = iter(lock._is_owned, _NEVER)  # type: ignore[attr-defined]
-        self.release = map(_call, map((bool, lock.release).__getitem__, owned)).__next__
+        # Where it is not owned, the first iterator has nothing, and the second is not asked. An item of a
+        # tuple in the place of the list would make an object.
+        is_ours = map(next, map([_NOTHING, _ENDLESS].__getitem__, owned))
+        self.release = partial(next, zip(is_ours, iter(lock.release, _NEVER)), None)  # noqa: B905 - slower
 
 
 def is_free(lock: Any) -> bool:
@@ -66,7 +74,7 @@ def renewed(lock: RLock) -> RLock:
     A new one for each would do too, but those of thousands of topics are some hundred thousand objects, which
     the next garbage collection goes through.
     """
-    return lock if is_free(lock.acquire.__self__) else RLock()  # type: ignore[attr-defined]
+    return lock if is_free(lock.lock) else RLock()
 
 
 Lock = threading.Lock

@@ -118,7 +118,7 @@ def test_check_finds_it_and_repair_cures_it(root: str, what: str, kept: str, fil
     if what == "store":  # opening the store has derived it again
         assert not problems
     else:
-        (kind, pattern) = FILES[what]
+        _, pattern = FILES[what]
         assert [str(problem.path) for problem in problems] == [str(*Path(root).glob(pattern))]
         assert steps
     use(root)

@@ -86,7 +86,7 @@ class QueueDrain:
 
     def use_lock(self, lock: RLock) -> None:
         self.lock = lock
-        self.unlock = lock.acquire.__self__.release  # type: ignore[attr-defined]  # saves 0.1 us
+        self.unlock = lock.lock.release  # saves 0.1 us
 
     def after_fork_in_child(self) -> None:
         self.use_lock(threads.renewed(self.lock))

@@ -27,6 +27,7 @@ from embeddedpulsar import damage
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.format.control import (
     TopicWord,
+    journal_word,
     split_tail,
     tail_word,
 )
@@ -35,7 +36,7 @@ from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import is_away
-from embeddedpulsar.storage.filenames import index_path, log_path, parse_generation
+from embeddedpulsar.storage.filenames import index_path, journal_path, log_path, parse_generation
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, SegmentChain, walk_segments
 from embeddedpulsar.storage.segment_index import index_fits, write_index
@@ -331,8 +332,13 @@ def _store_words(
     """
     words = control.words
     closed = chain.links[:-1]
+    if control.header is None or not control.is_possible():
+        words[TopicWord.JOURNAL] = _journal_word(control.home.directory)
     control.raise_epoch(TopicWord.EPOCH)
-    control.clear(TopicWord.EPOCH, TopicWord.TAIL, TopicWord.SYNCED, TopicWord.TRIM, TopicWord.OWNER)
+    control.clear(
+        *(TopicWord.EPOCH, TopicWord.TAIL, TopicWord.SYNCED, TopicWord.TRIM, TopicWord.OWNER),
+        TopicWord.JOURNAL,
+    )
     # A ledger that cannot be read now was not trimmed: its file stays, to be repaired or replaced.
     unread = [one.ledger_id for one in chain.damaged if believed.trim <= one.ledger_id < tail.first_ledger_id]
     for index, value in (
@@ -348,7 +354,6 @@ def _store_words(
         (DIRTY_SINCE_MS, 0),
         (POISON_FROM, 0),
         (POISON_TO, 0),
-        (TopicWord.JOURNAL, int(_has_journal(control.home.directory))),  # to be found by its files
         (TopicWord.STATE, MUST_ROLL if tail.ledger_id else 0),
         (TopicWord.SYNCED, tail_word(tail.ledger_id, tail.end_offset)),
         (TopicWord.TAIL, tail_word(tail.ledger_id, tail.end_offset)),
@@ -357,8 +362,11 @@ def _store_words(
         words[index] = value
 
 
-def _has_journal(directory: str) -> bool:
-    return any(parse_generation(name) is not None for name in descriptors.names_in(directory))
+def _journal_word(directory: str) -> int:
+    """All of the newest journal, until its first use verifies it; 0 if there is none."""
+    found = [parse_generation(name) for name in descriptors.names_in(directory)]
+    newest = max((one for one in found if one is not None), default=0)
+    return newest and journal_word(newest, os.path.getsize(journal_path(directory, newest)) & -8)
 
 
 _MASK: Final = (1 << 64) - 1

@@ -35,7 +35,7 @@ def test_a_failing_step_ends_the_chain_once():
 def test_choice_by_a_live_value():
     """The selector is asked at each call."""
     items: list[int] = []
-    chain = indivisible.choose((bool, items.pop), items.__len__)
+    chain = indivisible.choose([repeat(False), indivisible.results(items.pop)], items.__len__)
     assert chain() is False
     items.append(7)
     assert chain() == 7
