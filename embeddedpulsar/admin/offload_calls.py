@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 
-def offload(self: HasStore, topic: str, size_threshold: int = 0) -> None:
+def offload(self: HasStore, topic: str, size_threshold: int = 0) -> int:
     """Begin to move the oldest closed ledgers of a topic, or of each partition of a partitioned one, to
     its offload location, and return.
 
@@ -25,6 +25,9 @@ def offload(self: HasStore, topic: str, size_threshold: int = 0) -> None:
     Args:
         topic: the name.
         size_threshold: bytes of the topic, or of each partition, that stay in the store.
+
+    Returns:
+        How many ledgers are to be moved: 0 if no closed ledger lies beyond the threshold.
 
     Raises:
         NotAllowedError: the topic is being offloaded already, in whatever process, or is kept in memory.
@@ -37,21 +40,26 @@ def offload(self: HasStore, topic: str, size_threshold: int = 0) -> None:
         >>> with Client("./data") as client, Admin("./data") as admin:
         ...     _ = client.create_producer("archive").send(b"old news")
         ...     admin.topics().set_offload_policies("archive", OffloadPolicies("./cold"))
-        ...     admin.topics().offload("archive")
+        ...     nothing, closed = admin.topics().offload("archive"), admin.topics().roll_ledger("archive")
+        ...     while admin.topics().offload_status("archive").status == "RUNNING":
+        ...         pass
+        ...     moved = admin.topics().offload("archive")
         ...     while admin.topics().offload_status("archive").status == "RUNNING":
         ...         pass
         ...     client.create_reader("archive", MessageId.earliest).read_next().data()
         b'old news'
+        >>> nothing, closed, moved
+        (0, 1, 1)
     """
     if isinstance(size_threshold, bool) or not isinstance(size_threshold, int) or size_threshold < 0:
         raise InvalidConfiguration(f"size_threshold is a number of bytes from 0, not {size_threshold!r}")
-    for name in partitions_of(self, topic) or [topic]:
-        _offload(self, name, lambda topic: _first_within(topic, size_threshold))
+    names = partitions_of(self, topic) or [topic]
+    return sum(_offload(self, name, lambda topic: _first_within(topic, size_threshold)) for name in names)
 
 
-def trigger_offload(self: HasStore, topic: str, message_id: MessageId) -> None:
-    """Begin to move all closed ledgers before that of a message, and return. As `offload` otherwise; of a
-    partitioned topic, name a partition.
+def trigger_offload(self: HasStore, topic: str, message_id: MessageId) -> int:
+    """Begin to move all closed ledgers before that of a message, and return how many. As `offload`
+    otherwise; of a partitioned topic, name a partition.
 
     Example:
         >>> from embeddedpulsar import Admin, Client, MessageId
@@ -59,7 +67,7 @@ def trigger_offload(self: HasStore, topic: str, message_id: MessageId) -> None:
         >>> with Client("./data") as client, Admin("./data") as admin:
         ...     message_id = client.create_producer("letters").send(b"news")
         ...     admin.topics().set_offload_policies("letters", OffloadPolicies("./cold"))
-        ...     admin.topics().trigger_offload("letters", message_id)
+        ...     _ = admin.topics().trigger_offload("letters", message_id)
         ...     while admin.topics().offload_status("letters").status == "RUNNING":
         ...         pass
         ...     client.create_reader("letters", MessageId.earliest).read_next().data()
@@ -67,7 +75,7 @@ def trigger_offload(self: HasStore, topic: str, message_id: MessageId) -> None:
     """
     if not isinstance(message_id, MessageId):
         raise ValueError(f"message_id is a MessageId, not {message_id!r}")
-    _offload(self, topic, lambda _: message_id.ledger_id())
+    return _offload(self, topic, lambda _: message_id.ledger_id())
 
 
 def offload_status(self: HasStore, topic: str) -> LongRunningProcessStatus:
@@ -76,12 +84,14 @@ def offload_status(self: HasStore, topic: str) -> LongRunningProcessStatus:
     return joint_status(look(self, name, _status) for name in partitions_of(self, topic) or [topic])
 
 
-def _offload(self: HasStore, name: str, before: Callable[[Topic], int]) -> None:
+def _offload(self: HasStore, name: str, before: Callable[[Topic], int]) -> int:
     use = self._store().use_topic(name, create=False)
     try:
         with interrupts.translated:
-            offloading = use.topic.offload.get()
-            offloading.start(before(use.topic), use.release)
+            offloading, ledger_id = use.topic.offload.get(), before(use.topic)
+            due = offloading.due_before(ledger_id)
+            offloading.start(ledger_id, use.release)
+            return due
     except BaseException:
         use.release()
         raise

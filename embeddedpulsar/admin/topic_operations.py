@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.admin.subscription_calls import skip_all
 from embeddedpulsar.admin.topic_access import HasStore, in_all, in_logs, partitions_of
-from embeddedpulsar.exceptions import NotAllowedError
+from embeddedpulsar.exceptions import NotAllowedError, TopicTerminated
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
+    from embeddedpulsar.topic.topic import Topic
 
 
 # -- ending --------------------------------------------------------------------------------------------------
@@ -73,7 +75,8 @@ def terminate_partitioned_topic(self: HasStore, topic: str) -> dict[int, Message
 def unload(self: HasStore, topic: str) -> None:
     """Have consumers of all processes begin anew, as when a broker gives up a topic: what they hold or
     have fetched is void, and what is not acknowledged is delivered again. The redelivery counts of Shared
-    and Key_Shared subscriptions begin at 0. Nothing else is lost.
+    and Key_Shared subscriptions begin at 0. Nothing else is lost. The open ledger is closed, as by
+    `roll_ledger`, unless the topic is terminated.
 
     For a partitioned topic, in all partitions. Concerns durable subscriptions.
 
@@ -92,20 +95,60 @@ def unload(self: HasStore, topic: str) -> None:
     """
     with interrupts.translated:
         in_all(self, topic, lambda _, subscription: subscription.operator_commands().give_back())
+        with contextlib.suppress(TopicTerminated):
+            in_logs(self, topic, lambda one: one.ledger.roll())
+
+
+def roll_ledger(self: HasStore, topic: str) -> int:
+    """Close the open ledger of a topic, and start the next one. What is closed can be trimmed and offloaded;
+    producers and consumers go on without noticing. A ledger without messages stays open. For a partitioned
+    topic, in all partitions.
+
+    In Pulsar a ledger is closed when its broker unloads the topic. `unload` does it here, too; this
+    method leaves the consumers alone.
+
+    Returns:
+        The number of ledgers that were closed.
+
+    Raises:
+        TopicNotFound: no such topic.
+        TopicTerminated: the topic was ended; its last ledger stays.
+        StorageFullError: there is no room for the next ledger, some 16 KiB. Nothing was changed.
+
+    Example:
+        >>> from embeddedpulsar import Admin, Client
+        >>> with Client("./data") as client, Admin("./data") as admin:
+        ...     _ = client.create_producer("journal").send(b"an entry")
+        ...     admin.topics().roll_ledger("journal"), admin.topics().roll_ledger("journal")
+        (1, 0)
+    """
+    closed: list[Topic] = []
+
+    def roll(one: Topic) -> None:
+        before = one.ledger.tail >> 32
+        if one.ledger.roll() != before:
+            closed.append(one)
+
+    with interrupts.translated:
+        in_logs(self, topic, roll)
+    return len(closed)
 
 
 # -- trimming ------------------------------------------------------------------------------------------------
 
 
 def trim_topic(self: HasStore, topic: str) -> int:
-    """Remove closed ledgers now instead of in the background: those that every durable subscription has
-    acknowledged, and retention does not keep. For a partitioned topic, in all partitions.
+    """Remove ledgers now instead of in the background: those that every durable subscription has
+    acknowledged, and retention does not keep. The open ledger is closed and removed, too, if it is one of
+    them and holds more than 64 KiB. For a partitioned topic, in all partitions.
 
     Returns:
         The number of removed ledgers.
 
     Raises:
         TopicNotFound: no such topic.
+        StorageFullError: there is no room for the successor of the open ledger, some 16 KiB. The closed ones
+            were removed.
 
     Example:
         >>> from embeddedpulsar import Admin
@@ -119,14 +162,15 @@ def trim_topic(self: HasStore, topic: str) -> int:
 
 
 def truncate(self: HasStore, topic: str) -> None:
-    """Acknowledge all messages for every durable subscription, and remove all closed ledgers, whatever
-    retention says. The open ledger, which producers append to, stays. For a partitioned topic, in all
-    partitions.
+    """Acknowledge all messages for every durable subscription, and remove all ledgers, whatever retention
+    says. The open ledger stays if it holds at most 64 KiB, if no durable subscription is there, or if
+    messages are published meanwhile. For a partitioned topic, in all partitions.
 
-    Readers and non-durable subscriptions go on with the open ledger.
+    Readers and non-durable subscriptions go on with what is left.
 
     Raises:
         TopicNotFound: no such topic.
+        StorageFullError: as of `trim_topic`.
 
     Example:
         >>> from embeddedpulsar import Admin, Client

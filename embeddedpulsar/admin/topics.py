@@ -72,6 +72,7 @@ class Topics(PolicyCalls, RateCalls, ExpiryCalls):
     terminate_topic = topic_operations.terminate_topic
     terminate_partitioned_topic = topic_operations.terminate_partitioned_topic
     unload = topic_operations.unload
+    roll_ledger = topic_operations.roll_ledger
     trim_topic = topic_operations.trim_topic
     truncate = topic_operations.truncate
 

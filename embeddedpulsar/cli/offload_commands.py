@@ -10,6 +10,7 @@ from embeddedpulsar.admin import offload_calls
 from embeddedpulsar.cli.background_work import BackgroundWork
 from embeddedpulsar.cli.expiry_commands import SIZE
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
+from embeddedpulsar.cli.output import size
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.platform.descriptors import late_import
@@ -29,7 +30,11 @@ _OFFLOADING = BackgroundWork(
 def offload(context: click.Context, store: OpenedStore, topic: str, size_threshold: int) -> None:
     """Move closed ledgers of TOPIC to its offload location, and wait for the end."""
     with store.admin() as admin:
-        admin.topics().offload(topic, size_threshold)
+        if not admin.topics().offload(topic, size_threshold):
+            click.echo(
+                f"nothing to offload: {topic} has no closed ledger beyond {size(size_threshold)} that stay; "
+                "`topics roll-ledger` closes the open one"
+            )
         _OFFLOADING.wait(context, admin, topic)
 
 

@@ -31,7 +31,7 @@ def terminate(store: OpenedStore, topic: str, yes: bool, dry_run: bool) -> None:
 @destroys
 @pass_store
 def truncate(store: OpenedStore, topic: str, yes: bool, dry_run: bool) -> None:
-    """Acknowledge all messages of TOPIC for all subscriptions, and remove all closed ledgers."""
+    """Acknowledge all messages of TOPIC for all subscriptions, and remove all ledgers."""
     with store.admin() as admin:
         if is_confirmed(f"acknowledge and remove all messages of {topic}", yes, dry_run):
             admin.topics().truncate(topic)
@@ -41,9 +41,19 @@ def truncate(store: OpenedStore, topic: str, yes: bool, dry_run: bool) -> None:
 @topic_argument
 @pass_store
 def unload(store: OpenedStore, topic: str) -> None:
-    """Have the consumers of TOPIC begin anew: what they hold is delivered again."""
+    """Have the consumers of TOPIC begin anew: what they hold is delivered again. Closes the open ledger."""
     with store.admin() as admin:
         admin.topics().unload(topic)
+
+
+@topics.command("roll-ledger")
+@topic_argument
+@pass_store
+def roll_ledger(store: OpenedStore, topic: str) -> None:
+    """Close the open ledger of TOPIC, and start the next one. What is closed can be trimmed and offloaded."""
+    with store.admin() as admin:
+        closed = admin.topics().roll_ledger(topic)
+    click.echo(f"{closed:,} ledger{'' if closed == 1 else 's'} closed")
 
 
 @topics.command("expire-messages-all-subscriptions")

@@ -147,6 +147,14 @@ class Log(Protocol):
     def sync(self) -> None:
         """Make everything appended so far as durable as it can be."""
 
+    def roll(self) -> int:
+        """Close the open ledger, start the next one and return its id; an open ledger without entries stays.
+
+        Raises:
+            TopicTerminated: nothing is appended to the topic any more.
+            StorageFullError: no room for the next one, and nothing was changed.
+        """
+
     # -- reading -------------------------------------------------------------------------------------------
 
     @property

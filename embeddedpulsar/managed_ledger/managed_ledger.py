@@ -79,6 +79,7 @@ class ManagedLedger(LogPositions):
         )
         self.on_rolled: Callable[[], object] = lambda: self.trimming.suggest()
         writer.on_rolled = lambda: self.on_rolled()
+        writer.on_full = lambda: self.trimming.relieve()
         self.hold, self.append_nowait, self.append_run = writer.hold, writer.append, writer.append_run
         """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
         fork.register(self)

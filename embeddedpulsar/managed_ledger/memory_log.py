@@ -277,6 +277,18 @@ class MemoryLog(LogPositions):
             self._on_rolled()
         return self._state
 
+    def roll(self) -> int:
+        """Start a new ledger now and return its id; an empty open ledger stays."""
+        try:
+            self.lock.acquire(self._timeout_s)
+            if self.words[_OWNER]:
+                self._look_at_owner()
+            if self._found_state()[3]:
+                self._roll(max(self._wall_ns() // 1_000_000, self.words[_LAST_PUBLISH_MS]))
+            return int(self.words[_TAIL]) >> 32
+        finally:
+            self.lock.release()
+
     def wait_durable(self, end_word: int) -> None:
         """Do nothing: ``end_word`` is as durable as this log can make it when it is appended."""
         self._check_open()

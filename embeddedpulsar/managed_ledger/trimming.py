@@ -79,6 +79,8 @@ class Trimming:
         self._timeout_s: Final = lock_timeout_s
         self.suggest: Callable[[], object] = int
         """Called when there may be something to trim, possibly under the topic lock: must not wait."""
+        self.relieve: Callable[[], object] = int
+        """Called when an append found no room on the disk, under the topic lock: must not wait."""
         self.snapshot_before: Callable[[int, float | None], int] = lambda first, _: first
         """Saves what must be remembered of the ledgers before the one given, and returns up to which it did;
         to be called before `give_up`, without locks, with the time it may wait for one."""

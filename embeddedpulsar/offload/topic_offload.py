@@ -123,6 +123,10 @@ class TopicOffload:
             left -= size
             yield ledger
 
+    def due_before(self, ledger_id: int) -> int:
+        """How many ledgers before one are not offloaded yet."""
+        return sum(1 for _ in self._due(cold_ledgers(self._directory), ledger_id))
+
     def _is_over(self, note: ColdLedger) -> bool:
         """Whether its objects are to go: the ledger was trimmed, or an attempt to offload it died."""
         return note.state != OFFLOADED or note.ledger_id < self._log.trimming.first_retained

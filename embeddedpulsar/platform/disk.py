@@ -30,6 +30,8 @@ Buffer = bytes | bytearray | memoryview
 
 # What this system can do. Tests switch these off to run the portable ways.
 HAS_POSIX_FALLOCATE = hasattr(os, "posix_fallocate")
+HAS_STATVFS = hasattr(os, "fstatvfs")
+UNKNOWN_FREE: Final = 1 << 62
 HAS_FDATASYNC = hasattr(os, "fdatasync")
 HAS_PWRITE = hasattr(os, "pwrite")
 HAS_DIRECTORY_FSYNC = os.name == "posix"
@@ -204,6 +206,17 @@ class Disk:
         except OSError as e:
             _raise_if_full(e, "cannot write")
             raise
+
+    def free_bytes(self, fd: int) -> int:
+        """How much this process may still store on the file system of a file; `UNKNOWN_FREE` where it does
+        not say."""
+        if not HAS_STATVFS:
+            return UNKNOWN_FREE
+        status = os.fstatvfs(fd)
+        if not status.f_blocks:  # some file systems count nothing
+            return UNKNOWN_FREE
+        blocks = status.f_bfree if os.geteuid() == 0 else status.f_bavail
+        return int(blocks * status.f_frsize)
 
     def pread(self, fd: int, n: int, offset: int) -> bytes:
         """Up to ``n`` bytes at ``offset``; fewer at the end of the file."""

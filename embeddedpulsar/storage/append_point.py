@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from functools import partial
 from os import getpid, lstat
 from typing import Final, NoReturn
 
@@ -20,12 +22,12 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
 from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET, SLOTS_PER_BLOCK
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.salvage import clear_unpublished, salvaged_ending
 from embeddedpulsar.storage.roll import NewLedger, RollPolicy, remove_strays, start_ledger
-from embeddedpulsar.storage.segment import Ending, Segment, grown_allocation, touch
+from embeddedpulsar.storage.segment import KEPT_FREE, Ending, Segment, grown_allocation, touch
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_index import reserved_slots
 from embeddedpulsar.storage.topic_control import (
@@ -118,6 +120,7 @@ class AppendPoint:
         self._report: Final = report
         self._timeout_s: Final = options.lock_timeout_s
         self._owner = getpid() << 32
+        self._trim = 0  # ledgers before this one are not mapped here
         self._is_closed = False
         self._is_exclusive = False
         """In a stretch that must not be re-entered by a signal handler of this thread."""
@@ -126,6 +129,8 @@ class AppendPoint:
         """Called when a ledger was closed, under the topic lock: must not wait for anything."""
         self.on_look: Callable[[], object] = int
         """Called by appends, every 10 ms at most, under the topic lock: must not wait for anything."""
+        self.on_full: Callable[[], object] = int
+        """Called when an append found no room, under the topic lock: must not wait for anything."""
         self._forget()
 
     def _forget(self) -> None:
@@ -179,7 +184,16 @@ class AppendPoint:
         if not is_there:
             self._control.check_in_place()
         self._place_by_ns = now_ns + PLACE_NS
+        self._drop_trimmed()
         self.on_look()
+
+    def _drop_trimmed(self) -> None:
+        """Unmap the segments that any process trimmed: as long as one maps them, the disk keeps their space,
+        and a process that only publishes asks for no chain of ledgers."""
+        trim = self._words[TopicWord.TRIM]
+        if trim != self._trim:
+            self._trim = trim
+            SEGMENTS.forget_below(self._control.home, trim)
 
     def _refuse_reentry(self) -> NoReturn:
         raise StorageError(
@@ -270,6 +284,7 @@ class AppendPoint:
         self._index = index.file.slices
         header = segment.header
         self._size = segment.file.size
+        self._drop_trimmed()
         self._base_ms = header.base_publish_ms
         self._entry_limit = self._policy.entry_limit(header.index_capacity)
         self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
@@ -300,8 +315,10 @@ class AppendPoint:
             if self._full_reason(self._state[1] + length, now_ms) is not None:
                 self._roll(length, now_ms)
             self._extend(length)
-        except (StorageFullError, DescriptorLimitError):
+        except (StorageFullError, DescriptorLimitError) as e:
             self._words[_OWNER] = 0
+            if isinstance(e, StorageFullError):
+                self.on_full()
             raise
         except (FileNotFoundError, CorruptionError):
             self._control.check_in_place()
@@ -380,13 +397,25 @@ class AppendPoint:
             first_allocation=first_allocation,
             is_synced=options.is_rolled_synced or (previous is not None and is_demanded),
         )
-        segment = start_ledger(self._directory, words, new, previous, lean=SEGMENTS.is_crowded)
+        segment = self._started(new, previous)
         self._use(segment)
         self.rolls += 1
         word = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
         self._state = (word, FIRST_FRAME_OFFSET, -1, segment.header.chain_seed, 0, now_ms)
         if previous is not None:
             self.on_rolled()
+
+    def _started(self, new: NewLedger, previous: Ending | None) -> Segment:
+        """The next ledger, with as much disk as `new` says, or with the least where the disk has no more: a
+        full disk is emptied by closing the ledger that fills it."""
+        least = self._options.first_allocation
+        start = partial(start_ledger, self._directory, self._words, lean=SEGMENTS.is_crowded)
+        if new.first_allocation > least:
+            if disk.DISK.free_bytes(self._lock.fd) >= new.first_allocation + KEPT_FREE:
+                with contextlib.suppress(StorageFullError):  # a quota; no file is left
+                    return start(new, previous)
+            new = new._replace(first_allocation=least)
+        return start(new, previous)
 
     def let_go(self, segment: Segment) -> bool:
         """Unmap to make room in the cache, unless an append is in progress (then False)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from typing import Final, cast
 
@@ -35,6 +37,10 @@ _FIRST_PAGES: Final = 16 << 10
 """So much is brought into memory with a header: enough for a topic of few messages."""
 _PAGE: Final = 4096
 _FIRST_STRIDE: Final = 64 << 10
+KEPT_FREE: Final = 1 << 20
+"""A log of more than `SMALL_LOG` bytes does not grow into the last bytes of a disk. They are what
+acknowledgements and the next ledger take, without which a full disk could not be emptied."""
+SMALL_LOG: Final = 64 << 10
 _LONGEST_STRIDE: Final = 1 << 20
 _zeros: bytes = b""
 
@@ -286,18 +292,34 @@ def grown_allocation(segment: Segment, end: int, allocated: int, step: int) -> i
     one is back here every 4 MiB (5 us).
 
     Raises:
-        StorageFullError: not even `end` fits; nothing changed.
+        StorageFullError: not even `end` fits, or less than `KEPT_FREE` would be left; nothing changed.
     """
+    least = min(segment.file.size, _page_up(end))
     ahead = min(
         segment.file.size,
-        max(_page_up(end), allocated + min(step, max(allocated, _FIRST_STRIDE - allocated))),
+        max(least, allocated + min(step, max(allocated, _FIRST_STRIDE - allocated))),
     )
     try:
-        segment.file.allocate(ahead, start=allocated)
+        _reserve(segment, allocated, ahead)
     except StorageFullError:
-        ahead = min(segment.file.size, _page_up(end))  # the last space of the disk
-        segment.file.allocate(ahead, start=allocated)
+        ahead = least  # the last space of the disk
+        _reserve(segment, allocated, ahead)
     return ahead
+
+
+def _reserve(segment: Segment, allocated: int, upto: int) -> None:
+    """Reserve disk, unless too little of it would be left. The files of a topic of few messages count less
+    than what keeps it usable, so those may take the last of a disk."""
+    if upto > SMALL_LOG and disk.DISK.free_bytes(segment.file.fd) < upto - allocated + KEPT_FREE:
+        segment.file.rest_if_lean()
+        raise StorageFullError(
+            f"cannot reserve {upto - allocated} bytes: {os.strerror(errno.ENOSPC)}, but for "
+            f"{KEPT_FREE >> 20} MiB that are left to acknowledgements and to the next ledger",
+            path=segment.path,
+            errno=errno.ENOSPC,
+            remedy="nothing was published; acknowledge messages, or free space, and try again",
+        )
+    segment.file.allocate(upto, start=allocated)
 
 
 def touch(segment: Segment, start: int, end: int, touched: int, allocated: int, *, is_written: bool) -> int:

@@ -7,19 +7,22 @@ as the topic is open here and has any.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.damage import TOPIC_FILES, Damage
-from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException
+from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException, TopicTerminated
+from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import fork, package_log, threads
+from embeddedpulsar.platform import failpoints, fork, package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.storage.segment import SMALL_LOG
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.damage_channel import DamageChannel
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.policies.held_policies import HeldPolicies
     from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
     from embeddedpulsar.topic.topic_view import TopicView
+
+failpoints.declare("closing:decided", "closing:rolled")
 
 GATHER_S: Final = 0.05
 """How long to wait for more to do: ledgers that are closed in quick succession are trimmed together."""
@@ -68,6 +73,14 @@ class Chore(Protocol):
 
     def chores_every_s(self) -> float:
         """How often to look whether work became due as time passed; 0 for never."""
+        ...
+
+
+class DiskUser(Chore, Protocol):
+    """A topic that can give back disk space."""
+
+    def note_full_disk(self) -> None:
+        """Give back at the next look what a full disk needs. Must not wait."""
         ...
 
 
@@ -124,6 +137,9 @@ class Housekeeping:
         self._monotonic: Final = monotonic
         self._fork_generation: Final = fork.GENERATION
         self._due: dict[str, Chore] = {}
+        self._topics: dict[str, DiskUser] = {}
+        """The topics that are in use in this process."""
+        self._is_relieving = False
         self._watched: dict[str, tuple[Chore, float, float]] = {}
         """Topics to look at again and again: how often, and when next."""
         self._soon: Timer | None = None
@@ -147,8 +163,26 @@ class Housekeeping:
         at = math.ceil((self._monotonic() + every_s) / _GRID_S) * _GRID_S
         self._watched[name] = chore, every_s, at
 
+    def join(self, topic: DiskUser) -> None:
+        """A topic begins to be used in this process."""
+        self._topics[topic.name] = topic
+
+    def relieve_disk(self) -> None:
+        """An append found no room on the disk: look at every topic of this process, which closes its open
+        ledger if all messages in it are acknowledged. Called under locks."""
+        if self._fork_generation != fork.GENERATION or self._is_relieving:
+            return
+        self._is_relieving = True  # until the next look: appends that go on failing cost nothing
+        for topic in list(self._topics.values()):
+            topic.note_full_disk()
+            self._due[topic.name] = topic
+        if self._soon is None:
+            self._arm(GATHER_S)
+
     def forget(self, topic: Chore) -> None:
         """Forget a topic that is being closed."""
+        if self._topics.get(topic.name) is topic:
+            self._topics.pop(topic.name, None)
         if self._due.get(topic.name) is topic:
             self._due.pop(topic.name, None)
         if self._watched.get(topic.name, (None,))[0] is topic:
@@ -165,6 +199,7 @@ class Housekeeping:
 
     def _run(self) -> None:
         self._soon = None  # first: what becomes due from here on arms again
+        self._is_relieving = False
         is_unfinished = False
         try:
             is_unfinished = self._try()
@@ -319,6 +354,7 @@ class TopicTrimming:
         self.every_s: Final = every_s
         self.lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
         self._is_closed = ledger.is_volatile  # such a log gives up its oldest ledgers by itself
+        self._is_disk_full = False  # the open ledger is to be closed if all of it is acknowledged
 
     @property
     def is_of_deleted_topic(self) -> bool:
@@ -362,9 +398,54 @@ class TopicTrimming:
         if trimming.has_closed_ledgers:
             self._give_up(ignore_retention, lock_timeout_s)
         removed = trimming.remove(SLICE, SLICE_S)
+        if not removed and self._is_disk_full:  # what the closed ledgers took did not suffice
+            self._is_disk_full = False
+            if self.close_acknowledged(ignore_retention=ignore_retention):
+                self._give_up(ignore_retention, lock_timeout_s)
+                removed = trimming.remove(SLICE, SLICE_S)
         if removed:
             done.append(f"{self._ledger.name}: {removed} ledgers that nothing needs were removed")
         return removed
+
+    def note_full_disk(self) -> None:
+        """Have the next slice close the open ledger, if that lets it go. Cheap, without a lock."""
+        self._is_disk_full = True
+
+    def close_acknowledged(self, *, ignore_retention: bool = False) -> bool:
+        """Close the open ledger if every durable subscription has acknowledged all of it, and retention does
+        not keep it: then it can be given up. One of a few messages stays, because the next takes as much.
+
+        Closing loses nothing, whatever is appended or put back meanwhile: what may go is decided afterwards.
+
+        Returns:
+            Whether it was closed.
+
+        Raises:
+            StorageFullError: there is not even room for the next ledger.
+        """
+        log = self._ledger
+        tail = log.tail
+        ledger_id, end = split_tail(tail)
+        last = log.last_position()
+        if self._is_closed or end <= SMALL_LOG or last is None or last.ledger_id != ledger_id:
+            return False
+        retention = Retention() if ignore_retention else self._policies()[0]
+        now_ms = self._clock.wall_ms()
+        age_ms = now_ms - log.words[TopicWord.LAST_PUBLISH_MS]
+        if not (retention.is_none or retention.is_over_time(age_ms)):
+            return False
+        marks = self._marks()
+        if not marks:
+            return False  # nobody has acknowledged anything
+        pinned = log.trimming.pinned(now_ms, removes=False, with_readers=not ignore_retention)
+        if min([*marks, *self._holds(ignore_retention), *pinned]) < last:
+            return False
+        failpoints.hit("closing:decided")
+        with contextlib.suppress(TopicTerminated):
+            is_closed = log.roll() != ledger_id
+            failpoints.hit("closing:rolled")
+            return is_closed
+        return False
 
     def _give_up(self, ignore_retention: bool, lock_timeout_s: float | None) -> None:
         trimming = self._ledger.trimming

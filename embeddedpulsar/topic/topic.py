@@ -96,6 +96,7 @@ class Topic:
         own: list[Check] = [self.quotas, self.compaction, self.offload]
         self._upkeep: Final = upkeep_of(parts, self._trimming, own, session.housekeeping)
         ledger.trimming.suggest = self._upkeep.suggest
+        ledger.trimming.relieve = session.housekeeping.relieve_disk
 
     @classmethod
     def open(
@@ -312,14 +313,21 @@ class Topic:
     # -- housekeeping ------------------------------------------------------------------------------
 
     def trim_now(self, *, ignore_retention: bool = False) -> int:
-        """Remove the closed ledgers that all durable subscriptions have acknowledged and retention does not
-        keep; return how many went. Housekeeping does the same by itself, in the background.
+        """Remove the ledgers that all durable subscriptions have acknowledged and retention does not keep;
+        return how many went. Housekeeping does the same with the closed ones by itself, in the background,
+        and with the open one when the disk is full.
 
         Raises:
             StorageError: the position of a subscription is unknown. Nothing was removed.
+            StorageFullError: the closed ones went, but there is no room for the successor of the open one.
         """
         self._check_open()
-        return sum(iter(lambda: self._trimming.trim(ignore_retention=ignore_retention), 0))
+        trimming = self._trimming
+        # The closed ones first: on a full disk they make the room that the next ledger takes.
+        removed = sum(iter(lambda: trimming.trim(ignore_retention=ignore_retention), 0))
+        if trimming.close_acknowledged(ignore_retention=ignore_retention):
+            removed += sum(iter(lambda: trimming.trim(ignore_retention=ignore_retention), 0))
+        return removed
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -79,6 +79,7 @@ class TopicUpkeep:
     def begin(self) -> None:
         """The topic begins to be used."""
         self._parts.policies.listen(self.renew)
+        self._housekeeping.join(self)
         try:
             is_wanted = self.chores_every_s() > 0
         except StorageError:  # housekeeping meets it too, and reports it
@@ -102,6 +103,10 @@ class TopicUpkeep:
             is_wanted = True
         if is_wanted:
             self._housekeeping.look_at(self)
+
+    def note_full_disk(self) -> None:
+        """Have the trimming close the open ledger at the next look, if all of it is acknowledged."""
+        self._trimming.note_full_disk()
 
     def do_chores(self, done: list[str]) -> bool:
         """Do a little of what is due, noted in ``done``. True if there may be more.
