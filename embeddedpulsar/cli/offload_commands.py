@@ -31,9 +31,11 @@ def offload(context: click.Context, store: OpenedStore, topic: str, size_thresho
     """Move closed ledgers of TOPIC to its offload location, and wait for the end."""
     with store.admin() as admin:
         if not admin.topics().offload(topic, size_threshold):
+            kept = f" beyond {size(size_threshold)}" if size_threshold else ""
             click.echo(
-                f"nothing to offload: {topic} has no closed ledger beyond {size(size_threshold)} that stay; "
-                "`topics roll-ledger` closes the open one"
+                f"nothing to offload: {topic} has no closed ledger{kept} that is not offloaded yet; "
+                "`topics roll-ledger` closes the open one",
+                err=True,
             )
         _OFFLOADING.wait(context, admin, topic)
 
