@@ -658,6 +658,7 @@ def test_offloading(call, store, tmp_path):
     assert (status, output) == (0, "SUCCESS\n") and errors.startswith(
         "nothing to offload: trips has no closed"
     )
+    assert call("subscriptions", "create", "trips", "later", "--from", "earliest")[0] == 0
     assert call("topics", "roll-ledger", "trips")[:2] == (0, "1 ledger closed\n")
     assert call("topics", "offload", "trips", "-s", "0") == (0, "SUCCESS\n", "")
     assert json.loads(call("topics", "offload-status", "trips", "--json", "-w")[1])["status"] == "SUCCESS"
