@@ -436,7 +436,7 @@ class TopicTrimming:
             return False
         marks = self._marks()
         if not marks:
-            return False  # nobody has acknowledged anything
+            return False  # no subscription has acknowledged anything
         pinned = log.trimming.pinned(now_ms, removes=False, with_readers=not ignore_retention)
         if min([*marks, *self._holds(ignore_retention), *pinned]) < last:
             return False
