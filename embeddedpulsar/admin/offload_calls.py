@@ -38,6 +38,7 @@ def offload(self: HasStore, topic: str, size_threshold: int = 0) -> int:
         >>> from embeddedpulsar import Admin, Client, MessageId
         >>> from embeddedpulsar.policy_values import OffloadPolicies
         >>> with Client("./data") as client, Admin("./data") as admin:
+        ...     client.subscribe("archive", "readers").close()  # which keeps what it has not acknowledged
         ...     _ = client.create_producer("archive").send(b"old news")
         ...     admin.topics().set_offload_policies("archive", OffloadPolicies("./cold"))
         ...     nothing, closed = admin.topics().offload("archive"), admin.topics().roll_ledger("archive")
