@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,7 +24,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import NO_PRUNING, Pruning
-from embeddedpulsar.spark.options import Limits, Place, ReadOptions
+from embeddedpulsar.spark.options import Limits, Place, ReadOptions, topics_matching
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.topic.catalog.root_layout import TOPICS
@@ -120,7 +119,7 @@ def tasks_of(planned: list[list[EntryRange]], options: ReadOptions) -> list[Task
 
 
 def _matching(root: str, pattern: str, known: dict[str, str]) -> list[str]:
-    matches = re.compile(pattern).fullmatch
+    matches = topics_matching(pattern)
     found = set()
     try:
         directories = list(directories_in(os.path.join(root, TOPICS)))

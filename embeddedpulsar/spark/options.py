@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow.schema import FAILFAST, check_columns, check_mode
+from embeddedpulsar.client.consumer.topic_group.expression_tree import matches_no_name
+from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
-from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration
+from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration, InvalidTopicName
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic.store_root import refuse_directory_of_another
 from embeddedpulsar.topic_name import TopicName
@@ -78,7 +81,7 @@ class ReadOptions:
     Attributes:
         path: directory of the store.
         topics: names as given; empty with a pattern.
-        pattern: regular expression for full names, or None.
+        pattern: regular expression, as `topics_matching` takes it, or None.
         start, end: where reading begins and ends, half-open.
         columns: names, in order; None for all.
         min_partitions: at least so many partitions, as far as there are entries; 0 for no wish.
@@ -212,13 +215,35 @@ def _topics(options: Mapping[str, str]) -> tuple[str, ...]:
 def _pattern(text: str | None) -> str | None:
     if text is None:
         return None
-    if "://" not in text:
-        text = f"persistent://{text}" if text.count("/") == 2 else f"persistent://public/default/{text}"
     try:
-        re.compile(text)
-    except re.error as error:
+        compiled = re.compile(text)
+        never: tuple[str, ...]
+        if "://" in text:
+            never = (text,) if matches_no_name(text, compiled.flags, least_slashes=4) else ()
+        else:
+            never = TopicPattern(compiled).never
+    except (re.error, InvalidTopicName) as error:
         raise InvalidConfiguration(f"topicsPattern {text!r}: {error}") from None
+    if never:
+        logging.getLogger("embeddedpulsar.spark").warning(
+            "option topicsPattern has what no topic can match, whatever its name: %s",
+            ", ".join(map(repr, never)),
+        )
     return text
+
+
+def topics_matching(pattern: str) -> Callable[[str], Any]:
+    """The function that says whether the topic of a full name matches an option ``topicsPattern``.
+
+    With a domain it is an expression for full names, else one as consumers take it.
+
+    Example:
+        >>> matches = topics_matching("orders|bills")
+        >>> [bool(matches(f"persistent://public/{name}")) for name in ("default/bills", "other/bills")]
+        [True, False]
+    """
+    compiled = re.compile(pattern)
+    return compiled.fullmatch if "://" in pattern else TopicPattern(compiled).matches
 
 
 def _limits(options: Mapping[str, str], side: str, refused: MessageId | None) -> Limits:

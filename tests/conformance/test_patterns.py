@@ -566,3 +566,23 @@ def test_asyncio(run):
         await consumer.close()
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    "expression", ["orders|bills", "^(orders|bills)$", "public/default/orders|public/default/bills"]
+)
+def test_alternatives_and_anchors(topic, client, expression):
+    """Each alternative has its topics, and anchors stand for the ends of names."""
+    for name in ("orders", "bills", "other"):
+        with client.create_producer(name) as producer:
+            producer.send(name.encode())
+    consumer = client.subscribe(re.compile(expression), "s", initial_position=InitialPosition.Earliest)
+    assert sorted(consumer.receive(5000).data() for _ in range(2)) == [b"bills", b"orders"]
+    assert consumer.receive_nowait() is None
+
+
+def test_a_pattern_that_no_topic_can_match_warns(client, caplog):
+    """With the part of it, and what to write instead."""
+    client.subscribe(re.compile("acme/sales/orders|bills"), "s").close()
+    (record,) = [one for one in caplog.records if "no topic can match" in one.getMessage()]
+    assert "'bills'; put alternatives into a group" in record.getMessage()

@@ -80,6 +80,13 @@ def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) 
     dead = config.dead_letter.dead_letter_topic if config.dead_letter is not None else ""
     letters = {*named, *([TopicName.parse(dead).full] if dead else [])}
     topics = TopicPattern(pattern, config.regex_mode, letters, sends_letters)
+    if topics.never:
+        client.log.warning(
+            "The pattern of subscription %s has what no topic can match, whatever its name: %s; put "
+            "alternatives into a group, as in acme/sales/(orders|bills), and anchors at the ends of a name",
+            config.subscription_name,
+            ", ".join(map(repr, topics.never)),
+        )
     checked_version(config.schema, named, is_producer=False)
     return Consumer(
         ConsumerGroup(client, config._replace(topic=topics.text), named, topics.text, topics), config.chain

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import InvalidTopicName, MessageId
 from embeddedpulsar.exceptions import ForeignFileError, InvalidConfiguration
-from embeddedpulsar.spark.options import Limits, ReadOptions, parse_options
+from embeddedpulsar.spark.options import Limits, ReadOptions, parse_options, topics_matching
 
 FULL = "persistent://public/default/"
 
@@ -140,16 +140,34 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "full"),
+    ("pattern", "matching", "others"),
     [
-        ("orders-.*", "persistent://public/default/orders-.*"),
-        ("acme/sales/.*", "persistent://acme/sales/.*"),
-        ("non-persistent://a/b/c", "non-persistent://a/b/c"),
+        ("orders-.*", ["persistent://public/default/orders-a"], ["persistent://acme/sales/orders-a"]),
+        ("^orders-.*$", ["persistent://public/default/orders-a"], ["persistent://public/default/orders"]),
+        ("a|b", ["persistent://public/default/a", "persistent://public/default/b"], ["persistent://a/b/b"]),
+        ("acme/sales/.*", ["persistent://acme/sales/a"], ["persistent://public/default/a"]),
+        ("acme/sales/a|t/n/b", ["persistent://acme/sales/a", "persistent://t/n/b"], ["persistent://t/n/a"]),
+        ("non-persistent://a/b/c", ["non-persistent://a/b/c"], ["persistent://a/b/c"]),
+        ("persistent://.*", ["persistent://a/b/c"], ["non-persistent://a/b/c"]),
     ],
 )
-def test_patterns_are_for_full_names(pattern, full):
-    """A short pattern is completed as a short topic name would be."""
-    assert parse_options({"path": "/data", "topicsPattern": pattern}).pattern == full
+def test_patterns_match_as_those_of_consumers(pattern, matching, others):
+    """Those with a domain are for full names."""
+    found = parse_options({"path": "/data", "topicsPattern": pattern}).pattern
+    matches = topics_matching(found)
+    assert [bool(matches(name)) for name in (*matching, *others)] == [True] * len(matching) + [False] * len(
+        others
+    )
+
+
+def test_a_pattern_that_matches_nothing_warns(caplog):
+    """With the alternative that no topic can match."""
+    parse_options({"path": "/data", "topicsPattern": "acme/sales/a|b"})
+    parse_options({"path": "/data", "topicsPattern": "persistent://a$b/c/d"})
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
+        "'b'",
+        "'persistent://a$b/c/d'",
+    ]
 
 
 def test_a_bad_topic_name_is_its_own_error():

@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
+from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from embeddedpulsar.client.consumer.topic_group.expression_tree import alternatives
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
 from embeddedpulsar.enums import RegexSubscriptionMode
 from embeddedpulsar.exceptions import InvalidTopicName
@@ -109,17 +113,20 @@ def test_letters():
         ("orders-eu", "orders-eu"),
         ("orders?-.*", "order"),
         ("orders*", "order"),
-        ("orders{2}", "order"),
+        ("orders{2}", "orderss"),
         ("orders+", "orders"),
-        ("orders|bills", ""),
-        ("o(rders|x)", ""),
-        ("o(rders)", "o"),
-        (r"orders\.eu", "orders"),
+        ("(orders|bills)", ""),
+        ("(orders|order-.*)", "order"),
+        ("o(rders|x)", "o"),
+        ("o(rders)", "orders"),
+        (r"orders\.eu", "orders.eu"),
         (".*-eu", ""),
         ("[ab]c", ""),
-        ("^orders", ""),
+        ("(?=orders)o.*", "o"),
         ("orders$", "orders"),
-        ("(?:orders)", ""),
+        ("(?:orders)", "orders"),
+        ("(?i:orders)", ""),
+        ("(orders)?", ""),
     ],
 )
 def test_the_beginning_of_all_names_that_match(expression: str, beginning: str):
@@ -132,8 +139,115 @@ def test_the_beginning_of_all_names_that_match(expression: str, beginning: str):
 
 
 def test_no_beginning_where_case_does_not_count():
-    """Nor where spaces do not, nor of patterns of namespaces."""
+    """Nor of patterns of namespaces; where spaces do not count, it has none."""
     assert TopicPattern(re.compile("acme/sales/orders", re.IGNORECASE)).beginning == "acme/sales/"
     assert TopicPattern(re.compile("(?i)acme/sales/orders")).beginning == "acme/sales/"
-    assert TopicPattern(re.compile("acme/sales/or ders", re.VERBOSE)).beginning == "acme/sales/"
-    assert TopicPattern(re.compile("acme/.*/orders")).beginning == ""
+    assert TopicPattern(re.compile("acme/sales/or ders", re.VERBOSE)).beginning == "acme/sales/orders"
+    assert TopicPattern(re.compile("acme/.*/orders")).beginning == "acme/"
+
+
+EXPRESSIONS = st.recursive(
+    st.sampled_from(
+        ["a", "b", "ab", "-", ".", "[ab]", "[^a]", "[a|b]", r"\.", r"\w", "^", "$", "a|b", "|a", r"\|", "#"]
+    ),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(st.sampled_from(["(", "(?:", "(?=", "(?!", "(?i:", "(?>"]), inner).map(
+            lambda two: "".join(two) + ")"
+        ),
+        st.tuples(inner, inner).map(lambda two: f"(?:{two[0]}|{two[1]})"),
+        st.tuples(inner, st.sampled_from(["?", "*", "+", "{2}", "{1,2}", "*?"])).map(
+            lambda two: f"(?:{two[0]}){two[1]}"
+        ),
+    ),
+    max_leaves=6,
+)
+LOCALS = ["".join(letters) for size in (1, 2, 3) for letters in product("ab-|.", repeat=size)]
+FLAGS = st.sampled_from([0, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE])
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@given(EXPRESSIONS, FLAGS)
+def test_a_short_pattern_matches_whole_names(expression: str, flags: int):
+    """All topics of public/default, and no others, whose name the expression matches as a whole."""
+    try:
+        compiled = re.compile(expression, flags)
+    except re.error:
+        return
+    pattern = TopicPattern(compiled)
+    matched = [local for local in LOCALS if pattern.matches(f"persistent://public/default/{local}")]
+    assert matched == [local for local in LOCALS if compiled.fullmatch(local)]
+    assert all(f"public/default/{local}".startswith(pattern.beginning) for local in matched)
+    assert not any(pattern.matches(f"persistent://acme/sales/{local}") for local in LOCALS[:30])
+    assert not matched or len(pattern.never) < len(alternatives(expression, bool(flags & re.VERBOSE)))
+
+
+OWNERS = st.sampled_from(["public/default", "acme/sales", "a.b/c"])
+PARTS = st.tuples(
+    st.sampled_from(["", "^", r"\A"]),
+    st.sampled_from(["", "persistent://", "non-persistent://"]),
+    OWNERS,
+    EXPRESSIONS,
+)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@given(st.lists(PARTS, min_size=1, max_size=3), FLAGS)
+def test_each_alternative_has_its_namespace(parts: list[tuple[str, str, str, str]], flags: int):
+    """With any of them, and domains and anchors before it, a topic matches if one alternative does."""
+    flags &= ~re.VERBOSE
+    compiled = []
+    for _, _, owner, expression in parts:
+        try:
+            compiled.append((owner, re.compile(f"(?:{expression})", flags)))
+        except re.error:
+            return
+    texts = [f"{anchor}{domain}{owner}/(?:{one})" for anchor, domain, owner, one in parts]
+    # An anchor inside stands behind the namespace, where a name never begins.
+    if any("^" in one or "(?!" in one or "(?=" in one for _, _, _, one in parts):
+        return
+    pattern = TopicPattern(re.compile("|".join(texts), flags))
+    for owner in ("public/default", "acme/sales", "a.b/c", "axb/c"):
+        for local in LOCALS[:40]:
+            expected = any(of == owner and one.fullmatch(local) for of, one in compiled)
+            assert pattern.matches(f"persistent://{owner}/{local}") == expected
+            assert not expected or f"{owner}/{local}".startswith(pattern.beginning)
+
+
+@pytest.mark.parametrize(
+    ("expression", "never"),
+    [
+        ("orders", ()),
+        ("orders|invoices", ()),
+        ("^orders-.*$", ()),
+        ("public/default/^orders", ("public/default/^orders",)),
+        ("public/default/orders$x", ("public/default/orders$x",)),
+        ("public/default/orders|invoices", ("invoices",)),
+        ("public/default/orders|.*", ()),
+        ("a|b^c", ("b^c",)),
+        ("a|", ("",)),
+        ("a\n", ("a\n",)),
+        ("(?!)", ("(?!)",)),
+        ("[ab]+/orders", None),
+        ("^acme/sales/orders$|^persistent://public/default/bills$", ()),
+        (".*/.*/orders", ()),
+        ("(a)\\1", ()),
+        ("a[|]b", ()),
+        ("a(?#|)b", ()),
+    ],
+)
+def test_alternatives_that_no_name_matches(expression: str, never: tuple[str, ...] | None):
+    """They are named, so that the consumer can warn."""
+    if never is None:
+        with pytest.raises(InvalidTopicName, match="each alternative"):
+            TopicPattern(re.compile(expression))
+    else:
+        assert TopicPattern(re.compile(expression)).never == never
+
+
+def test_domains_and_anchors_of_each_alternative():
+    """As in a list of full names."""
+    pattern = TopicPattern(re.compile("^persistent://acme/sales/a$|persistent://acme/sales/b|t/n/c.*"))
+    names = ["acme/sales/a", "acme/sales/b", "t/n/cd", "acme/sales/c", "t/n/a"]
+    assert [pattern.matches(f"persistent://{name}") for name in names] == [True, True, True, False, False]
+    assert (pattern.namespace, pattern.beginning) == (None, "")
