@@ -99,6 +99,8 @@ def plain_type(final: Any) -> ValueType:
 def default_of(field: DefinitionField) -> Any:
     """What a JSON record without the field has there; None for null."""
     default = field.default
+    if field.others.get("computed"):  # what the definition states is no value of the class
+        return None
     is_plain = isinstance(default, str | int | float)
     return default if is_plain and field.default is not ABSENT and field.node.kind in _PRIMITIVES else None
 

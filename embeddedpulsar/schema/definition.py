@@ -518,6 +518,19 @@ def _field_definition(name: str, field: Field, defined_names: set[str]) -> dict[
     return {"name": name, "default": plain(field.default()), "type": kind}
 
 
+def builtin_of(value: Any) -> Any:
+    """Dicts for records and names for members of enumerations, as Avro's library takes them."""
+    if isinstance(value, Record):
+        return {name: builtin_of(item) for name, item in record_values(value).items()}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, list):
+        return [builtin_of(item) for item in value]
+    if isinstance(value, dict):
+        return {key: builtin_of(item) for key, item in value.items()}
+    return value
+
+
 def plain(value: Any) -> Any:
     """A value in Avro's notation: names of members, dicts for records, text for bytes."""
     if isinstance(value, Enum):

@@ -1,20 +1,24 @@
-"""Models: dataclasses, pydantic models and msgspec structs as the classes of a JSON schema."""
+"""Models: dataclasses, pydantic models, structs, typed dicts, named tuples; and definitions of type hints."""
 
 from __future__ import annotations
 
 import datetime
 import json
+import math
+import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema.json_text import loads
+from embeddedpulsar.schema.definition import Record, plain, record_definition
 
-_PRIMITIVES = {
+PRIMITIVES: Final[dict[Any, str]] = {
     bool: "boolean",
     int: "long",
     float: "double",
@@ -22,213 +26,451 @@ _PRIMITIVES = {
     bytes: "bytes",
     type(None): "null",
 }
-# Written as text; the second is how text is read.
-_TEXTS: dict[Any, Callable[[str], Any]] = {
-    datetime.datetime: datetime.datetime.fromisoformat,
-    datetime.date: datetime.date.fromisoformat,
-    datetime.time: datetime.time.fromisoformat,
-    Decimal: Decimal,
-    UUID: UUID,
-}
-_ABSENT = object()
+TEXTS: Final = (datetime.datetime, datetime.date, datetime.time, Decimal, UUID)
+"""Types that are written as text."""
+# What Avro's own library calls a value of JSON of which nothing is known.
+_JSON: Final = "org.apache.avro.data.Json"
+_LONG: Final = 2**63
+_LISTS: Final = (list, set, frozenset, Sequence, MutableSequence)
+_MAPS: Final = (dict, Mapping, MutableMapping)
+_CONSTANT_FACTORIES: Final = (list, dict, set, frozenset, tuple, str, bytes, int, float, bool)
 
-Codec = tuple[dict[str, Any], Callable[[Any], bytes], Callable[[bytes], Any]]
+DATACLASS, PYDANTIC, STRUCT, RECORD = "dataclass", "pydantic", "struct", "record"
+TYPED_DICT, NAMED_TUPLE = "dict", "tuple"
+
+
+class _Absent:
+    """A default that an attribute does not have."""
+
+
+class _Computed:
+    """A default that is computed for each object, so that none can be stated."""
+
+
+class _OwnDefaults(NamedTuple):
+    """A default that is a model with the defaults of its own attributes."""
+
+    kind: Any
+
+
+ABSENT: Final = _Absent()
+COMPUTED: Final = _Computed()
 
 
 class Attribute(NamedTuple):
-    """An attribute of a model: its name in JSON, its type, and its default or _ABSENT."""
+    """An attribute of a model.
+
+    Attributes:
+        name: in JSON, and in the definition.
+        hint: its type.
+        default: the value of an object that is given none; ABSENT if there must be one, COMPUTED if it is not
+            the same for every object.
+        member: its name in Python.
+    """
 
     name: str
     hint: Any
     default: Any
+    member: str
 
 
-def model_codec(kind: Any) -> Codec:
-    """Definition, encoder and decoder of a model class.
-
-    Raises:
-        TypeError: the class is no model, or the type of an attribute has no JSON form.
-    """
-    if not isinstance(kind, type) or _attributes(kind) is None:
-        text = "is not a Record, a dataclass, a pydantic model or a msgspec.Struct"
-        raise TypeError(f"{getattr(kind, '__name__', kind)} {text}")
-    definition = _definition(kind, set())
-    if hasattr(kind, "model_validate_json"):
-        return definition, lambda value: _pydantic_bytes(value), kind.model_validate_json
-    if hasattr(kind, "__struct_fields__"):
-        import msgspec
-
-        return definition, msgspec.json.Encoder().encode, msgspec.json.Decoder(kind).decode
-    return definition, _dataclass_bytes, lambda data: _built(kind, loads(data))
+class _NoForm(Exception):
+    """A default that a definition cannot state."""
 
 
-def _pydantic_bytes(value: Any) -> bytes:
-    text: str = value.model_dump_json(by_alias=True)
-    return text.encode()
+# -- models -----------------------------------------------------------------------------------------
 
 
-def _attributes(kind: Any) -> list[Attribute] | None:
-    """The attributes of a model class; None if it is another class."""
+def library_of(kind: Any) -> str | None:
+    """What a model is made with; None for another class."""
+    if not isinstance(kind, type):
+        return None
+    if issubclass(kind, Record):
+        return RECORD
     if hasattr(kind, "model_fields") and hasattr(kind, "model_validate_json"):
-        hints = get_type_hints(kind)
-        found = []
-        for name, info in kind.model_fields.items():
-            alias = info.serialization_alias or name
-            default = info.default
-            found.append(Attribute(alias, hints[name], default if _is_plain(default) else _ABSENT))
-        return found
+        return PYDANTIC
     if hasattr(kind, "__struct_fields__"):
-        hints = get_type_hints(kind)
-        defaults = dict(zip(kind.__struct_fields__[::-1], kind.__struct_defaults__[::-1], strict=False))
-        names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
-        return [
-            Attribute(
-                encoded, hints[name], value if _is_plain(value := defaults.get(name, _ABSENT)) else _ABSENT
-            )
-            for name, encoded in names
-        ]
+        return STRUCT
     if hasattr(kind, "__dataclass_fields__"):
-        import dataclasses
-
-        hints = get_type_hints(kind)
-        return [
-            Attribute(item.name, hints[item.name], item.default if _is_plain(item.default) else _ABSENT)
-            for item in dataclasses.fields(kind)
-            if item.init
-        ]
+        return DATACLASS
+    if typing.is_typeddict(kind):
+        return TYPED_DICT
+    if issubclass(kind, tuple) and hasattr(kind, "_field_defaults"):
+        return NAMED_TUPLE
     return None
 
 
-def _is_plain(value: object) -> bool:
-    return value is None or type(value) in (bool, int, float, str)
-
-
-def _definition(hint: Any, defined: set[str]) -> Any:
-    """The definition of a type, in Avro's notation. Named types are written out once."""
-    primitive = _PRIMITIVES.get(hint) if isinstance(hint, type) else None
-    if primitive is not None:
-        return primitive
-    if hint in _TEXTS:
-        return "string"
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _definition(arguments[0], defined)
-    if origin is Literal and all(isinstance(value, str) for value in arguments):
-        return "string"
-    if origin in (Union, types.UnionType):
-        # null first: only so may it be the default
-        ordered = sorted(arguments, key=lambda argument: argument is not type(None))
-        return [_definition(argument, defined) for argument in ordered]
-    if _is_list(origin, arguments):
-        return {"type": "array", "items": _definition(arguments[0], defined)}
-    if _is_map(origin, arguments):
-        return {"type": "map", "values": _definition(arguments[1], defined)}
-    if isinstance(hint, type):
-        if issubclass(hint, Enum):
-            return _enum_definition(hint, defined)
-        attributes = _attributes(hint)
-        if attributes is not None:
-            return _record_definition(hint.__name__, attributes, defined)
-    raise TypeError(f"the type {hint} has no JSON form in a schema; give the attribute a more precise type")
-
-
-def _is_list(origin: Any, arguments: Sequence[Any]) -> bool:
-    return origin in (list, set, frozenset, Sequence) or (origin is tuple and arguments[1:] == (...,))
-
-
-def _is_map(origin: Any, arguments: Sequence[Any]) -> bool:
-    return origin in (dict, Mapping) and arguments[0] is str
-
-
-def _enum_definition(kind: type[Enum], defined: set[str]) -> Any:
-    if kind.__name__ in defined:
-        return kind.__name__
-    defined.add(kind.__name__)
-    return {"type": "enum", "name": kind.__name__, "symbols": [member.name for member in kind]}
-
-
-def _record_definition(name: str, attributes: list[Attribute], defined: set[str]) -> Any:
-    if name in defined:
-        return name
-    defined.add(name)
-    fields = []
-    for attribute in attributes:
-        kind = _definition(attribute.hint, defined)
-        field: dict[str, Any] = {"name": attribute.name, "type": kind}
-        first = kind[0] if isinstance(kind, list) else kind
-        if first == _PRIMITIVES.get(type(attribute.default)):
-            field["default"] = attribute.default
-        fields.append(field)
-    return {"type": "record", "name": name, "fields": fields}
-
-
-def _dataclass_bytes(value: Any) -> bytes:
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _plain(value: Any) -> Any:
-    """A value of the kinds that `json` knows."""
-    kind = type(value)
-    if value is None or kind in (str, int, float, bool):
-        return value
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    if isinstance(value, bytes):
-        return value.decode()
-    if kind in _TEXTS:
-        return value.isoformat() if hasattr(value, "isoformat") else str(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    raise TypeError(f"{kind.__name__} has no JSON form")
-
-
-def _built(hint: Any, value: Any) -> Any:
-    """The value of a type of a dataclass's attribute, from what `_plain` makes of it.
+def attributes_of(kind: Any) -> list[Attribute]:
+    """The attributes of a model that a message has.
 
     Raises:
-        TypeError: the value has another type.
-        ValueError: text that is not the form of the type, or no member of the enumeration.
+        TypeError: its type hints name something that does not exist where they are.
     """
+    library = library_of(kind)
+    if library == RECORD:
+        return [Attribute(name, Any, ABSENT, name) for name in kind.__record_fields__]
+    if library == PYDANTIC:
+        return [
+            Attribute(
+                info.serialization_alias or name,
+                Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation,
+                _default(info.default, info.default_factory) if not info.is_required() else ABSENT,
+                name,
+            )
+            for name, info in kind.model_fields.items()
+        ]
+    hints = _hints(kind)
+    if library == STRUCT:
+        return list(_of_struct(kind, hints))
+    if library == DATACLASS:
+        import dataclasses
+
+        return [
+            Attribute(
+                item.name,
+                hints[item.name],
+                ABSENT
+                if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+                else _default(
+                    item.default,
+                    None if item.default_factory is dataclasses.MISSING else item.default_factory,
+                ),
+                item.name,
+            )
+            for item in dataclasses.fields(kind)
+            if item.init
+        ]
+    if library == TYPED_DICT:
+        return [
+            Attribute(name, hint, ABSENT if _is_required(kind, name, hint) else COMPUTED, name)
+            for name, hint in hints.items()
+        ]
+    return [
+        Attribute(name, hints.get(name, Any), kind._field_defaults.get(name, ABSENT), name)
+        for name in kind._fields
+    ]
+
+
+def _of_struct(kind: Any, hints: dict[str, Any]) -> Iterator[Attribute]:
+    defaults = dict(zip(kind.__struct_fields__[::-1], kind.__struct_defaults__[::-1], strict=False))
+    for name, encoded in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
+        default = defaults.get(name, ABSENT)
+        if type(default).__name__ == "NoDefault" or repr(default) == "NODEFAULT":
+            default = ABSENT
+        factory = getattr(default, "factory", None) if type(default).__name__ == "Factory" else None
+        yield Attribute(encoded, hints[name], _default(default, factory), name)
+
+
+def _is_required(kind: Any, name: str, hint: Any) -> bool:
+    """Whether a typed dict must have a key. Python itself does not see the marks in hints that are texts."""
+    origin = get_origin(hint)
+    if origin in (typing.Required, typing.NotRequired):
+        return origin is typing.Required
+    return name in kind.__required_keys__
+
+
+def _default(value: Any, factory: Any) -> Any:
+    """A default, or what can be said of the function that gives it: it may give another one each time."""
+    if factory is None:
+        return value
+    if factory in _CONSTANT_FACTORIES:
+        return factory()
+    return _OwnDefaults(factory) if library_of(factory) is not None else COMPUTED
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind, localns={kind.__name__: kind}, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"the type hints of {kind.__name__} cannot be read: {error}; define what they name in the "
+            "module, not in a function"
+        ) from None
+
+
+# -- type hints -------------------------------------------------------------------------------------
+
+
+def plain_hint(hint: Any) -> Any:
+    """A type without what only says more about it."""
+    while True:
+        origin = get_origin(hint)
+        if origin in (Annotated, typing.Required, typing.NotRequired, typing.Final, typing.ClassVar):
+            hint = get_args(hint)[0]
+        elif hasattr(hint, "__supertype__"):
+            hint = hint.__supertype__
+        elif origin is not None and library_of(origin) is not None:
+            hint = origin  # a generic model: its attributes are those of the model without arguments
+        else:
+            return Any if hint is object else hint
+
+
+def alternatives(hint: Any) -> tuple[Any, ...] | None:
+    """The types of a union, None first; None for all else."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return None
+    found = [plain_hint(one) for one in get_args(hint)]
+    return tuple(sorted(found, key=lambda one: one is not type(None)))
+
+
+def item_hint(hint: Any) -> Any:
+    """The type of the items of a list, a set, or a tuple of any length; ABSENT for all else."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _built(arguments[0], value)
-    if origin in (Union, types.UnionType):
-        return _built_one_of(arguments, value)
-    if origin is Literal:
-        if value not in arguments:
-            raise TypeError(f"{value!r} is none of {arguments}")
-        return value
-    if _is_list(origin, arguments) and isinstance(value, list):
-        items = [_built(arguments[0], item) for item in value]
-        return items if origin in (list, Sequence) else origin(items)
-    if _is_map(origin, arguments) and isinstance(value, dict):
-        return {key: _built(arguments[1], item) for key, item in value.items()}
-    if hint in _TEXTS and isinstance(value, str):
-        return _TEXTS[hint](value)
-    if hint is float and type(value) is int:
-        return float(value)
-    if hint is bytes and isinstance(value, str):
-        return value.encode()
-    if hint in _PRIMITIVES and type(value) is hint:
-        return value
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint(value)
-    if hasattr(hint, "__dataclass_fields__") and isinstance(value, dict):
-        attributes = _attributes(hint) or ()
-        # What the class does not know is left out: a newer program may have written it.
-        known = {name: _built(kind, value[name]) for name, kind, _ in attributes if name in value}
-        return hint(**known)
-    raise TypeError(f"{value!r} is not of type {hint}")
+    if hint in (list, set, frozenset, tuple):
+        return Any
+    if origin in _LISTS or (origin is tuple and arguments[1:] == (...,)):
+        return plain_hint(arguments[0])
+    return ABSENT
 
 
-def _built_one_of(hints: Sequence[Any], value: Any) -> Any:
-    for hint in hints:
+def map_hint(hint: Any) -> Any:
+    """The type of the values of a dict whose keys are texts; ABSENT for all else."""
+    if hint is dict:
+        return Any
+    arguments = get_args(hint)
+    if get_origin(hint) in _MAPS and plain_hint(arguments[0]) in (str, Any):
+        return plain_hint(arguments[1])
+    return ABSENT
+
+
+def places(hint: Any) -> tuple[Any, ...] | None:
+    """The types of a tuple of a given length; None for all else."""
+    arguments = get_args(hint)
+    if get_origin(hint) is not tuple or arguments[1:] == (...,):
+        return None
+    return tuple(map(plain_hint, arguments))
+
+
+def primitive_base(hint: Any) -> Any:
+    """The type of `PRIMITIVES` or `TEXTS` that a class is or is derived from; None if there is none."""
+    if not isinstance(hint, type) or issubclass(hint, Enum) or library_of(hint) is not None:
+        return None
+    return next((base for base in hint.__mro__ if base in PRIMITIVES or base in TEXTS), None)
+
+
+# -- definitions ------------------------------------------------------------------------------------
+
+
+class Definer:
+    """Writes one definition. Named types are written out where they come first, and are names from there on.
+
+    Attributes:
+        names: the names of the classes in the definition.
+    """
+
+    def __init__(self) -> None:
+        self.names: Final[dict[Any, str]] = {}
+
+    def definition(self, hint: Any) -> Any:
+        """The definition of a type, in Avro's notation.
+
+        Raises:
+            TypeError: it contains a type without a form in JSON.
+            InvalidConfiguration: types are nested too deeply.
+        """
         try:
-            return _built(hint, value)
-        except (TypeError, ValueError):
-            continue
-    raise TypeError(f"{value!r} is of none of the types {hints}")
+            return self._of(hint)
+        except RecursionError:
+            name = getattr(hint, "__name__", "of the schema")
+            raise InvalidConfiguration(f"the type {name} is nested too deeply to have a definition") from None
+
+    def _of(self, given: Any) -> Any:
+        hint = plain_hint(given)
+        if hint is Any:
+            return self._any()
+        base = primitive_base(hint)
+        if base is not None:
+            return PRIMITIVES.get(base, "string")
+        if get_origin(hint) is Literal:
+            return self._one_of([type(value) for value in get_args(hint)])
+        branches = alternatives(hint)
+        if branches is not None:
+            return self._one_of(branches)
+        item = item_hint(hint)
+        if item is not ABSENT:
+            return {"type": "array", "items": self._of(item)}
+        parts = places(hint)
+        if parts is not None:
+            return {"type": "array", "items": self._one_of(parts) if parts else "null"}
+        value = map_hint(hint)
+        if value is not ABSENT:
+            return {"type": "map", "values": self._of(value)}
+        if isinstance(hint, type) and (issubclass(hint, Enum) or library_of(hint) is not None):
+            return self.names.get(hint) or self._named(hint)
+        raise TypeError(
+            f"the type {hint} has no JSON form in a schema; give the attribute a more precise type"
+        )
+
+    def _named(self, kind: Any) -> Any:
+        if library_of(kind) == RECORD:
+            return self._record(kind)
+        name = kept = re.sub(r"\W", "_", kind.__name__)
+        number = 1
+        while name in self.names.values():  # another class of this name
+            number += 1
+            name = f"{kept}_{number}"
+        self.names[kind] = name
+        if issubclass(kind, Enum):
+            return {"type": "enum", "name": name, "symbols": [member.name for member in kind]}
+        return {"type": "record", "name": name, "fields": [self._field(one) for one in attributes_of(kind)]}
+
+    def _record(self, kind: Any) -> Any:
+        before = set(self.names.values())
+        known = set(before)
+        definition = record_definition(kind, known)
+        self.names.update((name, name) for name in known - before)  # of what it contains
+        self.names[kind] = definition["name"] if isinstance(definition, dict) else definition
+        return definition
+
+    def _any(self) -> Any:
+        if _JSON in self.names.values():
+            return _JSON
+        self.names[Any] = _JSON
+        namespace, _, name = _JSON.rpartition(".")
+        parts = ["null", "boolean", "long", "double", "string"]
+        inner = [{"type": "array", "items": name}, {"type": "map", "values": name}]
+        fields = [{"name": "value", "type": [*parts, *inner]}]
+        return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+
+    def _one_of(self, hints: Iterable[Any]) -> Any:
+        """A union, each type once; of a single type, the type itself."""
+        found: list[Any] = []
+        for hint in hints:
+            kind = self._of(hint)
+            found += [one for one in (kind if isinstance(kind, list) else [kind]) if one not in found]
+        return found[0] if len(found) == 1 else found
+
+    def _field(self, attribute: Attribute) -> dict[str, Any]:
+        # The branch of the default comes first in a union: only so may it be the default.
+        hint, default = plain_hint(attribute.hint), attribute.default
+        branches = alternatives(hint)
+        form, is_computed = ABSENT, False
+        if default is not ABSENT:
+            try:
+                form = default_form(hint, default)
+            except _NoForm:
+                is_computed = True
+        if branches is not None:
+            first = next((one for one in branches if form is not ABSENT and _fits(one, default)), None)
+            kind = self._one_of(
+                branches if first is None else sorted(branches, key=lambda one: one is not first)
+            )
+        else:
+            kind = self._of(hint)
+        field: dict[str, Any] = {"name": attribute.name, "type": kind}
+        if is_computed:
+            try:
+                form, field["computed"] = _zero(hint, ()), True
+            except _NoForm:
+                field.pop("computed", None)
+        return field if form is ABSENT else {**field, "default": form}
+
+
+def default_form(hint: Any, value: Any) -> Any:
+    """A default as a definition states it: names of members, latin-1 texts for bytes, dicts for models.
+
+    Raises:
+        _NoForm: it cannot be stated, or is no value of the type.
+    """
+    hint = plain_hint(hint)
+    if isinstance(value, _OwnDefaults):
+        return _own_defaults(value.kind)
+    if value is COMPUTED or value is ABSENT:
+        raise _NoForm
+    branches = alternatives(hint)
+    if branches is not None:
+        branch = next((one for one in branches if _fits(one, value)), ABSENT)
+        if branch is ABSENT:
+            raise _NoForm
+        return default_form(branch, value)
+    if get_origin(hint) is Literal:
+        return default_form(type(value), value)
+    base = primitive_base(hint)
+    if base is not None:
+        return _primitive_form(base, value)
+    item = item_hint(hint)
+    if item is not ABSENT and isinstance(value, list | tuple | set | frozenset):
+        forms = [default_form(item, one) for one in value]
+        # The order of a set is another one in each process.
+        return sorted(forms, key=json.dumps) if isinstance(value, set | frozenset) else forms
+    parts = places(hint)
+    if parts is not None and isinstance(value, tuple) and len(parts) == len(value):
+        return [default_form(part, one) for part, one in zip(parts, value, strict=True)]
+    values = map_hint(hint)
+    if values is not ABSENT and isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: default_form(values, one) for key, one in value.items()}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _member_name(hint, value)
+    library = library_of(hint)
+    if library == RECORD and isinstance(value, hint):
+        return plain(value)
+    if library == TYPED_DICT and isinstance(value, dict):
+        return {one.name: default_form(one.hint, value.get(one.name, ABSENT)) for one in attributes_of(hint)}
+    if library is not None and library != TYPED_DICT and isinstance(value, hint):
+        return {one.name: default_form(one.hint, getattr(value, one.member)) for one in attributes_of(hint)}
+    raise _NoForm
+
+
+def _primitive_form(base: Any, value: Any) -> Any:
+    if base in TEXTS:
+        if not isinstance(value, base):
+            raise _NoForm
+        return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if base is float and type(value) is int:
+        value = float(value)
+    if not isinstance(value, base) or (isinstance(value, bool) and base is not bool):
+        raise _NoForm
+    if (base is int and not -_LONG <= value < _LONG) or (base is float and not math.isfinite(value)):
+        raise _NoForm
+    return value.decode("latin-1") if base is bytes else None if value is None else base(value)
+
+
+def _member_name(kind: Any, value: Any) -> str:
+    try:
+        return str(kind(value).name)
+    except ValueError:
+        raise _NoForm from None
+
+
+def _own_defaults(kind: Any) -> Any:
+    if library_of(kind) == RECORD:
+        return plain(kind())
+    return {one.name: default_form(one.hint, one.default) for one in attributes_of(kind)}
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    try:
+        default_form(hint, value)
+    except _NoForm:
+        return False
+    # A model with its own defaults fits the branch of its class alone.
+    return not isinstance(value, _OwnDefaults) or hint is value.kind
+
+
+def _zero(given: Any, outer: tuple[Any, ...]) -> Any:
+    """A value that fits a type, for a field whose default is computed: definitions need one to be compatible.
+
+    Raises:
+        _NoForm: there is none, as of a model that contains itself.
+    """
+    hint = plain_hint(given)
+    branches = alternatives(hint)
+    if branches is not None:
+        return _zero(branches[0], outer)
+    if get_origin(hint) is Literal:
+        return default_form(hint, get_args(hint)[0])
+    base = primitive_base(hint)
+    if base is not None:
+        kind = PRIMITIVES.get(base, "string")
+        return {"boolean": False, "long": 0, "double": 0.0, "string": "", "bytes": "", "null": None}[kind]
+    if item_hint(hint) is not ABSENT or places(hint) is not None:
+        return []
+    if map_hint(hint) is not ABSENT:
+        return {}
+    if hint is Any:
+        return {"value": None}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return next(iter(hint)).name
+    if hint in outer:
+        raise _NoForm
+    return {one.name: _zero(one.hint, (*outer, hint)) for one in attributes_of(hint)}

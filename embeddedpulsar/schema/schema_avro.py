@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-from enum import Enum
-from typing import Any, cast, overload
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, cast, overload
 
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.avro_definition import check_levels
 from embeddedpulsar.schema.avro_definition import parsed as read_definition
-from embeddedpulsar.schema.definition import Record, class_definition, record_values, stored_record
+from embeddedpulsar.schema.definition import Record, builtin_of, class_definition, stored_record
 from embeddedpulsar.schema.schema import Schema, SchemaInfo, T
 
+_OF_CODEC: Final = ("_encode", "_build", "_check")
 Definition = dict[str, Any]
 """A definition, as `json.loads` gives it."""
 
@@ -41,13 +43,14 @@ def library() -> Any:
 
 
 class AvroSchema(Schema[T]):
-    """Values are records, or dicts, and are stored in Avro's binary form. Needs ``fastavro``.
+    """Values are records, models or dicts, and are stored in Avro's binary form. Needs ``fastavro``.
 
     A message is decoded with the definition that it was written with, which the topic has, and resolved to
     that of this schema.
 
     Args:
-        record_cls: the class of the values, derived from `Record`; None if they are dicts.
+        record_cls: the class of the values, a `Record` or a model as `JsonSchema` takes it; None if they are
+            dicts.
         schema_definition: the definition for dicts, as `json.loads` gives it. With a
             record class, only that of the class is accepted.
 
@@ -69,6 +72,10 @@ class AvroSchema(Schema[T]):
         2
     """
 
+    _encode: Callable[[Any], Any]
+    _build: Callable[[Any], Any] | None
+    _check: Callable[[Any], object]
+
     @overload
     def __init__(
         self: AvroSchema[dict[str, Any]], record_cls: None, schema_definition: Definition
@@ -82,8 +89,9 @@ class AvroSchema(Schema[T]):
             raise AssertionError("give a record class or a schema_definition")
         if record_cls is None:
             definition: Any = schema_definition
+            self._use_codec(None)
         else:
-            definition = class_definition(record_cls)
+            definition = self._use_codec(record_cls)
             if schema_definition not in (None, definition):
                 text = f"schema_definition is not that of {record_cls.__name__}: give one of the two"
                 raise ValueError(text)
@@ -92,21 +100,48 @@ class AvroSchema(Schema[T]):
         self._parsed = parsed(definition)
         self._writers: dict[str, tuple[Any, Any]] = {}  # by definition
 
+    def _use_codec(self, kind: Any) -> Any:
+        """Set what makes values of a class, and what is made of them; returns the definition of the class."""
+        self._encode = builtin_of
+        self._build = None
+        self._check = self._validate_object_type
+        self._is_model = False
+        if kind is None:
+            return None
+        if isinstance(kind, type) and issubclass(kind, Record):
+            self._build = partial(stored_record, kind)
+            return class_definition(kind)
+        from embeddedpulsar.schema.model_codec import avro_codec  # few schemas are of models
+
+        definition, self._encode, self._build, self._check = avro_codec(kind)
+        self._is_model = True
+        return definition
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in _OF_CODEC}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._use_codec(self._record_cls if self._is_record else None)
+
     def encode(self, obj: T) -> bytes:
         """Return ``obj`` in Avro's binary form.
 
         Raises:
-            TypeError: ``obj`` is not of the record class.
+            TypeError: ``obj`` is not of the record class, or something in it has no form.
             ValueError: ``obj`` is not a dict, or a value does not fit the definition.
         """
         if self._is_record:
-            self._validate_object_type(obj)
+            self._check(obj)
         elif not isinstance(obj, dict):
             raise ValueError(
                 f"with a definition of its own, the schema takes a dict, not {type(obj).__name__}"
             )
         buffer = io.BytesIO()
-        fastavro.schemaless_writer(buffer, self._parsed, _builtin(obj))
+        try:
+            fastavro.schemaless_writer(buffer, self._parsed, self._encode(obj))
+        except RecursionError:
+            raise ValueError("the value contains itself, or is nested too deeply") from None
         return buffer.getvalue()
 
     def encode_dict(self, d: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +154,7 @@ class AvroSchema(Schema[T]):
             >>> AvroSchema(Table).encode_dict({"table": Table(number=7)})
             {'table': {'number': 7}}
         """
-        copied: dict[str, Any] = _builtin(d)
+        copied: dict[str, Any] = builtin_of(d)
         return copied
 
     def decode(self, data: bytes) -> T:
@@ -160,12 +195,21 @@ class AvroSchema(Schema[T]):
         own = self._schema_info.schema()
         if writer.schema() == own or writer.schema_type() != SchemaType.AVRO:
             return self._parsed, self._parsed
-        written, reader = definitions_for(writer.schema(), own, gives_defaults=self._is_record)
+        written, reader = definitions_for(
+            writer.schema(), own, gives_defaults=self._is_record, leaves_defaults=self._is_model
+        )
         return parsed(written), parsed(reader)
 
     def _decoded(self, data: bytes, writer: Any, reader: Any) -> T:
-        value = fastavro.schemaless_reader(io.BytesIO(data), writer, reader)
-        return cast("T", stored_record(self._record_cls, value) if self._is_record else value)
+        # Of a union of records, the name says which one it is. `Record` has no unions.
+        value = (
+            fastavro.schemaless_reader(
+                *(io.BytesIO(data), writer, reader), return_record_name=True, return_record_name_override=True
+            )
+            if self._is_model
+            else fastavro.schemaless_reader(io.BytesIO(data), writer, reader)
+        )
+        return cast("T", value if self._build is None else self._build(value))
 
 
 def parsed(definition: Any) -> Any:
@@ -194,20 +238,50 @@ def _why_invalid(definition: Any, error: BaseException) -> str:
     return f"a type lacks {error}" if isinstance(error, KeyError) else str(error)
 
 
-def definitions_for(writer: str, reader: str, *, gives_defaults: bool = True) -> tuple[Any, Any]:
+def definitions_for(
+    writer: str, reader: str, *, gives_defaults: bool = True, leaves_defaults: bool = False
+) -> tuple[Any, Any]:
     """The definitions of a writer and a reader, as one is resolved to the other.
 
     Args:
         writer, reader: definitions, as text.
         gives_defaults: a field that may be None, and that the writer does not have, is None.
+        leaves_defaults: a field with a default that the writer does not have is left to the class.
     """
     written, wanted = json.loads(writer), json.loads(reader)
     if isinstance(written, dict) and isinstance(wanted, dict) and "name" in written:
         # As in pulsar-client: the name of the class does not count.
         written = written | {key: wanted.get(key) for key in ("name", "namespace")}
+    if leaves_defaults:
+        _leave_defaults(wanted, written)
     if gives_defaults:
         _give_defaults(wanted)
     return written, wanted
+
+
+def _leave_defaults(reader: Any, writer: Any) -> None:
+    written = {
+        record.get("name"): {field["name"] for field in record["fields"]} for record in _records(writer)
+    }
+    for record in _records(reader):
+        there = written.get(record.get("name"))
+        if there is not None:
+            record["fields"] = [
+                field for field in record["fields"] if "default" not in field or field["name"] in there
+            ]
+
+
+def _records(definition: Any) -> Iterator[Any]:
+    if isinstance(definition, list):
+        for branch in definition:
+            yield from _records(branch)
+    elif isinstance(definition, dict):
+        if isinstance(definition.get("fields"), list):
+            yield definition
+            for field in definition["fields"]:
+                yield from _records(field["type"])
+        for part in ("type", "items", "values"):
+            yield from _records(definition.get(part))
 
 
 def with_defaults(definition: str) -> str:
@@ -231,16 +305,3 @@ def _give_defaults(definition: Any) -> None:
         for part in ("type", "items", "values"):
             if isinstance(definition.get(part), dict | list):
                 _give_defaults(definition[part])
-
-
-def _builtin(value: Any) -> Any:
-    """Dicts for records and names for members of enumerations."""
-    if isinstance(value, Record):
-        return {name: _builtin(item) for name, item in record_values(value).items()}
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, list):
-        return [_builtin(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _builtin(item) for key, item in value.items()}
-    return value
