@@ -95,6 +95,7 @@ class TopicCut:
         self._copied: _Cut | None = None  # up to which the log was taken
         self.is_of_function = False
         self.went = 0
+        self._is_begun = False
 
     def take_positions(self) -> None:
         """Take the journals, and which compacted ledger holds.
@@ -108,8 +109,9 @@ class TopicCut:
         for _ in range(_ATTEMPTS):
             try:
                 self._first = self._words()[TopicWord.TRIM]
-                self._target.drop(self._relative(self.directory))
-                self._copied = None
+                if self._is_begun:  # by an attempt before; each search takes as long as there are files
+                    self._target.drop(self._relative(self.directory))
+                self._is_begun, self._copied = True, None
                 self._take_journals()
                 self._take_compaction_record()
                 return
