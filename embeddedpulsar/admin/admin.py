@@ -25,6 +25,7 @@ from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.service_url import ServiceUrl
 from embeddedpulsar.topic.store import Store
+from embeddedpulsar.topic.store_root import STORE_FORMAT, read_meta
 
 if TYPE_CHECKING:
     from embeddedpulsar.admin.store_activity import ActivityWatch
@@ -218,8 +219,8 @@ class Admin(SaysWhatThereIs):
         Raises:
             NotAllowedError: the store is in use; or in memory.
             AlreadyClosed: the Admin is closed.
-            UnsupportedFormatVersion: a newer release wrote a file.
-            OSError: a file cannot be read or written.
+            UnsupportedFormatVersion: a newer release wrote a file. Nothing was changed.
+            StorageOSError: a file cannot be read, which is no damage. Nothing was changed.
 
         Example:
             >>> from embeddedpulsar import Admin
@@ -241,6 +242,22 @@ class Admin(SaysWhatThereIs):
             self._store = self._opened()
             self._is_closed = False
         return done
+
+    def format_version(self) -> int:
+        """Return the format version of the store: a release that does not know it refuses the store. Not in
+        Pulsar.
+
+        Raises:
+            NotAllowedError: a store in memory.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.format_version()
+            1
+        """
+        meta = read_meta(self._store_in_files().root)
+        return STORE_FORMAT if meta is None else meta.format
 
     def activity(self) -> ActivityWatch:
         """Return what looks at the whole store, as often as it is asked: rates, backlogs, and the processes

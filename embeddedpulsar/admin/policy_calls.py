@@ -6,6 +6,7 @@ import difflib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from embeddedpulsar.admin.limit_calls import limit_calls
@@ -43,7 +44,18 @@ _NOT_BUILT: Final = {
 
 
 class SaysWhatThereIs:
-    """Adds the similar or available methods, or the feature that is not built, to the error."""
+    """Adds the similar or available methods, or the feature that is not built, to the error for a method that
+    is not there. What the methods of the classes below it raise is named as `interrupts.translate` does."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, method in list(vars(cls).items()):
+            if name.startswith("_") and name != "__init__":
+                continue
+            if isinstance(method, FunctionType):
+                setattr(cls, name, interrupts.translating(method))
+            elif isinstance(method, staticmethod):
+                setattr(cls, name, staticmethod(interrupts.translating(method.__func__)))
 
     if not TYPE_CHECKING:  # a type checker must report such a name itself
 

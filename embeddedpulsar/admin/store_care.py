@@ -43,8 +43,8 @@ def check(
         TopicNotFound: no such topic.
         NotAllowedError: a store in memory.
         AlreadyClosed: the Admin is closed.
-        UnsupportedFormatVersion: a newer release wrote a file.
-        OSError: a file cannot be read.
+        AccessDeniedError: a directory cannot be listed. A file that cannot be read, or that a newer release
+            wrote, is among what is found (`StoreReport.unverified`).
 
     Example:
         >>> from embeddedpulsar import Admin, Client

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError, TopicNotFound
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.frame import FrameHeader
 from embeddedpulsar.format.index import SLOT
@@ -131,7 +131,7 @@ def partition_count(root: str, name: TopicName) -> int:
 
 def _catalogued(root: str, name: TopicName) -> TopicEntry | None:
     """What the list of topics says of the topic: one that was never opened has no directory."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, StorageError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, CorruptionError, ForeignFileError):
         catalog = Catalog(os.path.join(root, CATALOG), _NO_LOCK, is_read_only=True)
         try:
             return catalog.find(name.full)

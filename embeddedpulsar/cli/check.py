@@ -1,6 +1,7 @@
 """Checks a store. The check reads all of it, changes nothing, and may run while other processes use it.
 
-Exit status: 0 without damage, 1 with damage, 2 if PATH is not a readable store or an option is wrong.
+Exit status: 0 without damage, 1 with damage or with files that could not be read, 2 if PATH is not a readable
+store or an option is wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from embeddedpulsar.exceptions import TopicNotFound, UnsupportedVersionError
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_report import NOTES, StoreReport, TopicReport
+from embeddedpulsar.topic.care.store_report import NOTES, UNVERIFIED, StoreReport, TopicReport
 from embeddedpulsar.topic_name import TopicName
 
 CLEAN: Final = 0
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*lines, sep="\n", flush=True)
     except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return DAMAGED if report.damage else CLEAN
+    return DAMAGED if report.damage or report.unverified else CLEAN
 
 
 def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) -> Iterator[str]:
@@ -85,6 +86,8 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
     ]
     yield root
     yield f"  {', '.join(counts)}, read in {seconds:.1f} s"
+    if report.format_version:
+        yield f"  format version {report.format_version}"
     if report.living:
         yield f"  {_count(report.living, 'process')} had it open meanwhile"
     unclean = [topic for topic in report.of_topics if topic.found.is_unclean and topic.found.frames]
@@ -96,7 +99,12 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
     if shown:
         yield ""
         yield from _table(shown)
-    for title, problems in (("Damage", report.damage), ("Notes", report.notes)):
+    unverified = "Not verified (this is no damage, and no repair helps)"
+    for title, problems in (
+        ("Damage", report.damage),
+        (unverified, report.unverified),
+        ("Notes", report.notes),
+    ):
         if problems:
             yield ""
             yield f"{title}:"
@@ -105,6 +113,9 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
     if report.damage:
         files = _count(len({problem.path for problem in report.damage}), "file")
         yield f"{_count(len(report.damage), 'damaged place')} in {files}. Nothing was changed."
+    elif report.unverified:
+        files = _count(len({problem.path for problem in report.unverified}), "file")
+        yield f"No damage was found, but {files} could not be verified. Nothing was changed."
     else:
         yield "Everything is whole."
 
@@ -116,6 +127,8 @@ def _table(topics: list[TopicReport]) -> Iterator[str]:
         found = topic.found
         places = len(topic.damage)
         verdict = _count(places, "damaged place") if places else "whole"
+        if not places and any(problem.kind in UNVERIFIED for problem in found.problems):
+            verdict = "not verified"
         yield (
             f"  {_shown_name(topic).ljust(width)}  {topic.subscriptions:>13,}  {found.ledgers:>7,}"
             f"  {found.messages:>12,}  {verdict}"

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.records import NamedTuple
 
 # Record types; the owner of a journal numbers its own from 1. Persistent values, never renumber.
@@ -133,13 +133,27 @@ class RecordTypes:
         """The command of a record.
 
         Raises:
-            CorruptionError: no command of this release, or its fields do not fit the payload.
+            UnsupportedFormatVersion: a command of a newer release: the record itself is intact.
+            CorruptionError: its fields do not fit the payload.
         """
         decoder = self._decoders.get(kind)
         if decoder is None:
-            reason = f"unknown {self._owner} command {kind}"
-            raise CorruptionError(reason=reason, remedy="upgrade embeddedpulsar")
+            self.require_known(kind)
+            raise CorruptionError(reason=f"record {kind} of the journal itself in the place of a command")
         return decoder(payload)
+
+    def require_known(self, kind: int) -> None:
+        """Raise if a record is of no type of this release.
+
+        Raises:
+            UnsupportedFormatVersion: a newer release wrote it.
+        """
+        if kind not in self._decoders and kind not in (BASE, END):
+            known = f"this release reads types up to {max(self._decoders, default=0)}"
+            raise UnsupportedFormatVersion(
+                reason=f"it has a {self._owner} command of type {kind}; {known}",
+                remedy="upgrade embeddedpulsar",
+            )
 
 
 def unpack(body: struct.Struct, payload: Buffer, owner: str) -> tuple[Any, ...]:

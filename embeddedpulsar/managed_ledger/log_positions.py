@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.exceptions import AlreadyClosed, StorageError
+from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
@@ -72,7 +72,7 @@ def _messages_through(view: LedgersView, chain: LedgerChain, position: Position)
     before = closed.messages_before if closed is not None else chain.messages_before_tail
     try:
         return before + view.messages_through(ledger_id, entry_id)
-    except (FileNotFoundError, StorageError):
+    except (FileNotFoundError, CorruptionError):
         return before  # lost or trimmed meanwhile: count the whole ledger
 
 
@@ -87,7 +87,7 @@ def find_by_publish_time(view: LogView, publish_ms: int) -> Position:
     while ledger_id:
         try:
             found, entries = _find_in(view, ledger_id, publish_ms)
-        except (FileNotFoundError, StorageError):  # trimmed or lost: what can be read begins behind it
+        except (FileNotFoundError, CorruptionError):  # trimmed or lost: what can be read begins behind it
             found = entries = 0
         following = chain.after(ledger_id)
         if found < entries or not following:
@@ -119,7 +119,7 @@ def _published(view: LogView, ledger_id: int, entry_id: int, end: int) -> int | 
         return None
     try:
         return view.segment(ledger_id).frame_of(entry_id, end)[1].publish_time
-    except (FileNotFoundError, StorageError):
+    except (FileNotFoundError, CorruptionError):
         return None
 
 
@@ -192,7 +192,7 @@ class LogPositions(ABC):
         self._check_open()
         try:
             previous = self._ledgers.trimmed_before(ledger_id)
-        except (FileNotFoundError, StorageError):
+        except (FileNotFoundError, CorruptionError):
             return None
         return Position(*previous) if previous is not None else None
 
@@ -208,7 +208,7 @@ class LogPositions(ABC):
             each = ledgers.slot(ledger_id, first).count or 1
             most = min(last + 1 - first, -(-max_messages // each))
             found = ledgers.slots(ledger_id, first, first + most)
-        except (FileNotFoundError, StorageError):
+        except (FileNotFoundError, CorruptionError):
             return None
         offsets, messages, hashes, flags, counts = found
         stop = bisect_left(messages, messages[0] - counts[0] + max_messages) + 1

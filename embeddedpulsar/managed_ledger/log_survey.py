@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.position import Position
@@ -138,7 +138,7 @@ class LogSurvey:
             return None
         try:
             columns = self._view.slots(ledger_id, start, stop)
-        except (FileNotFoundError, StorageError):
+        except (FileNotFoundError, CorruptionError):
             return None
         through = [columns.messages[0] - columns.counts[0], *columns.messages]
         return sum(through[last + 1 - start] - through[first - start] for first, last in runs)
@@ -161,7 +161,7 @@ class LogSurvey:
             if one.ledger_id >= position.ledger_id and 0 <= entry_id < one.entries:
                 try:
                     return one.base_publish_ms + view.slot(one.ledger_id, entry_id).publish_delta_ms
-                except (FileNotFoundError, StorageError):
+                except (FileNotFoundError, CorruptionError):
                     return max(0, one.base_publish_ms)  # lost or trimmed meanwhile
         return 0
 
@@ -170,7 +170,7 @@ class LogSurvey:
         for one in self.ledgers():
             try:
                 return one.base_publish_ms if self._view.trimmed_before(one.ledger_id) else 0
-            except (FileNotFoundError, StorageError):
+            except (FileNotFoundError, CorruptionError):
                 continue
         return 0
 
@@ -194,5 +194,5 @@ def _or_zero(ask: Callable[[int, int], int], ledger_id: int, entry_id: int) -> i
     """What a view answers; 0 if the ledger was lost or trimmed meanwhile."""
     try:
         return ask(ledger_id, entry_id)
-    except (FileNotFoundError, StorageError):
+    except (FileNotFoundError, CorruptionError):
         return 0

@@ -11,6 +11,22 @@ from embeddedpulsar.exceptions import AccessDeniedError, PulsarException, Storag
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The file system, or the quota, has no room."""
+_OF_ANOTHER_KIND: Final = frozenset(
+    (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO, errno.ESPIPE, errno.EINVAL)
+)
+"""What the system says of a path that leads to something else than a file, or through something else than
+directories."""
+_KINDS: Final = {
+    stat.S_IFDIR: ("a directory", errno.EISDIR),
+    stat.S_IFLNK: ("a symbolic link", errno.ELOOP),
+    stat.S_IFIFO: ("a FIFO", errno.ENXIO),
+    stat.S_IFSOCK: ("a socket", errno.ENXIO),
+}
+_REMEDIES: Final = {
+    errno.ENOENT: "if the topic or the store was removed, open it anew; otherwise run a check of the store",
+    errno.EIO: "check the disk (dmesg, smartctl); then copy the store to another disk, or restore a backup",
+    errno.ESTALE: "mount the file system of the store again",
+}
 _REMEDY: Final = (
     "run as the owner of the store, or share it with a group that this user is in: "
     "chgrp -R GROUP STORE, chmod -R g+rwX STORE, and chmod g+s on each of its directories"
@@ -36,12 +52,47 @@ def named(error: Exception) -> Exception:
     path = error.filename if isinstance(error.filename, str) else None
     if isinstance(error, PermissionError) and path is not None:
         return explained(error, f"cannot use {path}")
-    if isinstance(error, FileNotFoundError):
-        remedy = "if the topic or the store was removed, open it anew; otherwise run a check of the store"
-    else:
-        remedy = "check the disk and the directory of the store, then try again"
+    if error.errno in _OF_ANOTHER_KIND and path is not None:
+        return _of_another_kind(path, error.errno)
+    remedy = _REMEDIES.get(error.errno, "check the disk and the directory of the store, then try again")
     kind = StorageFullError if error.errno in FULL else StorageOSError
     return kind(path=path, reason=os.strerror(error.errno), remedy=remedy, errno=error.errno)
+
+
+def irregular(path: str, mode: int) -> StorageOSError:
+    """The error for something that lies in the place of a file: nothing of it was read, so it is no damage.
+
+    Args:
+        path: the place.
+        mode: as of ``os.lstat``.
+    """
+    what, code = _KINDS.get(stat.S_IFMT(mode), ("a device", errno.ENXIO))
+    remedy = (
+        "put the file that it points to in its place"
+        if code == errno.ELOOP
+        else "move it away, and put the file back, from a backup if need be"
+    )
+    return StorageOSError(path=path, reason=f"it is {what}, not a regular file", remedy=remedy, errno=code)
+
+
+def _of_another_kind(path: str, code: int) -> StorageOSError:
+    """The error for a path that leads to something else than the caller expects: the lowest part of it that
+    is neither a directory nor the file."""
+    place = path
+    while code == errno.ENOTDIR and place != (above := os.path.dirname(place)):
+        if os.path.lexists(place) and not os.path.isdir(place):
+            reason = "it is a symbolic link" if os.path.islink(place) else "it is no directory"
+            remedy = "move it away, and put the directory back, from a backup if need be"
+            return StorageOSError(path=place, reason=reason, remedy=remedy, errno=code)
+        place = above
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        mode = 0
+    if mode and not stat.S_ISREG(mode):
+        return irregular(path, mode)
+    remedy = _REMEDIES.get(code, "check the disk and the directory of the store, then try again")
+    return StorageOSError(path=path, reason=os.strerror(code), remedy=remedy, errno=code)
 
 
 def access_denied(what: str, path: str, code: int) -> AccessDeniedError:
@@ -50,9 +101,23 @@ def access_denied(what: str, path: str, code: int) -> AccessDeniedError:
     owner = f"{place} belongs to user id {status.st_uid}, group id {status.st_gid}"
     mode = f"has mode {stat.S_IMODE(status.st_mode):04o}"
     reason = f"{what}: {os.strerror(code)}: {owner}, and {mode}; {_this_process()}"
-    error = AccessDeniedError(reason=reason, remedy=_REMEDY, errno=code)
+    error = AccessDeniedError(reason=reason, remedy=_remedy_for(place, status), errno=code)
     error.path = path  # the text has it already
     return error
+
+
+def _remedy_for(place: str, status: os.stat_result) -> str:
+    user = os.geteuid() if hasattr(os, "geteuid") else -1
+    if user == 0:
+        return (
+            f"not even root may do this at {place}: choose a path on another file system, or take away what "
+            "protects it (lsattr, mount, the rules of a security module)"
+        )
+    if user == status.st_uid:
+        return (
+            f"its owner may change that: chmod {'u+rwx' if stat.S_ISDIR(status.st_mode) else 'u+rw'} {place}"
+        )
+    return _REMEDY
 
 
 def _nearest(path: str) -> tuple[str, os.stat_result]:

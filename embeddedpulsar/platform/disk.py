@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from typing import Final
 
 from embeddedpulsar.exceptions import StorageFullError
 from embeddedpulsar.platform import descriptors, failpoints, ownership
-from embeddedpulsar.platform.access import FULL
+from embeddedpulsar.platform.access import FULL, irregular
 
 Buffer = bytes | bytearray | memoryview
 
@@ -120,6 +121,9 @@ class Disk:
         fd = descriptors.calling(f"cannot open {path}", os.open, path, os.O_RDONLY | _OPEN_FLAGS)
         try:
             return os.fstat(fd), os.read(fd, most)
+        except OSError as e:
+            e.filename = path
+            raise
         finally:
             os.close(fd)
 
@@ -129,10 +133,14 @@ class Disk:
         Raises:
             FileNotFoundError: there is none.
             AccessDeniedError: it is another user's.
+            StorageOSError: something else than a file has its name.
         """
         fd = self.open_file(path, os.O_RDONLY)
         try:
-            size = os.fstat(fd).st_size
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise irregular(path, status.st_mode)
+            size = status.st_size
             end = size if most is None else min(size, most)
             parts: list[bytes] = []
             at = 0
@@ -140,6 +148,9 @@ class Disk:
                 parts.append(part)
                 at += len(part)
             return parts[0] if len(parts) == 1 else b"".join(parts)
+        except OSError as e:
+            e.filename = e.filename or path  # the system names no file where a descriptor was given
+            raise
         finally:
             os.close(fd)
 

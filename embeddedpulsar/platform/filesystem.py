@@ -8,12 +8,13 @@ keys.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
 from typing import Final
 
-from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError
+from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError, StorageOSError
 from embeddedpulsar.platform import descriptors, disk, ownership
 
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
@@ -185,6 +186,13 @@ def make_directories(path: str, mode: int | None = PRIVATE) -> None:
                 raise ForeignFileError(
                     f"{directory} is not a directory", remedy="choose another path for the store"
                 ) from e
+        except FileNotFoundError as e:
+            parent = os.path.dirname(directory)
+            if not os.path.isdir(parent):
+                raise  # it was removed meanwhile
+            reason = f"cannot create {directory}: the file system of {parent} takes no directories"
+            remedy = "choose a path on a disk for the store"
+            raise StorageOSError(reason=reason, remedy=remedy, errno=errno.ENOENT) from e
 
 
 def check_owner(path: str, status: os.stat_result) -> None:

@@ -8,11 +8,16 @@ nothing below has named becomes a `StorageError` in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from types import TracebackType
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from embeddedpulsar.exceptions import Interrupted, PulsarException
 from embeddedpulsar.platform.access import named
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class _Translation:
@@ -40,6 +45,23 @@ def translate(error: BaseException) -> None:
         raise told from error
     if isinstance(error, PulsarException) and isinstance(error.__context__, (IndexError, ValueError)):
         error.__suppress_context__ = True  # that a queue was empty, or a map closed, explains nothing
+
+
+def translating(method: Callable[P, R]) -> Callable[P, R]:
+    """The method with `translated` around each call; one that is so already as it is."""
+    if hasattr(method, "_is_translating"):
+        return method
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except BaseException as error:
+            translate(error)
+            raise
+
+    call._is_translating = True  # type: ignore[attr-defined]
+    return call
 
 
 translated: Final = _Translation()

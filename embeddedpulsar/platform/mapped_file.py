@@ -21,8 +21,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.platform import descriptors, disk, fork
+from embeddedpulsar.platform.access import irregular
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.records import NamedTuple
 
@@ -292,7 +293,7 @@ class MappedFile:
         Raises:
             FileNotFoundError: absent, and not to be created.
             CorruptionError: shorter than ``size``, or empty.
-            ForeignFileError: a symbolic link, directory, FIFO or device.
+            StorageOSError: a symbolic link, directory, FIFO or device.
             StorageFullError: no room.
             DescriptorLimitError: no descriptors are left.
         """
@@ -386,13 +387,9 @@ def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:
             with contextlib.suppress(FileExistsError):
                 return disk.DISK.create_exclusive(path), True
         return disk.DISK.open_file(path, flags), False
-    except IsADirectoryError as e:
-        raise ForeignFileError(path=path, reason="is a directory", remedy="move it away") from e
     except OSError as e:
-        if os.path.islink(path):
-            raise ForeignFileError(
-                path=path, reason="is a symbolic link", remedy="replace it by the file"
-            ) from e
+        if e.errno in (errno.EISDIR, errno.ELOOP, errno.ENXIO):
+            raise irregular(path, os.lstat(path).st_mode) from e
         raise
 
 
@@ -410,7 +407,7 @@ def _grow(fd: int, size: int, *, is_new: bool) -> None:
 
 def _require_regular(status: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise ForeignFileError(path=path, reason="is not a regular file", remedy="move it away")
+        raise irregular(path, status.st_mode)
 
 
 def _checked_length(status: os.stat_result, path: str, size: int | None) -> int:

@@ -13,8 +13,14 @@ from typing import Final
 from zlib import crc32
 
 from embeddedpulsar import damage
-from embeddedpulsar.damage import CONTROL, JOURNAL
-from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    DescriptorLimitError,
+    StorageError,
+    UnsupportedFormatVersion,
+)
+from embeddedpulsar.format import subscription_record, topic_record
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
@@ -39,11 +45,18 @@ from embeddedpulsar.format.index import (
     is_block_sealed_and_intact,
     parse_index_header,
 )
-from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
+from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, records, valid_end
 from embeddedpulsar.format.record_types import BASE
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.platform.access import irregular, named
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.cold_ledger import ColdLedger, is_away, offloaded_ledger, problem_of
+from embeddedpulsar.storage.cold_ledger import (
+    ColdLedger,
+    is_away,
+    ledgers_with_cold,
+    offloaded_ledger,
+    problem_of,
+)
 from embeddedpulsar.storage.control_file import is_of_this_boot
 from embeddedpulsar.storage.filenames import (
     cold_path,
@@ -54,8 +67,10 @@ from embeddedpulsar.storage.filenames import (
     snapshot_path,
 )
 from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
+from embeddedpulsar.storage.journal.journal_follower import choose
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
+from embeddedpulsar.storage.segment_headers import find_segment_header
 
 LINK: Final = "link"
 """What a segment's header says about the ledger before it is not what that ledger holds."""
@@ -65,6 +80,11 @@ COLD: Final = "offloaded"
 """The objects of an offloaded ledger are missing or incomplete, or their location cannot be looked at."""
 STRAY: Final = "stray"
 """A segment that no other one leads to; the next roll or recovery removes it."""
+UNREADABLE: Final = "unreadable"
+"""A file that this process could not read: what is in it is unknown, and nothing says that it is damaged."""
+NEWER: Final = "newer release"
+"""A file that a newer release wrote: this release can neither verify nor use it."""
+_COMMANDS: Final = {KIND_TOPIC: topic_record.RECORDS, KIND_SUBSCRIPTION: subscription_record.RECORDS}
 _WORDS: Final = struct.Struct(f"<{WORD_COUNT}Q")
 
 
@@ -96,6 +116,25 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path} at {self.offset}: {self.kind}: {self.text}"
+
+
+def unverified(kind: str, path: str, error: Exception, ledger_id: int = 0) -> Problem:
+    """The finding for a file whose reading raised ``error``.
+
+    Only what was read and found wrong is damage, of that kind. What could not be read is `UNREADABLE`, what a
+    newer release wrote is `NEWER`: both with the remedy of the error in the place of that of the kind.
+    """
+    told = named(error)
+    if isinstance(told, DescriptorLimitError):
+        return Problem(UNREADABLE, path, 0, str(told), ledger_id, remedy="check it again then")
+    if not isinstance(told, StorageError):
+        raise told
+    place, offset = told.path or path, told.offset or 0
+    if isinstance(told, UnsupportedFormatVersion):
+        return Problem(NEWER, place, offset, told.reason, ledger_id, remedy=told.remedy)
+    if isinstance(told, OSError):
+        return Problem(UNREADABLE, place, offset, told.reason, ledger_id, remedy=told.remedy)
+    return Problem(kind, place, offset, told.reason, ledger_id)
 
 
 class CheckReport(NamedTuple):
@@ -134,10 +173,15 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
         directory: of the topic.
         watch: called with the path of each ledger before it is read.
     """
-    words = _read_words(directory, KIND_TOPIC)
+    words = _words_or_problem(directory, KIND_TOPIC)
     problems = [words.problem] if words.problem else []
+    problems += check_journal(directory, KIND_TOPIC, with_words=False)
     tail_ledger, tail_end = split_tail(words.of(TopicWord.TAIL))
-    chain = walk_segments(directory, words.of(TopicWord.TRIM), limit=tail_ledger if words.values else None)
+    limit = tail_ledger if words.values else None
+    unread = _unread_segments(directory, limit)
+    if unread:  # each may be the link to those before it: nothing can be said of the log
+        return CheckReport([*problems, *unread], is_unclean=not words.values)
+    chain = walk_segments(directory, words.of(TopicWord.TRIM), limit=limit)
     problems += [
         Problem(
             report.kind,
@@ -171,7 +215,13 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
                 messages += note.messages
                 continue
         end = tail_end if words.values and ledger == tail_ledger else None
-        scan, found = _check_ledger(directory, link, end)
+        try:
+            scan, found = _check_ledger(directory, link, end)
+        except FileNotFoundError:
+            raise
+        except (OSError, StorageError) as e:
+            problems.append(unverified(damage.HOLE, log_path(directory, ledger), e, ledger))
+            continue
         problems += found
         frames += scan.frames
         messages += scan.messages
@@ -184,8 +234,22 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
         problems.append(
             Problem(damage.MISSING_SEGMENT, log_path(directory, tail_ledger), 0, text, tail_ledger)
         )
-    problems += check_journal(directory, KIND_TOPIC)
     return CheckReport(problems, len(chain.links), frames, messages, not words.values)
+
+
+def _unread_segments(directory: str, limit: int | None) -> list[Problem]:
+    """The segments whose header this process may not, cannot or must not read."""
+    problems = []
+    for ledger in ledgers_with_cold(directory, descriptors.names_in(directory)):
+        if limit is not None and ledger > limit:
+            continue
+        try:
+            find_segment_header(directory, ledger)
+        except (FileNotFoundError, CorruptionError):
+            continue  # trimmed meanwhile; or what walking the segments reports
+        except (OSError, StorageError) as e:
+            problems.append(unverified(damage.SEGMENT_HEADER, log_path(directory, ledger), e, ledger))
+    return problems
 
 
 def _check_ledger(directory: str, link: Link, tail_end: int | None) -> tuple[ChainScan, list[Problem]]:
@@ -243,6 +307,8 @@ def _check_cold(directory: str, link: Link, note: ColdLedger) -> list[Problem]:
         slots = disk.DISK.read_file(index, SLOTS_OFFSET + SLOT_SIZE * note.entries)[SLOTS_OFFSET:]
     except FileNotFoundError:
         slots = b""
+    except (OSError, StorageError) as e:
+        return [*problems, unverified(damage.INDEX, index, e, ledger)]
     if crc32(slots) != note.index_crc:
         text = "it is missing or damaged; it is derived from the log, which is fetched for that"
         problems.append(Problem(damage.INDEX, index, 0, text, ledger))
@@ -258,8 +324,8 @@ def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:
         return [
             Problem(damage.INDEX, path, 0, "the file is missing; it is derived again when needed", ledger)
         ]
-    except StorageError as e:
-        return [Problem(damage.INDEX, path, 0, e.reason, ledger)]
+    except (OSError, StorageError) as e:
+        return [unverified(damage.INDEX, path, e, ledger)]
     if header.ledger_id != ledger:
         return [Problem(damage.INDEX, path, 8, f"it is the index of ledger {header.ledger_id}", ledger)]
     problems = []
@@ -281,17 +347,22 @@ def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:
     return problems
 
 
-def check_journal(directory: str, kind: int) -> list[Problem]:
+def check_journal(directory: str, kind: int, *, with_words: bool = True) -> list[Problem]:
     """Audit the journal of a topic (KIND_TOPIC) or subscription (KIND_SUBSCRIPTION) directory.
 
     Every record up to the commit word must verify and continue the chain, and the snapshot must be the one
     the journal starts from. Where the commit word may not be believed, after a reboot and in a copy, no
     record that verifies may stand behind one that does not.
+
+    Args:
+        directory: of the topic or subscription.
+        kind: which of the two.
+        with_words: whether what is wrong with the control words is reported, too.
     """
-    words = _read_words(directory, kind)
-    problems = [words.problem] if words.problem and kind == KIND_SUBSCRIPTION else []
+    words = _words_or_problem(directory, kind)
+    problems = [words.problem] if words.problem and with_words else []
     if not words.values:
-        return problems + _check_newest_journal(directory)
+        return problems + _check_newest_journal(directory, kind)
     generation, end = split_journal(
         words.of(TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL)
     )
@@ -305,6 +376,8 @@ def check_journal(directory: str, kind: int) -> list[Problem]:
             text = f"the header says generation {header.generation} of owner kind {header.owner_kind}"
             problems.append(Problem(JOURNAL, path, 8, text))
         found, _ = valid_end(data, FIRST_RECORD_OFFSET, min(end, len(data)), header.chain_seed)
+        for _, record in records(data, FIRST_RECORD_OFFSET, found, header.chain_seed):
+            _COMMANDS[kind].require_known(record.type)
         if found != end:
             problems.append(Problem(JOURNAL, path, found, f"the chain should continue to {end}"))
         if header.snapshot_crc:
@@ -313,19 +386,32 @@ def check_journal(directory: str, kind: int) -> list[Problem]:
                 problems.append(Problem(JOURNAL, path, 0, "this is not the snapshot its journal starts from"))
     except FileNotFoundError:
         problems.append(Problem(JOURNAL, path, 0, "the file is missing"))
-    except StorageError as e:
-        problems.append(Problem(JOURNAL, path, e.offset or 0, e.reason))
+    except (OSError, StorageError) as e:
+        problems.append(unverified(JOURNAL, path, e))
     return problems
 
 
-def _check_newest_journal(directory: str) -> list[Problem]:
+def _check_newest_journal(directory: str, kind: int) -> list[Problem]:
     found, _ = generations(directory)
     if not found:
         return []
-    journal = JournalFile(directory, found[-1])
+    lost: list[Damage] = []
+    try:
+        journal = JournalFile(directory, found[-1])
+        choose(directory, kind, lost)
+    except FileNotFoundError:
+        raise
+    except (OSError, StorageError) as e:
+        return [unverified(JOURNAL, journal_path(directory, found[-1]), e)]
+    if lost:  # no generation leads to the state
+        return [Problem(JOURNAL, one.path, one.offset, one.reason) for one in lost]
     reached = commands = 0
     for end, record in journal.records(strict=False):
         reached, commands = end, commands + (record.type != BASE)
+        try:
+            _COMMANDS[kind].require_known(record.type)
+        except UnsupportedFormatVersion as e:
+            return [unverified(JOURNAL, journal.path, e)]
     problems = [
         Problem(JOURNAL, journal.path, error.offset or 0, error.reason)
         for error in journal.damage
@@ -334,14 +420,23 @@ def _check_newest_journal(directory: str) -> list[Problem]:
     if commands:  # without one, the snapshot may be what was not finished
         try:
             journal.read_snapshot()
-        except StorageError as e:
-            problems.append(Problem(JOURNAL, journal.snapshot_path, 0, e.reason))
+        except (OSError, StorageError) as e:
+            problems.append(unverified(JOURNAL, journal.snapshot_path, e))
     return problems
 
 
 def trusted_words(directory: str, kind: int) -> tuple[int, ...]:
     """The control words of a topic or subscription directory; empty where they may not be believed."""
     return _read_words(directory, kind).values
+
+
+def _words_or_problem(directory: str, kind: int) -> _Words:
+    try:
+        return _read_words(directory, kind)
+    except FileNotFoundError:
+        raise
+    except (OSError, StorageError) as e:
+        return _Words((), unverified(CONTROL, control_path(directory), e))
 
 
 def _read_words(directory: str, kind: int) -> _Words:
@@ -355,13 +450,15 @@ def _read_words(directory: str, kind: int) -> _Words:
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise CorruptionError(reason="it is not a regular file")
+            raise irregular(path, status.st_mode)
         data = disk.DISK.pread(fd, CONTROL_SIZE, 0)
         header = parse_control_header(data, kind)
         if len(data) < CONTROL_SIZE:
             raise CorruptionError(reason=f"the file has {len(data)} bytes", offset=len(data))
-    except StorageError as e:
+    except CorruptionError as e:
         return _Words((), Problem(CONTROL, path, e.offset or 0, e.reason))
+    except UnsupportedFormatVersion as e:
+        raise e.at(path) from None
     finally:
         os.close(fd)
     is_here = (header.device, header.inode) == (status.st_dev, status.st_ino)

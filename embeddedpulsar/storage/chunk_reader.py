@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NoReturn
 from zlib import crc32
 
-from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
+from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.chunk import LARGEST_MESSAGE, Chunk, Entry, WholeEntryView, read_chunk, whole_entry
 from embeddedpulsar.format.columns import Slice, locate
 from embeddedpulsar.format.compression import decompress
@@ -156,7 +156,7 @@ def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
     """Where an entry is: by the index, or, where that does not fit, by the frames."""
     try:
         return segment.frame_of(entry_id, segment.file.size)
-    except (StorageError, FileNotFoundError):
+    except (CorruptionError, FileNotFoundError):
         header = segment.header
         scan = late_import("embeddedpulsar.storage.recovery.chain_scan").scan_log(
             segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms

@@ -7,7 +7,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 from embeddedpulsar.format.document import KIND_COLD_LEDGER, decode_document, encode_document
 from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, SegmentHeader, parse_segment_header
 from embeddedpulsar.platform import descriptors, disk
@@ -157,7 +157,7 @@ def cold_ledgers(directory: str) -> list[ColdLedger]:
     found = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for ledger_id in ledgers_of(descriptors.names_in(directory), COLD_SUFFIX):
-            with contextlib.suppress(StorageError):
+            with contextlib.suppress(CorruptionError, ForeignFileError):
                 note = read_cold_ledger(directory, ledger_id)
                 if note is not None:
                     found.append(note)
@@ -171,7 +171,7 @@ def ledgers_with_cold(directory: str, names: Iterable[str]) -> list[int]:
     for ledger_id in set(ledgers_of(names, COLD_SUFFIX)) - there:
         try:
             is_there = offloaded_ledger(directory, ledger_id) is not None
-        except StorageError:
+        except (CorruptionError, ForeignFileError):
             is_there = True  # reading its header raises the error
         if is_there:
             there.add(ledger_id)

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from typing import Final
 
 from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
-from embeddedpulsar.exceptions import CorruptionError, StorageError, UnsupportedFormatVersion
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import descriptors, threads
@@ -180,7 +180,7 @@ class SegmentSet:
                 reason = "the file is gone, although it was not trimmed"
                 first = 0 if last >= 0 else -1
                 self._report(Damage(path, ledger_id, first, last, 0, 0, reason, MISSING_SEGMENT))
-        except StorageError as e:
+        except CorruptionError as e:
             first = 0 if last >= 0 else -1
             reason = f"{e.reason}; {e.remedy}"
             self._report(Damage(path, ledger_id, first, last, 0, 0, reason, SEGMENT_HEADER))
@@ -252,6 +252,10 @@ def walk_segments(
         trim: first ledger that is retained, as far as known; 0 if not.
         without: ledgers to treat as strays, whatever their headers say.
         limit: the tail's ledger, if it is known; files above it do not exist.
+
+    Raises:
+        OSError: a header cannot be read, which says nothing of what is in the file.
+        UnsupportedFormatVersion: a newer release wrote a segment.
     """
     there = ledgers_with_cold(directory, descriptors.names_in(directory))
     ledgers = [ledger for ledger in there if limit is None or ledger <= limit]
@@ -278,9 +282,7 @@ def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, Segment
             found = find_segment_header(directory, ledger)
         except FileNotFoundError:
             continue  # trimmed since the directory was listed
-        except UnsupportedFormatVersion as e:
-            raise e.at(path) from None
-        except StorageError as e:
+        except CorruptionError as e:
             reason = f"{e.reason}; {e.remedy}"
             damaged.append(Damage(path, ledger, -1, -1, 0, 0, reason, SEGMENT_HEADER))
         else:

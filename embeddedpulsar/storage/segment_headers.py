@@ -14,7 +14,6 @@ from embeddedpulsar.damage import SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
-    StorageError,
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.frame import FrameHeader
@@ -199,7 +198,7 @@ def _index(directory: str, ledger_id: int) -> tuple[bytes, int]:
     slots = slots[: len(slots) // SLOT.size * SLOT.size]
     try:
         return slots, parse_index_header(data[:INDEX_HEADER_SIZE]).capacity
-    except StorageError:
+    except (CorruptionError, ForeignFileError):
         return slots, 0
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, cast
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
-    StorageError,
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.index import (
@@ -229,8 +228,10 @@ def index_fits(directory: str, link: Link, slots: bytes | None = None) -> bool:
         path = index_path(directory, header.ledger_id)
         data = disk.DISK.read_file(path, max(SLOTS_OFFSET + count * SLOT_SIZE, INDEX_HEADER_SIZE))
         found = parse_index_header(data)
-    except (FileNotFoundError, StorageError):
+    except (FileNotFoundError, CorruptionError, ForeignFileError):
         return False
+    except UnsupportedFormatVersion as e:
+        raise e.at(path) from None
     size = os.path.getsize(path)
     if (
         found.ledger_id != header.ledger_id

@@ -200,8 +200,10 @@ def _read(path: str, boot: bytes) -> Unwritten | None:
         header, found = parse_ring(data)
     except FileNotFoundError:
         return None  # it has no acknowledgements
-    except (CorruptionError, UnsupportedFormatVersion):
+    except CorruptionError:
         return None  # it died before it was made
+    except UnsupportedFormatVersion as e:
+        raise e.at(path) from None
     is_trusted = (header.boot_id, header.device, header.inode) == (boot, status.st_dev, status.st_ino)
     return found if is_trusted else None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.format.subscription_record import Command, Ledgers, Seek
@@ -26,7 +26,7 @@ def ledgers_of(log: Log) -> Ledgers:
     """All ledgers there are; the last one may still grow."""
     try:
         ledgers = log.ledgers()
-    except StorageError:
+    except CorruptionError:
         ledgers = []  # it is too damaged, which it reports itself
     return Ledgers(tuple([(ledger_id, OPEN if entries < 0 else entries) for ledger_id, entries in ledgers]))
 
@@ -35,7 +35,7 @@ def _segments(log: Log) -> Sequence[LedgerCounts]:
     """All segments; none if the log is too damaged, which it reports itself."""
     try:
         return log.segments()
-    except StorageError:
+    except CorruptionError:
         return []
 
 

@@ -23,6 +23,7 @@ from embeddedpulsar.subscription.ack_ring import RingSweep
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
 from embeddedpulsar.subscription.journal_upkeep import StateFlusher, Summaries
+from embeddedpulsar.subscription.salvage import complete, from_where, name_in, words_position
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.subscription.state.snapshot import checkpoint_of
 from embeddedpulsar.subscription.state.state_machine import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
@@ -72,6 +73,8 @@ class SharedState:
         self._notes: deque[str] = deque()  # what to log
         self._rings: Final = RingSweep(directory)
         self._gone = ""  # a directory to be removed
+        self.is_damaged = False
+        """Whether something is left of a subscription, and nothing says which it is. It is kept."""
         self._is_published = True
         place = JournalPlace(
             directory,
@@ -108,7 +111,7 @@ class SharedState:
             stack.callback(lock.close)
             stack.callback(control.close)
             shared = cls(directory, control, lock, options)
-            if control.is_trusted(options.boot) and control.is_possible():
+            if shared._is_to_be_believed():
                 shared._journal.preload()
             else:
                 shared._recover(log_end() or BEFORE_FIRST)
@@ -258,6 +261,8 @@ class SharedState:
             if not files.is_bare(self.directory):  # a process was killed while it made or ended it
                 if self._journal.exists or not self.control.is_trusted(self._options.boot):
                     return False
+                if files.is_word_damaged(self.directory, self.control):
+                    return False
                 self._journal.clear_away()
             self._gone = files.take_away(self.directory, self.control)
             return True
@@ -279,14 +284,20 @@ class SharedState:
             self._journal.discard()
             self._journal.catch_up()
             replica.has_diverged = False
-        if not replica.state.exists and self._journal.exists:
-            self._start_anew()
+        if self._journal.damage or (not replica.state.exists and self._journal.exists):
+            self._make_good()
         if self.control.is_published and self._is_published:
             self._news |= replica.effects & MEMBERS
         else:
             # The process that committed died before it did; or was interrupted, if it was this one.
             self._publish(replica.effects)
         replica.take_effects()
+
+    def _is_to_be_believed(self) -> bool:
+        """Whether the control words are of this boot and place, and no damage shows in them."""
+        control = self.control
+        is_whole = control.is_trusted(self._options.boot) and control.is_possible()
+        return is_whole and not files.is_word_damaged(self.directory, control)
 
     def _recover(self, log_end: Position) -> None:
         """Believe the files, not the words: after a reboot, in a copied store, when the ctl is damaged."""
@@ -295,21 +306,23 @@ class SharedState:
             self._lock.acquire(self._timeout_s)
             self.control.reload()
             is_trusted = self.control.is_trusted(self._options.boot)
-            if is_trusted and self.control.is_possible():
+            if self._is_to_be_believed():
                 return  # another process was faster; a header that it was writing is not damaged
             if self.control.is_damaged or is_trusted:
                 damaged = "its words are damaged" if is_trusted else "its header is damaged"
             self.control.forget()
             word = self.control.words[SubscriptionWord.JOURNAL]
-            self._journal.recover(self._clock.wall_ms())
+            known = words_position(self.control, word)
+            if known is not None:
+                known = min(known, log_end)
+            self._journal.recover(self._clock.wall_ms(), partial(self._complete, known))
             state = self._replica.state
             if not state.exists and (self._journal.exists or self._journal.damage):
-                if not self._options.name:
-                    # The process that opens it by name must not find a subscription that never was.
-                    self.control.words[SubscriptionWord.JOURNAL] = word
-                    return
-                self._start_anew()
-            elif state.exists and state.acks.last_touched() > log_end:
+                # The process that opens it by name must not find a subscription that never was.
+                self.control.words[SubscriptionWord.JOURNAL] = word
+                self.is_damaged = True
+                return
+            if state.exists and state.acks.last_touched() > log_end:
                 self.commit([record.Clamp(*log_end)])
             self.control.announce()
             self._publish(REWOUND)
@@ -320,15 +333,38 @@ class SharedState:
             if damaged:
                 self._options.report(Damage(self.control.path, reason=damaged, kind=CONTROL))
 
-    def _start_anew(self) -> None:
-        """Begin at the earliest position, so that nothing is lost: no file leads to the state any more."""
-        if not self._options.name:
-            return  # the process that opens it by name does
-        reason = f"the acknowledgements of subscription {self._options.name!r} are lost"
-        done = "the subscription starts at the first message that is stored"
+    def _complete(self, known: Position | None) -> bool:
+        """Give a replica that damaged files led to the state that loses nothing; see `salvage.complete`."""
+        replica, before = self._replica, self._replica.state.mark_delete
+        had_state = replica.state.exists
+        if not complete(replica, self.directory, self._options.name, known, self._clock.wall_ms()):
+            return False
+        if had_state and replica.state.mark_delete == before:
+            return True
+        replica.state.epoch = max(replica.state.epoch, self.control.words[SubscriptionWord.EPOCH] + 1)
+        self._note_start(replica.state.name, replica.state.mark_delete)
+        return True
+
+    def _make_good(self) -> None:
+        """Do the same where the commit word holds: what was lost is not in the replica, and it is left with
+        the next command."""
+        state = self._replica.state
+        known = words_position(self.control, self._journal.seen) or BEFORE_FIRST
+        if state.exists:
+            if known < state.mark_delete:  # a command that put it back is lost
+                self.commit([record.Seek(*known)])
+                self._note_start(state.name, known)
+            return
+        name = self._options.name or name_in(self.directory)
+        if name:  # else the process that opens it by name does
+            epoch = self.control.words[SubscriptionWord.EPOCH] + 1
+            self.create(record.Create(name, epoch, *known))
+            self._note_start(name, known)
+
+    def _note_start(self, name: str, position: Position) -> None:
+        reason = f"acknowledgements of subscription {name!r} are lost"
+        done = f"the subscription delivers again {from_where(position)}"
         self._journal.damage.append(Damage(self.directory, reason=reason, kind=JOURNAL, done=done))
-        epoch = self.control.words[SubscriptionWord.EPOCH] + 1
-        self.create(record.Create(self._options.name, epoch, *BEFORE_FIRST))
 
     def _publish(self, effects: int) -> None:
         state = self._replica.state

@@ -165,6 +165,13 @@ class Subscription:
         return shared is not None and shared.exists
 
     @property
+    def is_damaged(self) -> bool:
+        """Whether its files lead to no state and nothing says its name. It is kept: the process that
+        subscribes by name gets it. Opens nothing."""
+        shared = self._shared
+        return shared is not None and shared.is_damaged
+
+    @property
     def is_gone(self) -> bool:
         """Whether it was deleted, or never opened. Opens nothing."""
         shared = self._shared

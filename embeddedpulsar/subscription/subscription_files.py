@@ -99,7 +99,11 @@ def open_files(directory: str, timeout_s: float) -> tuple[FileLock, Subscription
                 lock.acquire(timeout_s)
                 if _is_current(lock):
                     control = _mapped(directory)
-                    if not control.is_removed or not is_bare(directory):
+                    if control.is_removed and not is_bare(directory):
+                        # The files of a subscription go before this word is set: the word is damaged.
+                        control.header = None
+                        control.words[SubscriptionWord.REMOVED] = 0
+                    if not control.is_removed:
                         return lock, control
                     control.close()
                     gone = _rename(directory)
@@ -135,6 +139,18 @@ def is_bare(directory: str) -> bool:
     return all(
         parse_generation(one) is None and parse_generation(one, journal=False) is None for one in names
     )
+
+
+def is_word_damaged(directory: str, control: SubscriptionControl) -> bool:
+    """Whether the commit word says that there is no subscription, and the files of its generation say that it
+    did not end. A process that dies while it makes one leaves a later generation, one that dies while it ends
+    one leaves a journal that says so."""
+    generation, end = split_journal(control.words[SubscriptionWord.JOURNAL])
+    if end or not generation or is_bare(directory):
+        return False
+    damage: list[Damage] = []
+    found = choose(directory, KIND_SUBSCRIPTION, damage)
+    return found.newest == generation and (found.journal is not None or bool(damage))
 
 
 def may_have_ended(directory: str, *, durable: bool) -> bool:

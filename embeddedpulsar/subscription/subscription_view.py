@@ -8,10 +8,11 @@ from typing import Final, TypeVar
 
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SUBSCRIPTION_CONTROL_SIZE, SubscriptionWord
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import deadline, threads
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
@@ -20,6 +21,7 @@ from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entrie
 from embeddedpulsar.subscription.control import Facts, Granted, SubscriptionControl
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS
 from embeddedpulsar.subscription.dispatch.range_reader import ranges_for
+from embeddedpulsar.subscription.salvage import complete, words_position
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.entry_states import DELAYED
 from embeddedpulsar.subscription.state.expired_counts import ExpiredCounts
@@ -165,7 +167,19 @@ class SubscriptionView:
             is_there = journal.follow(is_trusted=is_trusted)
         for found in journal.damage:
             self._report(found)
+        if journal.damage:
+            self._complete()
+            return True
         return is_there and self._replica.state.exists
+
+    def _complete(self) -> None:
+        """Show a damaged subscription as it will be when it is opened, and until then as holding the log back
+        from there."""
+        control, replica = self._control, self._replica
+        known = None if control is None else words_position(control, control.words[SubscriptionWord.JOURNAL])
+        if not complete(replica, self._directory, "", known, 0):
+            name = os.path.basename(self._directory)
+            replica.apply(record.Create(name, 1, *(known or BEFORE_FIRST)))
 
     def _opened(self) -> JournalView | None:
         """The journal of the subscription that is in the directory now; it may be another than before."""

@@ -328,7 +328,8 @@ class TopicTrimming:
     Args:
         ledger: the log.
         policies: the retention, and whether everything is kept until there is a durable subscription.
-        marks: how far the durable subscriptions have come.
+        marks: how far the durable subscriptions have come, by their control words.
+        confirmed: the same by their journals; asked before ledgers are given up.
         holds: up to where others let ledgers go, in the same form; asked whether the trimming is forced.
         clock: says how old a ledger is.
         every_s: the time between two looks for what may be trimmed.
@@ -342,6 +343,7 @@ class TopicTrimming:
         ledger: Log,
         policies: Callable[[], Sequence[Any]],
         marks: Callable[[], Sequence[Position]],
+        confirmed: Callable[[], Sequence[Position]],
         holds: Callable[[bool], Sequence[Position]],
         clock: Clock,
         every_s: float,
@@ -349,6 +351,7 @@ class TopicTrimming:
         self._ledger: Final = ledger
         self._policies: Final = policies
         self._marks: Final = marks
+        self._confirmed: Final = confirmed
         self._holds: Final = holds
         self._clock: Final = clock
         self.every_s: Final = every_s
@@ -462,6 +465,9 @@ class TopicTrimming:
             pinned = trimming.pinned(now_ms, removes=True, with_readers=not ignore_retention)
             marks = [*marks, *self._holds(ignore_retention), *pinned]
             first = trimming.first_needed(marks, retention, now_ms)
+            if first > trimming.first_retained:
+                # Words without a checksum do not suffice to remove messages.
+                first = trimming.first_needed([*marks, *self._confirmed()], retention, now_ms)
             if first > trimming.first_retained:
                 first = trimming.snapshot_before(first, lock_timeout_s)
             is_decided = first <= trimming.first_retained or trimming.give_up(first, seen, lock_timeout_s)

@@ -6,7 +6,12 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from embeddedpulsar.exceptions import NotAllowedError, StorageError
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    NotAllowedError,
+    UnsupportedFormatVersion,
+)
 from embeddedpulsar.format.document import KIND_OFFLOAD, decode_document, encode_document
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform import disk
@@ -57,7 +62,9 @@ def read_offload_record(directory: str) -> OffloadRecord:
     try:
         fields = decode_document(disk.DISK.read_file(offload_path(directory)), KIND_OFFLOAD)
         return OffloadRecord(**{name: fields[name] for name in OffloadRecord._fields if name in fields})
-    except (FileNotFoundError, StorageError, TypeError):
+    except UnsupportedFormatVersion as e:
+        raise e.at(offload_path(directory)) from None
+    except (FileNotFoundError, CorruptionError, ForeignFileError, TypeError):
         return OffloadRecord()
 
 

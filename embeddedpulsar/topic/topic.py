@@ -87,9 +87,10 @@ class Topic:
         self.compaction: Final = LateCompaction(self, settings, clock)
         self.offload: Final = LateOffload(self, session.root, clock)
         kept = partial(self.policies.values, (RETENTION, KEEP_UNTIL_SUBSCRIBED))
-        marks, holds = self._subscriptions.mark_deletes, self.compaction.marks
+        marks, confirmed = self._subscriptions.mark_deletes, self.view.mark_deletes
+        holds = self.compaction.marks
         every_s, self._durability = settings.retentionCheckIntervalInSeconds, options.durability
-        self._trimming: Final = TopicTrimming(ledger, kept, marks, holds, clock, every_s)
+        self._trimming: Final = TopicTrimming(ledger, kept, marks, confirmed, holds, clock, every_s)
         self._producers: Final = LateProducers(self, session, options, clock, self._note_progress)
         parts = UpkeptParts(ledger, self.policies, self._subscriptions, self.view, clock, settings)
         self.quotas: Final = BacklogQuotas(parts)

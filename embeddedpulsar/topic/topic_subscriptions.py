@@ -192,14 +192,14 @@ class TopicSubscriptions:
                 subscription.delete()
 
     def names(self) -> list[str]:
-        """Names of the durable ones, sorted."""
+        """Names of the durable ones, sorted. One whose name is lost has that of its directory."""
         found = []
         for name in self._directories():
             if name.startswith(NON_DURABLE_PREFIX):
                 continue
             with contextlib.closing(self._open_in(name)) as opened:
-                if opened.exists() and opened.name:  # without one, all is damaged that says it
-                    found.append(opened.name)
+                if opened.exists() or opened.is_damaged:
+                    found.append(opened.name or name)
         return sorted(found)
 
     def mark_deletes(self) -> list[Position]:

@@ -9,6 +9,7 @@ from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
 from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import deadline, descriptors, threads
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.processes.peers import Peers
@@ -125,6 +126,17 @@ class TopicView:
             if facts is not None and (durable or facts.consumers):
                 found.append((facts, durable))
         return sorted(found, key=lambda one: (one[0].name, not one[1]))
+
+    def mark_deletes(self) -> list[Position]:
+        """How far the durable subscriptions have come by their journals, which have checksums; their control
+        words have none.
+
+        Raises:
+            StorageError: the files of one of them cannot be read.
+        """
+        durable = [name for name in self._directories() if not name.startswith(NON_DURABLE_PREFIX)]
+        found = [self._view(name).look(lambda state: state.mark_delete) for name in durable]
+        return [position for position in found if position is not None]
 
     def subscription(self, name: str) -> SubscriptionView:
         """A durable subscription.

@@ -7,7 +7,7 @@ import os
 from typing import Any, Final
 
 from embeddedpulsar.damage import HOLE, Damage, DamageHook
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format.document import KIND_COMPACTION, decode_document, encode_document
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
@@ -69,6 +69,8 @@ def read_record(directory: str, incarnation: int | None) -> CompactionRecord:
         return _record_of(decode_document(data, KIND_COMPACTION))
     except CorruptionError as e:
         return _derived(directory, incarnation, f"{compaction_path(directory)}: {e.reason}")
+    except UnsupportedFormatVersion as e:
+        raise e.at(compaction_path(directory)) from None
 
 
 def _record_of(fields: dict[str, Any]) -> CompactionRecord:

@@ -86,17 +86,24 @@ class Journal:
         """Throw the replica away: the next `catch_up` builds it from the files."""
         self._at.is_settled = False
 
-    def recover(self, time_ms: int) -> None:
+    def recover(self, time_ms: int, complete: Callable[[], bool] = bool) -> None:
         """Find the state from the files alone: after a reboot, in a copied store, when the ctl is damaged.
 
         Ends with a new generation, durable, and the commit word on it; or with a word that says that nothing
         exists. May be interrupted and begun again.
+
+        Args:
+            time_ms: when.
+            complete: called on the replica as the readable commands leave it, if something is damaged or the
+                commit word names commands that are not there. Gives it the state that is to hold, and returns
+                False if that is not known; then the files stay.
 
         Raises:
             StorageError: the files are of a newer release, or nothing can be written.
         """
         self._at.is_settled = False
         self.close()
+        before, word = len(self.damage), self._words[self._word]
         found = choose(self.place.directory, self.place.owner_kind, self.damage)
         if found.journal is None:
             self._at.generation = found.newest
@@ -104,12 +111,17 @@ class Journal:
             if found.newest and not self.damage:
                 self._finish_removal()
                 return
-            self._words[self._word] = journal_word(found.newest, 0)
             self._at.replica.reset(None)
+            if not (self.damage and complete()):
+                self._words[self._word] = journal_word(found.newest, 0)
+                self._at.moved(found.newest, 0, 0)
+                return
             self._at.moved(found.newest, 0, 0)
-            return
-        crc = replay(found.journal, self._at.replica, self.damage).crc
-        self._at.moved(found.journal.generation, len(found.journal.data), crc)
+        else:
+            crc = replay(found.journal, self._at.replica, self.damage).crc
+            self._at.moved(found.journal.generation, len(found.journal.data), crc)
+            if len(self.damage) > before or word > self._at.seen:
+                complete()
         self._start_generation(found.newest + 1, time_ms)
 
     # -- changing ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.format.document import document_crc
 from embeddedpulsar.format.journal_record import (
     FIRST_RECORD_OFFSET,
+    MAX_RECORD_SIZE,
     RECORD_SIZE,
     JournalHeader,
     JournalRecord,
@@ -42,6 +43,7 @@ from embeddedpulsar.storage.filenames import (
 _PREV_CRC: Final = struct.Struct("<I")
 Record = tuple[int, bytes]
 """Type and payload of a command."""
+_SECTOR: Final = 512  # what a disk writes as a whole
 _END_MARK: Final = bytes(8)  # bytes a dead writer left further on never look like a record that follows
 
 failpoints.declare("compact:snapshot_written", "compact:snapshot_synced", "compact:journal_created")
@@ -70,6 +72,7 @@ class JournalFile:
         self.damage: list[Damage] = []
         self.snapshot_size = 0
         self.header: JournalHeader | None = None
+        self.is_empty: Final = not any(self.data)
         try:
             header = parse_journal_header(self.data)
             if header.generation != generation:
@@ -84,9 +87,10 @@ class JournalFile:
         if end is not None and len(self.data) < end:
             self._note(len(self.data), f"the file ends {end - len(self.data)} bytes before its commit word")
 
-    def _note(self, offset: int, reason: str) -> None:
+    def _note(self, offset: int, reason: str, end_offset: int = 0) -> None:
+        reason = f"commands are lost: {reason}"
         self.damage.append(
-            Damage(self.path, offset=offset, reason=f"commands are lost: {reason}", kind=JOURNAL)
+            Damage(self.path, offset=offset, end_offset=end_offset, reason=reason, kind=JOURNAL)
         )
 
     def records(self, *, strict: bool) -> Iterator[tuple[int, JournalRecord]]:
@@ -105,7 +109,7 @@ class JournalFile:
                 if strict:
                     return
                 following = self._next_intact(at)
-                self._note(at, f"{e.reason}; reading continues at offset {following}")
+                self._note(at, f"{e.reason}; reading continues at offset {following}", following)
                 at, crc = following, None
                 continue
             at += record.length
@@ -139,6 +143,33 @@ class JournalFile:
         commands = sum(record.type != BASE for _, record in chain)
         removed = bool(chain) and chain[-1][1].type == END
         return JournalFile(self.directory, self.generation, end), commands, removed
+
+    def damage_behind(self, end: int) -> str:
+        """What stands behind the unbroken chain, if it is neither nothing nor what a power loss leaves.
+
+        A power loss, or a writer that died, leaves zeros; or the beginning of a command, up to the end of the
+        file or of a sector that was written, and zeros from there on.
+
+        Args:
+            end: where the chain ends.
+
+        Returns:
+            Why it is damage; "" if it is none.
+        """
+        data = self.data
+        if len(data) < end + RECORD_SIZE or not any(data[end : end + 8]):
+            return ""
+        length = int.from_bytes(data[end : end + 4], "little")
+        if len(data) < end + length <= end + MAX_RECORD_SIZE:
+            return ""
+        for sector in range(end // _SECTOR * _SECTOR + _SECTOR, end + length, _SECTOR):
+            if not any(data[sector:]):
+                return ""
+        try:
+            read_record(data, end, len(data), _prev_crc(data, end))
+        except CorruptionError as e:
+            return e.reason
+        return "the chain is broken"
 
     def read_snapshot(self) -> bytes | None:
         """The snapshot this generation starts from; None when it starts from nothing."""

@@ -32,7 +32,7 @@ from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, record_at,
 from embeddedpulsar.format.record_types import BASE, END
 from embeddedpulsar.platform import disk
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.filenames import journal_path
+from embeddedpulsar.storage.filenames import journal_path, snapshot_path
 from embeddedpulsar.storage.journal.journal_file import JournalDescriptor, JournalFile, generations
 
 COMPACT_BYTES: Final = 1 << 20
@@ -112,13 +112,16 @@ class Replayed(NamedTuple):
 def choose(directory: str, owner_kind: int, damage: list[Damage]) -> Choice:
     """Pick the generation that holds the state, from the files alone.
 
+    Damage is noted for all that is there and does not lead to the state, unless a crash or power loss leaves
+    it: then the state may have been another. Without a journal and without damage there is no state.
+
     Raises:
         UnsupportedFormatVersion: the newest journal is not one this release may touch.
         CorruptionError: a journal of another kind of owner.
     """
     journals, snapshots = generations(directory)
     newest = max([*journals, *snapshots, 0])
-    unreadable: list[Damage] = []
+    left: list[Damage] = []
     for generation in reversed(journals):
         journal = JournalFile(directory, generation)
         if journal.header is not None and journal.header.owner_kind != owner_kind:
@@ -128,11 +131,21 @@ def choose(directory: str, owner_kind: int, damage: list[Damage]) -> Choice:
         cut, commands, removed = journal.cut_at_break()
         if removed:
             return Choice(None, newest)
+        broken = "" if journal.is_empty else journal.damage_behind(len(cut.data))
+        if broken:
+            reason = f"commands are lost: {broken}"
+            damage.append(Damage(journal.path, offset=len(cut.data), reason=reason, kind=JOURNAL))
         if commands or (_is_whole(cut) and not _went_on(cut)):
             return Choice(cut, newest)
-        if journal.header is None and journal.data.strip(b"\0"):
-            unreadable.extend(journal.damage)
-    damage.extend(unreadable)
+        if not journal.is_empty:
+            if journal.header is None:
+                damage.extend(journal.damage)
+            left.append(Damage(journal.path, reason="no command in it can be read", kind=JOURNAL))
+    if not damage:
+        # The state has not ended. A crash leaves no generation without commands beside none with commands.
+        paths = [snapshot_path(directory, one) for one in snapshots if one not in journals]
+        left += [Damage(path, reason="its journal is missing", kind=JOURNAL) for path in paths]
+        damage.extend(left)
     return Choice(None, newest)
 
 
@@ -189,7 +202,7 @@ def replay(journal: JournalFile, replica: Replica, damage: list[Damage]) -> Repl
             commands += 1
             try:
                 replica.replay(record.type, record.payload, record.time_ms)
-            except CorruptionError as e:
+            except (CorruptionError, UnsupportedFormatVersion) as e:
                 raise e.at(journal.path) from None
     damage.extend(journal.damage)
     journal.damage.clear()
@@ -314,6 +327,8 @@ class JournalFollower:
                 self.replica.replay(record.type, record.payload, record.time_ms)
                 crc = record.crc
                 self.commands += 1
+        except UnsupportedFormatVersion as e:
+            raise e.at(journal_path(self.place.directory, self.generation)) from None
         except (CorruptionError, FileNotFoundError):
             self._load(self.generation, end)  # reads with more patience, and says what is lost
             return

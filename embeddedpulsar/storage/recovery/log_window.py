@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import Final
 from zlib import crc32
 
@@ -10,6 +11,7 @@ from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry_view import METADATA
 from embeddedpulsar.format.frame import HEADER_SIZE, MIN_FRAME_SIZE, TRAILER_SIZE, FrameHeader, read_header
 from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.access import irregular
 from embeddedpulsar.storage.cold_ledger import with_log
 
 WINDOW: Final = 1 << 20
@@ -27,7 +29,11 @@ class LogWindow:
     def __init__(self, path: str) -> None:
         self.path: Final = path
         self._fd = with_log(path, lambda found: disk.DISK.open_file(found, os.O_RDONLY))
-        self.size: Final = os.fstat(self._fd).st_size
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise irregular(path, status.st_mode)
+        self.size: Final = status.st_size
         self._base = 0
         self._data = b""
 
@@ -39,7 +45,11 @@ class LogWindow:
             parts = []
             base = pos
             while want > 0:
-                part = disk.DISK.pread(self._fd, want, pos)
+                try:
+                    part = disk.DISK.pread(self._fd, want, pos)
+                except OSError as e:
+                    e.filename = e.filename or self.path
+                    raise
                 if not part:
                     break
                 parts.append(part)

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.control import KIND_STORE
 from embeddedpulsar.format.journal_record import (
     FIRST_RECORD_OFFSET,
@@ -40,14 +40,14 @@ failpoints.declare("repair:meta_written", "repair:catalog_written", "repair:resc
 
 def store_id_of(root: str) -> bytes:
     """The identity of the store, by ``store.meta`` or the first segment that can be read; zeros if none."""
-    with contextlib.suppress(StorageError):
+    with contextlib.suppress(CorruptionError, ForeignFileError):
         meta = store_root.read_meta(root)
         if meta is not None:
             return meta.store_id
     topics = root_layout.in_root(root, root_layout.TOPICS)
     for directory, _, names in os.walk(topics):
         for ledger in filenames.ledgers_of(names):
-            with contextlib.suppress(StorageError, OSError):
+            with contextlib.suppress(CorruptionError, FileNotFoundError):
                 return read_segment_header(directory, ledger).store_id
     return bytes(16)
 
@@ -127,5 +127,5 @@ def catalogue(session: StoreSession, directories: list[str], now_ms: int, quaran
 def _is_undescribed(directory: str) -> bool:
     try:
         return read_meta(directory) is None
-    except StorageError:
+    except (CorruptionError, ForeignFileError):
         return True

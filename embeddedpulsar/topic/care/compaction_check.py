@@ -11,7 +11,7 @@ from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedL
 from embeddedpulsar.managed_ledger.compaction.compaction_record import CompactionRecord, read_record
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, disk
-from embeddedpulsar.storage.check import Problem
+from embeddedpulsar.storage.check import Problem, unverified
 from embeddedpulsar.storage.filenames import (
     compacted_in,
     compacted_path,
@@ -36,8 +36,11 @@ def check_compaction(
         decode_document(disk.DISK.read_file(path), KIND_COMPACTION)
     except FileNotFoundError:
         return  # never compacted; what the first compaction leaves when it dies is found as unfinished
-    except StorageError as e:
-        yield Problem(COMPACTED, path, e.offset or 0, e.reason)
+    except (OSError, StorageError) as e:
+        found = unverified(COMPACTED, path, e)
+        yield found
+        if found.kind != COMPACTED:
+            return
     record = read_record(directory, None)
     if record.file:
         path = compacted_path(directory, record.file)
@@ -47,8 +50,8 @@ def check_compaction(
         except FileNotFoundError:
             if read_record(directory, None).file == record.file:  # else it was replaced meanwhile
                 yield Problem(COMPACTED, path, 0, "the file is missing")
-        except StorageError as e:
-            yield Problem(COMPACTED, path, e.offset or 0, e.reason)
+        except (OSError, StorageError) as e:
+            yield unverified(COMPACTED, path, e)
     lock = compaction_lock_path(directory)
     if not (os.path.exists(lock) and is_locked(lock)):
         for name, number in compacted_in(descriptors.names_in(directory)).items():

@@ -11,6 +11,7 @@ from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import check, filenames
 from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.topic.care.store_report import ID_REUSE, LEFTOVER, META, NOTES, StoreReport
+from embeddedpulsar.topic.care.topic_repair import redelivery
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.topic_places import is_place_of
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX
@@ -56,15 +57,17 @@ class RepairStep(NamedTuple):
         path: the file or directory.
         topic: full name of the topic; "" if it belongs to the store, or nothing says it.
         ledger_id: the ledger; 0 for none.
+        note: what follows from it, where that is not the same each time.
     """
 
     what: str
     path: str
     topic: str = ""
     ledger_id: int = 0
+    note: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.what}"
+        return f"{self.path}: {self.what}{self.note and '; '}{self.note}"
 
 
 class RepairReport(NamedTuple):
@@ -132,7 +135,11 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
         return [step(REPLACE_WORDS)]
     if kind == damage.JOURNAL:
         is_volatile = os.path.basename(directory).startswith(NON_DURABLE_PREFIX)
-        return [step(PUT_AWAY if is_volatile else WRITE_JOURNAL, directory)]
+        if is_volatile:
+            return [step(PUT_AWAY, directory)]
+        is_topic = os.path.basename(os.path.dirname(directory)) != filenames.SUBSCRIPTIONS
+        note = "" if is_topic else f"the subscription delivers again {redelivery(directory)}"
+        return [step(WRITE_JOURNAL, directory)._replace(note=note)]
     return []
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from embeddedpulsar.exceptions import LockTimeout, StorageError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, LockTimeout, StorageError
 from embeddedpulsar.format.control import split_tail
 from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document
 from embeddedpulsar.managed_ledger.pins import commit_pin
@@ -108,7 +108,7 @@ class SinksCut:
         for name in (PENDING, DONE):
             with contextlib.suppress(FileNotFoundError):
                 found[name] = disk.DISK.read_file(place.file(name))
-                with contextlib.suppress(StorageError):  # a damaged one is copied as it is
+                with contextlib.suppress(CorruptionError, ForeignFileError):  # it is copied as it is
                     fields[name] = decode_document(found[name], KIND_SINK_COMMIT)
         plan, done = fields.get(PENDING), fields.get(DONE)
         if plan is not None and done is not None and done["batch"] >= plan["batch"]:

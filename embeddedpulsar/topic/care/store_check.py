@@ -27,7 +27,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.lease import is_held
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.storage.check import CheckReport, Problem, check_journal, check_topic
+from embeddedpulsar.storage.check import CheckReport, Problem, check_journal, check_topic, unverified
 from embeddedpulsar.storage.filenames import ledgers_of
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter
@@ -41,6 +41,7 @@ from embeddedpulsar.topic.care.store_report import (
     SCHEMAS,
     SETTINGS,
     UNKNOWN_SETTING,
+    UNVERIFIED,
     StoreReport,
     TopicReport,
     explained,
@@ -118,7 +119,15 @@ def check_store(
         tuple(reports),
         living,
         path,
+        _format_version(path),
     )
+
+
+def _format_version(root: str) -> int:
+    with contextlib.suppress(StorageError, OSError):  # found as a problem
+        meta = store_root.read_meta(root)
+        return 0 if meta is None else meta.format
+    return 0
 
 
 def _directories_of(root: str, topic: str) -> list[str]:
@@ -163,6 +172,8 @@ def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
     except FileNotFoundError as e:
         gone = str(e.filename or e)
         return CheckReport([Problem(META, gone, 0, "the file went away while it was read")])
+    except (OSError, StorageError) as e:  # a directory that cannot be listed
+        return CheckReport([unverified(META, directory, e)])
     return report._replace(problems=problems)
 
 
@@ -183,8 +194,8 @@ def _check_root(root: str) -> Iterator[Problem]:
     try:
         if store_root.read_meta(root) is None:
             yield Problem(META, root_layout.in_root(root, root_layout.META), 0, "there is no store here")
-    except StorageError as e:
-        yield Problem(META, e.path or root, e.offset or 0, e.reason)
+    except (OSError, StorageError) as e:
+        yield unverified(META, root_layout.in_root(root, root_layout.META), e)
     for name in sorted(os.listdir(root)):
         if not root_layout.is_ours(name):
             yield Problem(LEFTOVER, os.path.join(root, name), 0, "this does not belong into a store")
@@ -199,8 +210,8 @@ def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list
         catalog = Catalog(path, _NO_LOCK, is_read_only=True, with_index=False)
     except FileNotFoundError:
         return [], lambda _: 0, [Problem(JOURNAL, path, 0, "there is no catalog")]
-    except StorageError as e:
-        return [], lambda _: 0, [Problem(JOURNAL, path, e.offset or 0, e.reason)]
+    except (OSError, StorageError) as e:
+        return [], lambda _: 0, [unverified(JOURNAL, path, e)]
     try:
         end, _ = valid_end(data, FIRST_RECORD_OFFSET, len(data), header.chain_seed)
         problems = []
@@ -208,12 +219,16 @@ def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list
             problems.append(Problem(LEFTOVER, path, end, "a record that was not finished, or is damaged"))
         entries, ended = catalog.topics(), catalog.ended_lives()
         return entries, lambda name: ended.get(name, 0), problems
+    except StorageError as e:
+        return [], lambda _: 0, [unverified(JOURNAL, path, e)]
     finally:
         catalog.close()
 
 
 def _check_catalog(root: str) -> list[Problem]:
     entries, ended, problems = _catalogued(root)
+    if any(problem.kind in UNVERIFIED for problem in problems):
+        return problems  # which topics there are is not known
     topics = _topic_directories(root_layout.in_root(root, root_layout.TOPICS))
     problems += _check_index(root)
     return [*problems, *_check_names(root, entries, ended, topics)]
@@ -237,8 +252,8 @@ def _check_index(root: str) -> Iterator[Problem]:
                 yield Problem(INDEX, path, 0, "the index of the catalog is damaged, and not used")
             elif found != expected and found[-1] == expected[-1]:
                 yield Problem(INDEX, path, 0, "the index does not say what the catalog says")
-    except StorageError as e:
-        yield Problem(INDEX, e.path or path, e.offset or 0, e.reason)
+    except (OSError, StorageError) as e:
+        yield unverified(INDEX, path, e)
 
 
 def _check_names(
@@ -253,8 +268,8 @@ def _check_names(
         entry = known.get(name)
         try:
             found = read_meta(directory)
-        except StorageError as e:
-            yield Problem(META, e.path or directory, e.offset or 0, e.reason)
+        except (OSError, StorageError) as e:
+            yield unverified(META, directory, e)
             continue
         if found is None:
             yield Problem(META, directory, 0, "nothing says which topic this is")
@@ -276,8 +291,8 @@ def _check_ids(root: str, highest: int) -> Iterator[Problem]:
     except FileNotFoundError:
         yield Problem(CONTROL, path, 0, "the file is missing")
         return
-    except StorageError as e:
-        yield Problem(CONTROL, path, e.offset or 0, e.reason)
+    except (OSError, StorageError) as e:
+        yield unverified(CONTROL, path, e)
         return
     words = memoryview(data[:CONTROL_SIZE]).cast("Q")
     if len(words) < WORD_COUNT or not are_possible(KIND_STORE, words):
@@ -299,6 +314,8 @@ def _check_documents(root: str) -> Iterator[Problem]:
             settings.check_supported()
     except (InvalidConfiguration, UnicodeDecodeError) as e:
         yield Problem(SETTINGS, path, 0, str(e))
+    except (OSError, StorageError) as e:
+        yield unverified(SETTINGS, path, e)
     tenants = root_layout.in_root(root, root_layout.TENANTS)
     for name in sorted(os.listdir(tenants) if os.path.isdir(tenants) else ()):
         if not name.endswith(_TEMPORARY):
@@ -310,8 +327,8 @@ def _check_document(path: str, kind: int = KIND_POLICIES, problem: str = POLICIE
         decode_document(disk.DISK.read_file(path), kind)
     except FileNotFoundError:
         return  # a topic without policies or schemas
-    except StorageError as e:
-        yield Problem(problem, path, e.offset or 0, e.reason)
+    except (OSError, StorageError) as e:
+        yield unverified(problem, path, e)
 
 
 def _check_leases(root: str) -> tuple[int, list[Problem]]:
@@ -360,7 +377,7 @@ def _ledgers(directory: str) -> list[int]:
 
 
 def _name_of(directory: str) -> str:
-    with contextlib.suppress(StorageError):
+    with contextlib.suppress(StorageError, OSError):
         found = read_meta(directory)
         return "" if found is None else found.name
     return ""

@@ -7,17 +7,27 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.exceptions import NotAllowedError, StorageError
+from embeddedpulsar.damage import JOURNAL
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    NotAllowedError,
+    StorageOSError,
+    UnsupportedFormatVersion,
+)
 from embeddedpulsar.managed_ledger.options import PROCESS, ledger_options
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.storage import filenames
+from embeddedpulsar.storage.check import NEWER, Problem
+from embeddedpulsar.storage.filenames import SUBSCRIPTIONS
 from embeddedpulsar.topic.care import repair_plan as plan
 from embeddedpulsar.topic.care.catalog_repair import catalogue, rewrite_catalog, rewrite_meta, store_id_of
 from embeddedpulsar.topic.care.quarantine import Quarantine
 from embeddedpulsar.topic.care.repair_plan import RepairReport, RepairStep, planned
 from embeddedpulsar.topic.care.store_check import check_store
+from embeddedpulsar.topic.care.store_report import REPAIR
 from embeddedpulsar.topic.care.topic_repair import (
     distrust,
     rewrite_header,
@@ -30,6 +40,7 @@ from embeddedpulsar.topic.topic import Topic
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.care.care_progress import CareProgress
+    from embeddedpulsar.topic.care.store_report import StoreReport
 
 _MOST_ROUNDS: Final = 3
 """A round may find what the one before uncovered: a topic that the catalog did not know."""
@@ -54,13 +65,14 @@ def repair_store(
 
     Raises:
         NotAllowedError: processes use the store.
+        StorageOSError, DescriptorLimitError: a file cannot be read, which is no damage. Nothing was changed.
         UnsupportedFormatVersion: a newer release wrote a file.
         OSError: a file cannot be read or written.
     """
     root = os.path.abspath(root)
     if is_dry_run:
         report = check_store(root, is_closed=False, on_progress=on_progress)
-        return RepairReport(root, planned(report), True, "", tuple(report.damage))
+        return RepairReport(root, planned(report), True, "", (*report.damage, *report.unverified))
     lease = DirectoryLease.open(root)
     try:
         if not lease.try_exclusive():
@@ -71,6 +83,7 @@ def repair_store(
         repair = _Repair(root, lease)
         for _ in range(_MOST_ROUNDS):
             report = check_store(root, on_progress=on_progress)
+            _require_verified(report)
             if not repair.round(planned(report)):
                 break
         report = check_store(root, on_progress=on_progress) if repair.steps else report
@@ -78,7 +91,28 @@ def repair_store(
         lease.close()
     quarantine = repair.quarantine.path
     is_used = os.path.isdir(quarantine)
-    return RepairReport(root, tuple(repair.steps), False, quarantine if is_used else "", tuple(report.damage))
+    left = tuple(_told_after(problem) for problem in report.damage)
+    return RepairReport(root, tuple(repair.steps), False, quarantine if is_used else "", left)
+
+
+def _told_after(problem: Problem) -> Problem:
+    """A problem that a repair has left: to repair once more is no remedy."""
+    if REPAIR not in problem.remedy:
+        return problem
+    remedy = "nothing in the store says what was there; restore it from a backup, or remove it"
+    parent = os.path.dirname(os.path.dirname(problem.path))
+    if problem.kind == JOURNAL and os.path.basename(parent) == SUBSCRIPTIONS:
+        remedy = "subscribe with the name of the subscription, which delivers again; or remove its directory"
+    return problem._replace(remedy=remedy)
+
+
+def _require_verified(report: StoreReport) -> None:
+    """Raise if something could not be read: what a repair derives without it could replace what is whole."""
+    for problem in report.unverified:
+        text = f"{problem.text}; nothing was repaired"
+        if problem.kind == NEWER:
+            raise UnsupportedFormatVersion(path=problem.path, reason=text, remedy=problem.remedy)
+        raise StorageOSError(path=problem.path, reason=text, remedy=problem.remedy)
 
 
 class _Repair:
@@ -135,7 +169,7 @@ class _Repair:
             closing.callback(lease.close)
             try:
                 session = StoreSession.open(self.root, lease, clocks.CLOCK, DamageChannel())
-            except StorageError:
+            except (CorruptionError, ForeignFileError):
                 return  # the check names what is in the way
             closing.callback(session.close)
             try:
@@ -147,7 +181,7 @@ class _Repair:
             for entry in session.catalog.topics():
                 directory = session.directories.path(entry)
                 if directory in touched and not entry.partitions:
-                    with contextlib.suppress(StorageError):
+                    with contextlib.suppress(CorruptionError, ForeignFileError):
                         self._open_topic(session, entry.name)
 
     def _open_topic(self, session: StoreSession, name: str) -> None:

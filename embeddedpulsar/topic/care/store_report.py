@@ -29,10 +29,12 @@ SETTINGS: Final = "settings"
 UNKNOWN_SETTING: Final = "unknown setting"
 """A name in ``broker.conf`` that is no setting here."""
 
+UNVERIFIED: Final = frozenset((check.UNREADABLE, check.NEWER))
+"""Kinds of problems that say nothing of what is in a file: they are no damage, and nothing is repaired."""
 NOTES: Final = frozenset((LEFTOVER, IN_USE, check.STRAY, UNKNOWN_SETTING))
 """Kinds of problems that harm nothing: what they name goes away by itself, or should not be here."""
 
-_REPAIR: Final = "repair the store"
+REPAIR: Final = "repair the store"
 _RESTORE: Final = "restore the files of the ledger from a backup if the messages matter"
 _NONE: Final = "nothing"
 
@@ -40,18 +42,18 @@ MEANINGS: Final = {
     damage.HOLE: ("these messages are lost; readers report them and continue behind them", _RESTORE),
     damage.LOST_TAIL: ("what stood behind is lost", _RESTORE),
     damage.MISSING_SEGMENT: ("the messages of this ledger are lost", _RESTORE),
-    damage.SEGMENT_HEADER: ("the header is derived from the entries where they are whole", _REPAIR),
-    damage.INDEX: ("nothing is lost: the index is derived again when it is needed", _REPAIR),
-    damage.CONTROL: ("nothing is lost: the words are derived again when the topic is opened", _REPAIR),
+    damage.SEGMENT_HEADER: ("the header is derived from the entries where they are whole", REPAIR),
+    damage.INDEX: ("nothing is lost: the index is derived again when it is needed", REPAIR),
+    damage.CONTROL: ("nothing is lost: the words are derived again when the topic is opened", REPAIR),
     check.COLD: (
         "reading these messages raises an error until the location has the objects",
         "make the location readable, or put back a copy of the objects",
     ),
     check.LINK: ("readers verify the entries themselves", _RESTORE),
-    check.TRAILER: ("the messages themselves are whole", _REPAIR),
+    check.TRAILER: ("the messages themselves are whole", REPAIR),
     damage.JOURNAL: (
         "what it said is lost from there on: acknowledged messages may be delivered again",
-        _REPAIR,
+        REPAIR,
     ),
     META: ("this is not found or opened", "repair the store, or restore the file from a backup"),
     POLICIES: (
@@ -72,6 +74,8 @@ MEANINGS: Final = {
     IN_USE: ("harmless", _NONE),
     UNKNOWN_SETTING: ("it has no effect", "remove the line, or correct the name"),
     check.STRAY: ("harmless: a later append to the topic removes it", _NONE),
+    check.UNREADABLE: ("what is in it is unknown; nothing says that it is damaged", "make it readable"),
+    check.NEWER: ("this release can neither verify nor use it, and leaves it as it is", "upgrade"),
 }
 """By kind of problem: what it means, and what to do."""
 
@@ -86,8 +90,8 @@ class TopicReport(NamedTuple):
 
     @property
     def damage(self) -> list[Problem]:
-        """What was found that is not only a note."""
-        return [problem for problem in self.found.problems if problem.kind not in NOTES]
+        """What was read and found wrong, without the notes."""
+        return _damage_in(self.found.problems)
 
 
 class StoreReport(NamedTuple):
@@ -100,6 +104,7 @@ class StoreReport(NamedTuple):
         of_topics: the same for each topic.
         living: how many processes had the store open.
         path: the directory of the store.
+        format_version: of the store, as ``store.meta`` says; 0 if that cannot be read.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -119,6 +124,7 @@ class StoreReport(NamedTuple):
     of_topics: tuple[TopicReport, ...] = ()
     living: int = 0
     path: str = ""
+    format_version: int = 0
 
     @property
     def is_clean(self) -> bool:
@@ -127,8 +133,13 @@ class StoreReport(NamedTuple):
 
     @property
     def damage(self) -> list[Problem]:
-        """What was found that is not only a note."""
-        return [problem for problem in self.problems if problem.kind not in NOTES]
+        """What was read and found wrong, without the notes."""
+        return _damage_in(self.problems)
+
+    @property
+    def unverified(self) -> list[Problem]:
+        """What could not be read, or was written by a newer release. Each has its own remedy."""
+        return [problem for problem in self.problems if problem.kind in UNVERIFIED]
 
     @property
     def notes(self) -> list[Problem]:
@@ -139,7 +150,8 @@ class StoreReport(NamedTuple):
         """Return the fields as dicts, lists, strings and numbers. Paths are relative to that of the store."""
         return {
             "path": self.path,
-            "is_whole": not self.damage,
+            "format_version": self.format_version,
+            "is_whole": not (self.damage or self.unverified),
             "living_processes": self.living,
             "topics": [
                 {
@@ -157,7 +169,7 @@ class StoreReport(NamedTuple):
                 {
                     **problem._asdict(),
                     "path": os.path.relpath(problem.path, self.path),
-                    "is_damage": problem.kind not in NOTES,
+                    "is_damage": problem.kind not in NOTES | UNVERIFIED,
                 }
                 for problem in self.problems
             ],
@@ -167,4 +179,9 @@ class StoreReport(NamedTuple):
 def explained(problem: Problem, topic: str = "") -> Problem:
     """A problem with its topic, what it means and what to do."""
     meaning, remedy = MEANINGS.get(problem.kind, ("", ""))
+    remedy = problem.remedy or remedy
     return problem._replace(topic=problem.topic or topic, meaning=meaning, remedy=remedy)
+
+
+def _damage_in(problems: list[Problem]) -> list[Problem]:
+    return [problem for problem in problems if problem.kind not in NOTES | UNVERIFIED]

@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import (
     KIND_SUBSCRIPTION,
     KIND_TOPIC,
@@ -323,7 +323,7 @@ class TopicCut:
 
     def _ending(self, ledger: int, following: int) -> tuple[int | None, int | None]:
         """Where a closed ledger ends, and how many entries it has; None if nothing says it."""
-        with contextlib.suppress(StorageError):
+        with contextlib.suppress(CorruptionError):
             header = read_segment_header(self.directory, following)
             if header.prev_ledger_id == ledger:
                 return header.prev_end_offset, header.prev_last_entry_id + 1
@@ -373,7 +373,7 @@ def _entries(path: str, end: int) -> int | None:
             return None
         frame = disk.DISK.pread(fd, length, end - length)
         return read_header(frame, 0, length).entry_id + 1
-    except StorageError:
+    except CorruptionError:
         return None
     finally:
         os.close(fd)

@@ -10,7 +10,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_SUBSCRIPTION,
@@ -34,6 +34,8 @@ from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
 from embeddedpulsar.storage.segment_headers import find_segment_header
 from embeddedpulsar.storage.segment_index import write_index
+from embeddedpulsar.subscription import salvage
+from embeddedpulsar.subscription.salvage import complete, position_at_rest
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.topic.catalog.topic_places import read_meta
 from embeddedpulsar.topic.producers.topic_journal import TopicReplica
@@ -57,7 +59,7 @@ def distrust(directory: str, quarantine: Quarantine) -> None:
         header = parse_control_header(disk.DISK.read_file(path, CONTROL_HEADER_SIZE))
     except FileNotFoundError:
         return
-    except StorageError:
+    except CorruptionError:
         quarantine.move(path)
         return
     quarantine.copy(path)
@@ -68,7 +70,7 @@ def distrust(directory: str, quarantine: Quarantine) -> None:
 def rewrite_header(directory: str, ledger_id: int, store_id: bytes, quarantine: Quarantine) -> None:
     """Write the header of a segment as it can be derived. Without effect if it cannot."""
     path = log_path(directory, ledger_id)
-    with contextlib.suppress(StorageError, FileNotFoundError):
+    with contextlib.suppress(CorruptionError, FileNotFoundError):
         found = find_segment_header(directory, ledger_id)
         if not found.damage:
             return
@@ -82,7 +84,7 @@ def rewrite_header(directory: str, ledger_id: int, store_id: bytes, quarantine: 
 
 
 def _incarnation_of(directory: str) -> int:
-    with contextlib.suppress(StorageError):
+    with contextlib.suppress(CorruptionError, ForeignFileError):
         entry = read_meta(directory)
         return 0 if entry is None else entry.incarnation
     return 0
@@ -116,30 +118,57 @@ def _link_of(directory: str, ledger_id: int) -> Link | None:
 def rewrite_journal(directory: str, is_topic: bool, now_ms: int, quarantine: Quarantine) -> bool:
     """Start a new generation of a journal from all commands that can be read, also behind damaged ones.
 
+    A subscription delivers again from the last position that is known; see `subscription.salvage`.
+
     Returns:
-        False, and nothing was changed, if no command can be read.
+        False, and nothing was changed, if no command of a topic can be read, or nothing says which
+        subscription it is.
     """
     kind = KIND_TOPIC if is_topic else KIND_SUBSCRIPTION
-    replica: Replica = TopicReplica() if is_topic else SubscriptionReplica()
-    journal = _best_journal(directory, kind)
-    if journal is None:
-        return False
-    damage: list[Damage] = []
-    replayed = replay(journal, replica, damage)
-    if not replayed.commands and not journal.snapshot_size and damage:
-        return False
+    if is_topic:
+        topic = TopicReplica()
+        base = _replay_best(directory, kind, topic)
+        if base is None:
+            return False
+        snapshot = topic.snapshot()
+    else:
+        subscription = SubscriptionReplica()
+        base = _replay_best(directory, kind, subscription) or JournalBase(0, 0, 0)
+        if not complete(subscription, directory, "", position_at_rest(directory), now_ms):
+            return False
+        snapshot = subscription.snapshot()
     journals, snapshots = generations(directory)
     for generation in journals:
         quarantine.copy(filenames.journal_path(directory, generation))
     for generation in snapshots:
         quarantine.copy(filenames.snapshot_path(directory, generation))
-    base = JournalBase(journal.generation, replayed.crc, len(journal.data))
-    newest = max([*journals, *snapshots]) + 1
-    fd, _, _ = write_generation(directory, newest, kind, replica.snapshot(), base, now_ms)
+    newest = max([*journals, *snapshots, 0]) + 1
+    fd, _, _ = write_generation(directory, newest, kind, snapshot, base, now_ms)
     os.close(fd)
     failpoints.hit("repair:journal_written")
     distrust(directory, quarantine)
     return True
+
+
+def redelivery(directory: str) -> str:
+    """From where a damaged subscription delivers again when its journal is written again, in words."""
+    replica = SubscriptionReplica()
+    _replay_best(directory, KIND_SUBSCRIPTION, replica)
+    if not complete(replica, directory, "", position_at_rest(directory), 0):
+        return "when a consumer subscribes by its name, which nothing here says"
+    return salvage.from_where(replica.state.mark_delete)
+
+
+def _replay_best(directory: str, kind: int, replica: Replica) -> JournalBase | None:
+    """Give a replica all commands that can be read; None if there are none, and something is damaged."""
+    journal = _best_journal(directory, kind)
+    if journal is None:
+        return None
+    damage: list[Damage] = []
+    replayed = replay(journal, replica, damage)
+    if not replayed.commands and not journal.snapshot_size and damage:
+        return None
+    return JournalBase(journal.generation, replayed.crc, len(journal.data))
 
 
 def _best_journal(directory: str, kind: int) -> JournalFile | None:
@@ -147,7 +176,7 @@ def _best_journal(directory: str, kind: int) -> JournalFile | None:
     words = trusted_words(directory, kind)
     if words:
         word = words[TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL]
-        with contextlib.suppress(StorageError, FileNotFoundError):
+        with contextlib.suppress(CorruptionError, FileNotFoundError):
             generation, end = split_journal(word)
             return JournalFile(directory, generation, end)
     found = choose(directory, kind, [])

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageFullError
+from embeddedpulsar.exceptions import CorruptionError, StorageFullError, StorageOSError
 from embeddedpulsar.platform import disk, mapped_file
 from embeddedpulsar.platform.mapped_file import MappedFile
 from tests.support.disks.faulty_disk import FaultyDisk
@@ -150,7 +150,7 @@ def test_only_plain_files_are_mapped(tmp_path, kind: str, create: bool):
         os.mkfifo(path)
     gc.collect()  # what tests before this one left is closed now
     before = open_descriptors()
-    with pytest.raises(ForeignFileError):
+    with pytest.raises(StorageOSError):
         MappedFile.open(path, writable=True, size=4096 if create else None, create=create)
     assert open_descriptors() == before
 

@@ -1,0 +1,129 @@
+"""A damaged subscription is kept: it is listed, holds the log back, and loses no message.
+
+The long version is `python -m pytest tests/crash/test_damaged_subscriptions.py -m slow`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar import Admin, Client, Damage, InitialPosition
+from embeddedpulsar.testing import assert_clean
+from embeddedpulsar.topic.care.store_check import check_store
+from embeddedpulsar.topic.care.store_repair import repair_store
+from tests.crash import damaged_subscriptions as damaged
+from tests.crash.damaged_subscriptions import Case, History
+
+CREATE: int = 64
+"""Where the first command of a journal begins."""
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, History]:
+    return damaged.make(tmp_path_factory.mktemp("histories"))
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+
+@pytest.mark.parametrize("then", damaged.ACTIONS)
+@pytest.mark.parametrize("is_believed", [True, False], ids=["believed", "copied"])
+@pytest.mark.parametrize("history", damaged.HISTORIES)
+def test_the_first_command_damaged(
+    histories: dict[str, History], tmp_path: Path, history: str, is_believed: bool, then: str
+):
+    """The command that says which subscription it is: whatever happens next, the backlog is delivered."""
+    case = Case(history, "journal.1", "flip", CREATE + 21, is_believed, then)
+    assert not damaged.run(case, histories, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_byte_of_any_file(histories: dict[str, History], tmp_path: Path, seed: int):
+    """A sample of all files, bytes, damages and orders."""
+    cases = list(damaged.cases(histories))
+    chosen = random.Random(seed).sample(cases, 12)
+    assert not [found for case in chosen if (found := damaged.run(case, histories, tmp_path))]
+
+
+@pytest.mark.slow
+def test_every_byte_of_every_file(histories: dict[str, History], tmp_path: Path):
+    """Ten thousand of them, the control words of consumers left out."""
+    cases = [case for case in damaged.cases(histories) if case.file != "ctl" or case.at < 1024]
+    chosen = random.Random(0).sample(cases, 10_000)
+    assert not [found for case in chosen if (found := damaged.run(case, histories, tmp_path))]
+
+
+def _damaged_store(histories: dict[str, History], tmp_path: Path, *files: str, at: int = CREATE) -> Path:
+    """A copy of a store whose subscription has lost a control file, and the first command of its journal."""
+    root = tmp_path / "store"
+    damaged.copy(histories["plain"], root, is_believed=False)
+    (place,) = root.glob("topics/*/subscriptions/*")
+    (place / "ctl").unlink()
+    damaged.damage(place / "journal.1", Case("plain", "journal.1", "flip", at, False, ""))
+    return root
+
+
+def test_it_is_reported_and_shown(histories: dict[str, History], tmp_path: Path):
+    """The damage channel names topic, subscription and what is done; all lists and statistics have it."""
+    root = _damaged_store(histories, tmp_path)
+    reports: list[Damage] = []
+    with Admin(root, on_damage=reports.append) as admin:
+        topics = admin.topics()
+        assert topics.get_stats(damaged.TOPIC).subscriptions["billing"].msg_backlog == damaged.SENT
+        assert topics.get_internal_stats(damaged.TOPIC).cursors["billing"]
+        assert topics.get_subscriptions(damaged.TOPIC) == ["billing"]
+        assert next(need.subscriptions for need in admin.why_kept(damaged.TOPIC).ledgers)
+    with Client(root, on_damage=reports.append) as client:
+        client.subscribe(damaged.TOPIC, "billing").close()
+    found = [report for report in reports if report.subscription == "billing"]
+    assert found and {report.topic for report in found} == {damaged.TOPIC}
+    assert any("delivers again from the first message" in report.done for report in found)
+    assert_clean(root)
+
+
+def test_a_subscription_whose_name_is_lost(tmp_path: Path):
+    """It is listed under the name of its directory, holds the log back, and belongs to the next consumer
+    that subscribes by its name."""
+    root, name = tmp_path / "store", "Billing & Ünits"
+    root.mkdir()
+    (root / "broker.conf").write_text("managedLedgerMaxEntriesPerLedger=5\n")
+    with Client(root) as client:
+        client.subscribe("orders", name)
+        producer = client.create_producer("orders")
+        for number in range(20):
+            producer.send(b"%d" % number)
+    (journal,) = root.glob("topics/*/subscriptions/*/journal.1")
+    (journal.parent / "ctl").unlink()
+    data = journal.read_bytes()
+    journal.write_bytes(data[:64] + bytes(byte ^ 0x55 for byte in data[64:]))
+    shown = journal.parent.name
+    with Admin(root, on_damage=lambda _: None) as admin:
+        assert admin.topics().get_subscriptions("orders") == [shown]
+        with pytest.raises(Exception, match=r"journal\.1"):
+            admin.topics().trim_topic("orders")
+    assert [problem.kind for problem in check_store(root).damage] == ["journal"]
+    repair = repair_store(str(root))
+    assert [problem.remedy for problem in repair.left] and not any(
+        problem.remedy == "repair the store" for problem in repair.left
+    )
+    with Client(root, on_damage=lambda _: None) as client:
+        consumer = client.subscribe("orders", name, initial_position=InitialPosition.Latest)
+        assert len([None for _ in iter(consumer.receive_nowait, None)]) == 20
+    assert_clean(root)
+
+
+def test_a_repair_says_from_where(histories: dict[str, History], tmp_path: Path):
+    """The steps name the position from which the subscription delivers again, also those of a dry run."""
+    root = _damaged_store(histories, tmp_path)
+    dry = repair_store(str(root), is_dry_run=True)
+    assert "delivers again from the first message" in "\n".join(map(str, dry.steps))
+    done = repair_store(str(root))
+    assert dry.steps == done.steps
+    assert not done.left
+    assert_clean(root)
