@@ -49,10 +49,11 @@ class SaysWhatThereIs:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name, method in list(vars(cls).items()):
+        for name in dir(cls):  # those of its bases, too: not all of them are below this class
             if name.startswith("_") and name != "__init__":
                 continue
-            if isinstance(method, FunctionType):
+            method = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+            if isinstance(method, FunctionType) and not interrupts.is_translating(method):
                 setattr(cls, name, interrupts.translating(method))
             elif isinstance(method, staticmethod):
                 setattr(cls, name, staticmethod(interrupts.translating(method.__func__)))

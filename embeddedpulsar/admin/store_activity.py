@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.admin.topic_figures import topic_stats
 from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.platform import interrupts
 from embeddedpulsar.platform.processes.lock_holders import ProcessFacts, lease_holders
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.care.words_at_rest import made_topics
@@ -108,6 +109,7 @@ class ActivityWatch:
         self._store: Final = store
         self._known: dict[str, tuple[bytes, TopicActivity]] = {}
 
+    @interrupts.translating
     def look(self, progress: Callable[[str], object] | None = None) -> StoreActivity:
         """What there is now. ``progress`` is called with a line of text for each topic."""
         store = self._store()
@@ -125,8 +127,8 @@ class ActivityWatch:
                 continue
             try:
                 known[topic.name] = (words, _activity(store, topic.name, holders, now_ms))
-            except PulsarException:
-                continue  # it was deleted meanwhile, or is damaged: a check says so
+            except (PulsarException, OSError):
+                continue  # it was deleted meanwhile, or cannot be read: a check says so
         self._known = known
         return StoreActivity(tuple(one for _, one in known.values()), len(holders), now_ms)
 

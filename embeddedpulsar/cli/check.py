@@ -85,9 +85,8 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
         _count(report.messages, "message"),
     ]
     yield root
-    yield f"  {', '.join(counts)}, read in {seconds:.1f} s"
-    if report.format_version:
-        yield f"  format version {report.format_version}"
+    version = f"; format version {report.format_version}" if report.format_version else ""
+    yield f"  {', '.join(counts)}, read in {seconds:.1f} s{version}"
     if report.living:
         yield f"  {_count(report.living, 'process')} had it open meanwhile"
     unclean = [topic for topic in report.of_topics if topic.found.is_unclean and topic.found.frames]

@@ -48,9 +48,7 @@ def translate(error: BaseException) -> None:
 
 
 def translating(method: Callable[P, R]) -> Callable[P, R]:
-    """The method with `translated` around each call; one that is so already as it is."""
-    if hasattr(method, "_is_translating"):
-        return method
+    """The method with `translated` around each call. Signature and documentation stay."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -62,6 +60,11 @@ def translating(method: Callable[P, R]) -> Callable[P, R]:
 
     call._is_translating = True  # type: ignore[attr-defined]
     return call
+
+
+def is_translating(method: object) -> bool:
+    """Whether `translating` made the method."""
+    return hasattr(method, "_is_translating")
 
 
 translated: Final = _Translation()
