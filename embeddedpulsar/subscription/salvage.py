@@ -145,7 +145,7 @@ def complete(
         directory: of the subscription.
         name: of the subscription; empty if it is not known.
         known: its mark-delete position by its control words, None if they say none.
-        time_ms: when; a subscription that nobody used counts as active then.
+        time_ms: when; a subscription that is made again counts as active then.
 
     Returns:
         False if nothing says which subscription it is; then the replica is as it was.
