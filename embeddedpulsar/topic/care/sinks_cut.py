@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, LockTimeout, StorageError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, LockTimeout
 from embeddedpulsar.format.control import split_tail
 from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document
 from embeddedpulsar.managed_ledger.pins import commit_pin
