@@ -28,6 +28,7 @@ from embeddedpulsar.subscription.state.expired_counts import ExpiredCounts
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 from embeddedpulsar.subscription.statistics import Acknowledged, acknowledged_in
+from embeddedpulsar.subscription.subscription_files import is_word_damaged
 
 R = TypeVar("R")
 
@@ -161,6 +162,8 @@ class SubscriptionView:
         if control is not None and not control.is_trusted(self._boot):
             control.reload()  # another process may have recovered the words
         is_trusted = control is not None and control.is_trusted(self._boot) and control.is_possible()
+        if control is not None and is_trusted and is_word_damaged(self._directory, control):
+            is_trusted = False
         is_there = journal.follow(is_trusted=is_trusted)
         if self._replica.has_diverged:
             journal.read_again()

@@ -24,7 +24,7 @@ from tests.storms.store_corruption import believe
 
 TOPIC: Final = "persistent://public/default/orders"
 SENT: Final = 40
-_SETTINGS: Final = "managedLedgerMaxEntriesPerLedger=5\n"
+_SETTINGS: Final = "managedLedgerMaxEntriesPerLedger=5\nretentionCheckIntervalInSeconds=3600\n"
 
 
 class History(NamedTuple):

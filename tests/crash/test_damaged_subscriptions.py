@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, Damage, InitialPosition
+from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store
@@ -41,6 +42,17 @@ def test_the_first_command_damaged(
     """The command that says which subscription it is: whatever happens next, the backlog is delivered."""
     case = Case(history, "journal.1", "flip", CREATE + 21, is_believed, then)
     assert not damaged.run(case, histories, tmp_path)
+
+
+@pytest.mark.parametrize("then", damaged.ACTIONS)
+@pytest.mark.parametrize(
+    ("damage", "word"), [("zero", SubscriptionWord.JOURNAL), ("flip", SubscriptionWord.REMOVED)]
+)
+def test_words_that_say_that_it_ended(
+    histories: dict[str, History], tmp_path: Path, damage: str, word: int, then: str
+):
+    """A cleared commit word, and the word of a removal, are believed only if the files say the same."""
+    assert not damaged.run(Case("plain", "ctl", damage, 8 * word, True, then), histories, tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -302,6 +302,8 @@ class TopicCut:
         else:
             number, committed = split_journal(word)
             journals = {number: committed} if committed else {}
+            if not committed and os.path.basename(filenames.journal_path(directory, number)) in names:
+                journals = {number: None}  # the file itself says whether it ended, or the word is damaged
         for generation, end in journals.items():
             path = filenames.journal_path(directory, generation)
             length = os.path.getsize(path) if end is None else end
