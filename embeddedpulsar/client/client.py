@@ -10,6 +10,7 @@ from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.client.common.arguments import check_type, check_type_or_none
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.common.network_options import Authentication, ServiceInfo
+from embeddedpulsar.client.common.opened_parts import OPENED, close_opened
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.enums import (
@@ -133,7 +134,13 @@ class Client:
         self._logger = logger
         self._made: dict[int, Consumer[Any] | Reader[Any]] = {}
         self._was_shut_down = False
-        self._core = ClientCore(config, ClientLog(logger))
+        opened: list[Callable[[], object]] = []
+        try:
+            self._core = ClientCore(config, ClientLog(logger), opened)
+        except BaseException:
+            while opened:
+                opened.pop()()
+            raise
 
     def create_producer(
         self,
@@ -222,11 +229,19 @@ class Client:
         late = late_import("embeddedpulsar.client.producer.producer_config")
         config = late.producer_config(given, ProducerInterceptor)
         late = late_import("embeddedpulsar.client.producer.producer_opening")
-        with interrupts.translated:
-            producer: Producer[T] = self._core.in_time(late.open_producer, self._core, config)
-        self._keep(producer)
-        config.schema.attach_client(self)
-        return producer
+        opened: list[Callable[[], object]] = []
+        producer: Producer[T] | None = None
+        try:
+            OPENED.set(opened)
+            with interrupts.translated:
+                producer = self._core.in_time(late.open_producer, self._core, config)
+            self._keep(producer)
+            config.schema.attach_client(self)
+            OPENED.set(None)
+            return producer
+        except BaseException:
+            close_opened(self._core, producer, opened)
+            raise
 
     def subscribe(
         self,
@@ -349,11 +364,19 @@ class Client:
         late = late_import("embeddedpulsar.client.consumer.consumer_config")
         config = late.consumer_config(given, ConsumerInterceptor)
         late = late_import("embeddedpulsar.client.consumer.opening")
-        with interrupts.translated:
-            consumer: Consumer[T] = self._core.in_time(late.open_consumer, self._core, config, topic)
-        config.schema.attach_client(self)
-        self._keep_consumer(consumer)
-        return consumer
+        opened: list[Callable[[], object]] = []
+        consumer: Consumer[T] | None = None
+        try:
+            OPENED.set(opened)
+            with interrupts.translated:
+                consumer = self._core.in_time(late.open_consumer, self._core, config, topic)
+            config.schema.attach_client(self)
+            self._keep_consumer(consumer)
+            OPENED.set(None)
+            return consumer
+        except BaseException:
+            close_opened(self._core, consumer, opened)
+            raise
 
     def create_reader(
         self,
@@ -404,11 +427,19 @@ class Client:
         late = late_import("embeddedpulsar.client.consumer.consumer_config")
         config = late.reader_config(given, ReaderInterceptor)
         late = late_import("embeddedpulsar.client.consumer.reader_opening")
-        with interrupts.translated:
-            reader: Reader[T] = self._core.in_time(late.open_reader, self._core, config)
-        config.schema.attach_client(self)
-        self._keep_consumer(reader)
-        return reader
+        opened: list[Callable[[], object]] = []
+        reader: Reader[T] | None = None
+        try:
+            OPENED.set(opened)
+            with interrupts.translated:
+                reader = self._core.in_time(late.open_reader, self._core, config)
+            config.schema.attach_client(self)
+            self._keep_consumer(reader)
+            OPENED.set(None)
+            return reader
+        except BaseException:
+            close_opened(self._core, reader, opened)
+            raise
 
     def create_table_view(
         self,
@@ -441,14 +472,20 @@ class Client:
         check_type_or_none(str, subscription_name, "subscription_name")
         check_type(Schema, schema, "schema")
         late = late_import("embeddedpulsar.client.consumer.reader_opening")
-        with interrupts.translated:
-            view: TableView[T] = self._core.in_time(
-                late.open_table_view, self._core, topic, subscription_name, schema
-            )
-            view._load()
-        schema.attach_client(self)
-        self._keep_consumer(view._reader)
-        return view
+        opened: list[Callable[[], object]] = []
+        view: TableView[T] | None = None
+        try:
+            OPENED.set(opened)
+            with interrupts.translated:
+                view = self._core.in_time(late.open_table_view, self._core, topic, subscription_name, schema)
+                view._load()
+            schema.attach_client(self)
+            self._keep_consumer(view._reader)
+            OPENED.set(None)
+            return view
+        except BaseException:
+            close_opened(self._core, view, opened)
+            raise
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the full names of the partitions of a topic; of a topic without partitions, its own name.

@@ -11,6 +11,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar.client.common.callbacks import CallbackThread
+from embeddedpulsar.client.common.opened_parts import OPENED
 from embeddedpulsar.client.common.partition_watch import PartitionWatch
 from embeddedpulsar.client.common.waiter_set import WaitingThreads
 from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, together
@@ -137,9 +138,14 @@ class ClientCore:
     Attributes:
         abandoned: functions that close producers and consumers which were dropped without being closed.
         at_close: functions to call when everything else is closed, by the ``id`` of their owner.
+
+    Args:
+        config: of the client.
+        log: for its messages.
+        opened: gets a function that gives the store back, for a caller that is interrupted.
     """
 
-    def __init__(self, config: ClientConfig, log: ClientLog) -> None:
+    def __init__(self, config: ClientConfig, log: ClientLog, opened: list[Callable[[], object]]) -> None:
         self.config = config
         self.log = log
         self.is_closed = False
@@ -160,8 +166,9 @@ class ClientCore:
             allow_network_fs=config.allow_network_fs,
             on_damage=self._on_damage,
         )
-        log.info("Connected to the store %s", config.url.text)
         self._reference = [self.store]  # emptied by its release: an interrupted `close` is called again
+        opened.append(lambda: self.store.release(self._reference))
+        log.info("Connected to the store %s", config.url.text)
         self.scheduler = self.store.clock.scheduler()
         self.workers = Workers(log, self.store.clock.thread)
         self.flusher = Flusher(log)
@@ -196,6 +203,9 @@ class ClientCore:
     def when_dropped(self, close: Callable[[], object]) -> Callable[[], object]:
         """Return what a finalizer is to call, so that ``close()`` is called later: one call into C. An
         interrupt inside of a finalizer would be printed and lost, and with it the rest of the finalizer."""
+        opened = OPENED.get()
+        if opened is not None:
+            opened.append(close)
         listed = map(self.abandoned.append, repeat(close))
         return in_order(listed, results(self.scheduler.trigger(self._tidying.run)))
 
@@ -242,7 +252,16 @@ class ClientCore:
         self.store.mailbox.ring_self()
 
     def add_publisher(self, publisher: PublisherLike) -> None:
+        opened = OPENED.get()
+        if opened is not None:
+            opened.append(lambda: self._close_publisher(publisher))
         self._publishers[id(publisher)] = publisher
+
+    def _close_publisher(self, publisher: PublisherLike) -> None:
+        """Close the producer of an interrupted call, unless that has closed it."""
+        if id(publisher) in self._publishers:
+            publisher.close()
+            self.forget_publisher(publisher)
 
     def forget_publisher(self, publisher: PublisherLike) -> None:
         self._publishers.pop(id(publisher), None)

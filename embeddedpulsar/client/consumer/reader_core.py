@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.client.common.opened_parts import OPENED
 from embeddedpulsar.client.consumer.closing import CloseGuard
 from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, last_or_start, resolve
 from embeddedpulsar.client.consumer.decryption import Decryption
@@ -48,11 +49,19 @@ class ReaderCore:
         self._close_guard = CloseGuard(client)
         self._use = client.use_topic(config.topic)
         try:
+            opened = OPENED.get()
+            if opened is not None:
+                opened.append(self._close_opened)
             self._begin(self._use.topic)
         except BaseException:
             self._use.release()
             raise
         fork.register(self)
+
+    def _close_opened(self) -> None:
+        """Close the reader of an interrupted call, if it had begun."""
+        if getattr(self, "receiver", None) is not None:
+            self.close()
 
     def _begin(self, topic: Topic) -> None:
         client, config = self.client, self.config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
@@ -24,9 +25,12 @@ class ExclusiveDispatcher(ActiveDispatcher):
 
     def refusal(self, consumers: ConsumerRegistry, new_consumer: Consumer, dispatch: DispatchState) -> str:
         for holder in consumers.all():
+            since = datetime.fromtimestamp(holder.attached_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            place = " of this very process" if holder.client_uuid == new_consumer.client_uuid else ""
             return (
-                f"Exclusive consumer is already connected: {holder.name!r} holds the subscription that "
-                f"{new_consumer.name!r} wants; close it, or subscribe as Shared or Failover"
+                f"Exclusive consumer is already connected: {holder.name!r}{place} holds the subscription "
+                f"that {new_consumer.name!r} wants, since {since}; close it, or subscribe as Shared or "
+                "Failover"
             )
         return ""
 

@@ -231,12 +231,14 @@ class ProducerTable:
         """
         mode = request.access_mode
         if mode == _EXCLUSIVE and (self.connected or self.waiting):
-            raise ProducerFenced(f"the topic is in use by {self._holder()}")
+            raise ProducerFenced(f"the topic is in use by {self._holder(request)}")
         self._check_name(request)
         held = [one for one in self.connected.values() if one.access_mode != _SHARED]
         if mode == _SHARED:
             if held or self.waiting:
-                raise ProducerBusy(f"the topic is exclusively held by, or promised to, {self._holder()}")
+                raise ProducerBusy(
+                    f"the topic is exclusively held by, or promised to, {self._holder(request)}"
+                )
             if most and len(self.connected) >= most:
                 raise ProducerBusy(f"the topic has {most} producers, as many as maxProducersPerTopic allows")
             return [AttachProducer(self.next_id, 0, *request)]
@@ -264,11 +266,16 @@ class ProducerTable:
             return  # it replaces the producer that has the name
         for one in self.everybody():
             if one.name == request.name:
-                raise ProducerBusy(f"a producer named {request.name!r} is connected")
+                where = " by this very process" if one.client_uuid == request.client_uuid else ""
+                raise ProducerBusy(f"a producer named {request.name!r} is connected{where}")
 
-    def _holder(self) -> str:
+    def _holder(self, request: ProducerRequest) -> str:
+        """The producers that are there, for the text of an error; which are of the process that asks."""
         everybody = self.everybody()
-        names = ", ".join(repr(one.name) for one in everybody[:3])
+        names = ", ".join(
+            repr(one.name) + (" of this very process" if one.client_uuid == request.client_uuid else "")
+            for one in everybody[:3]
+        )
         return names + (f" and {len(everybody) - 3} more" if len(everybody) > 3 else "")
 
     # -- snapshots ---------------------------------------------------------------------------------
