@@ -26,6 +26,7 @@ from typing import Final
 from embeddedpulsar import damage
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.format.control import (
+    KIND_TOPIC,
     TopicWord,
     journal_word,
     split_tail,
@@ -33,10 +34,11 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.format.frame import pack_trailer
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import descriptors, disk, failpoints
+from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import is_away
-from embeddedpulsar.storage.filenames import index_path, journal_path, log_path, parse_generation
+from embeddedpulsar.storage.filenames import index_path, log_path
+from embeddedpulsar.storage.journal.journal_follower import choose
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, SegmentChain, walk_segments
 from embeddedpulsar.storage.segment_index import index_fits, write_index
@@ -363,10 +365,9 @@ def _store_words(
 
 
 def _journal_word(directory: str) -> int:
-    """All of the newest journal, until its first use verifies it; 0 if there is none."""
-    found = [parse_generation(name) for name in descriptors.names_in(directory)]
-    newest = max((one for one in found if one is not None), default=0)
-    return newest and journal_word(newest, os.path.getsize(journal_path(directory, newest)) & -8)
+    """The end of the journal as its files say, until its first use verifies it; 0 if there is none."""
+    journal = choose(directory, KIND_TOPIC, []).journal
+    return 0 if journal is None else journal_word(journal.generation, len(journal.data))
 
 
 _MASK: Final = (1 << 64) - 1
