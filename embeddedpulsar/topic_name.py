@@ -202,6 +202,22 @@ def spread_directory_name(full_name: str) -> str:
     return f"{name[2:4]}/{name}"
 
 
+def is_directory_of(directory: str, full_name: str) -> bool:
+    """Whether a topic of that name may have that directory: of any life, in a store with many or few topics.
+
+    Example:
+        >>> is_directory_of("t-lqtqykzmdh4ywu3lsk2aj64nam-t.2", "persistent://public/default/t")
+        True
+        >>> is_directory_of("../../etc", "persistent://public/default/t")
+        False
+    """
+    first, separator, life = directory.partition(LIFE_SEPARATOR)
+    if separator and not (life.isascii() and life.isdecimal()):
+        return False
+    name = directory_name(full_name)
+    return first in (name, f"{name[2:4]}/{name}")
+
+
 def subscription_directory_name(subscription_name: str, *, durable: bool = True) -> str:
     """Return the directory of a subscription within its topic's directory; see `directory_name`.
 

@@ -344,8 +344,9 @@ def _typed(
     from embeddedpulsar.arrow.plan import topic_partitions
     from embeddedpulsar.arrow.topic_schemas import common_definition
     from embeddedpulsar.arrow.typed_columns import TypedColumns, decoding_of
+    from embeddedpulsar.topic.store_root import directory_of
 
-    root = os.fspath(path)
+    root = directory_of(os.fspath(path))
     if definition is None:
         logs = [log.full for log in topic_partitions(root, topic)]
         definition = common_definition(root, logs or [topic])
@@ -381,8 +382,9 @@ def _planned(
     names = check_columns(columns)
     from embeddedpulsar.arrow.damage import raise_lost, warn_of_lost
     from embeddedpulsar.arrow.plan import Bounds, plan_log, topic_partitions
+    from embeddedpulsar.topic.store_root import directory_of
 
-    root = os.fspath(path)
+    root = directory_of(os.fspath(path))
     bounds = Bounds(start, end, milliseconds(start_time), milliseconds(end_time))
     logs = topic_partitions(root, topic)
     if len(logs) > 1 and not (_is_open(start) and _is_open(end)):

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help=f"list the topics even if over {_LISTED_TOPICS}")
     parser.add_argument("--topic", metavar="NAME", help="check this topic alone")
     options = parser.parse_args(arguments)
-    root = os.path.abspath(os.path.expanduser(options.path))
+    root = os.path.realpath(os.path.expanduser(options.path))
     text = refusal(root)
     if text:
         print(text, file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic_name import LIFE_SEPARATOR, spread_directory_name
+from embeddedpulsar.topic_name import LIFE_SEPARATOR, is_directory_of, spread_directory_name
 
 # Record types. Persistent values, never renumber.
 NAMESPACE: Final = 1
@@ -52,13 +52,33 @@ Buffer = bytes | bytearray | memoryview
 class TopicEntry(NamedTuple):
     """One topic of the store: its full name, directory under ``topics/``, incarnation and partitions.
 
-    A topic that is not made has no directory yet; it gets it when it is first opened."""
+    A topic that is not made has no directory yet; it gets it when it is first opened. Paths are made of
+    `below_topics`, not of ``directory``, which is what the record says."""
 
     name: str
     directory: str
     incarnation: int
     partitions: int = 0
     is_made: bool = True
+
+    def below_topics(self) -> str:
+        """The directory under ``topics/``, which follows from the name.
+
+        Raises:
+            CorruptionError: the record names another one, inside or outside of the store.
+
+        Example:
+            >>> TopicEntry("persistent://a/b/c", "../../etc", 7).below_topics()
+            Traceback (most recent call last):
+            embeddedpulsar.exceptions.CorruptionError: ... names the directory '../../etc', ...
+        """
+        if not is_directory_of(self.directory, self.name):
+            raise CorruptionError(
+                reason=f"the record of the topic {self.name} in the catalog names the directory "
+                f"{self.directory!r}, which is not one of that name; nothing is read or written there",
+                remedy="repair the store: embeddedpulsar repair",
+            )
+        return self.directory
 
 
 def encode_topic(entry: TopicEntry) -> bytes:

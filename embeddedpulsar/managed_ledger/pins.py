@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.platform import descriptors, disk, nofollow
 from embeddedpulsar.platform.clock import CLOCK
 from embeddedpulsar.platform.held_file import HeldFile, is_held, remove_if_free
 from embeddedpulsar.storage.filenames import pin_path, pins_path
@@ -34,10 +34,10 @@ def pin_for_reading(directory: str, ledger_id: int, now_ms: int) -> HeldFile | N
         held = HeldFile.open(path)
     except OSError:
         return None
-    os.utime(path, ns=(now_ms * _NS, now_ms * _NS))
+    nofollow.utime(path, (now_ms * _NS, now_ms * _NS))
     # A trimming that looked before this looks again: see `pinned_word`.
     word = CLOCK.wall_ns()  # finer than the time that the system would take
-    os.utime(pins_path(directory), ns=(word, word))
+    nofollow.utime(pins_path(directory), (word, word))
     return held
 
 
@@ -61,7 +61,7 @@ def pin_for_commit(directory: str, ledger_id: int, key: str, pending: str, now_m
         disk.DISK.pwrite_all(fd, [content], 0)
     finally:
         os.close(fd)
-    os.utime(path, ns=(now_ms * _NS, now_ms * _NS))
+    nofollow.utime(path, (now_ms * _NS, now_ms * _NS))
 
 
 def commit_pin(directory: str, ledger_id: int, key: str, pending: str) -> tuple[str, bytes]:
@@ -110,10 +110,10 @@ def pinned_from(directory: str, now_ms: int, *, removes: bool, with_readers: boo
             if not key and not with_readers:
                 continue
             is_young = abs(age_ms) <= LEASE_S * 1000
-            if is_young or (_is_pending(directory, path) if key else is_held(path)):
+            if is_young or (_is_pending(directory, path, key) if key else is_held(path)):
                 ledgers.append(int(digits))
                 if removes and not is_young and not key:  # the lease begins when its reader dies, or nearly
-                    os.utime(path, ns=(now_ms * _NS, now_ms * _NS))
+                    nofollow.utime(path, (now_ms * _NS, now_ms * _NS))
             elif removes and key:
                 disk.DISK.unlink(path)
             elif removes and not remove_if_free(path):
@@ -121,8 +121,10 @@ def pinned_from(directory: str, now_ms: int, *, removes: bool, with_readers: boo
     return Position(min(ledgers), -1) if ledgers else None
 
 
-def _is_pending(directory: str, path: str) -> bool:
-    return os.path.isfile(os.path.join(directory, os.fsdecode(disk.DISK.read_file(path))))
+def _is_pending(directory: str, path: str, key: str) -> bool:
+    """Whether the commit is not finished. A pin that names anything but a file of its sink keeps nothing."""
+    pending = os.path.normpath(os.path.join(directory, os.fsdecode(disk.DISK.read_file(path))))
+    return os.path.basename(os.path.dirname(pending)) == key and os.path.isfile(pending)
 
 
 def _make_directory(directory: str) -> None:

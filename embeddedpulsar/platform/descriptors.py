@@ -15,7 +15,7 @@ from sys import modules
 from typing import Any, Final, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import DescriptorLimitError, StorageOSError
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform import fork, nofollow, threads
 from embeddedpulsar.platform.access import explained
 
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -206,8 +206,8 @@ def lost(path: str) -> StorageOSError:
 
 
 def names_in(directory: str) -> list[str]:
-    """As ``os.listdir``, which needs a descriptor."""
-    return calling(f"cannot list {directory}", os.listdir, directory)
+    """As ``os.listdir``, of a directory of a store (see `nofollow`); it needs a descriptor."""
+    return calling(f"cannot list {directory}", nofollow.names_in, directory)
 
 
 def is_shortage(error: BaseException) -> bool:

@@ -10,6 +10,8 @@ What the calls promise, on a disk that reports flushes truly:
   descriptor or map) and its size survive. They do not make its *name* survive.
 * `Disk.fsync_dir`: the names created, replaced and removed in that directory so far survive.
 * a failed flush is final: the kernel has dropped the pages, and a second flush reports success without them.
+
+No call follows a symbolic link in a path (see `nofollow`): paths begin with a canonical root.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.platform import descriptors, failpoints, ownership
+from embeddedpulsar.platform import descriptors, failpoints, nofollow, ownership
 from embeddedpulsar.platform.access import FULL, irregular
 
 Buffer = bytes | bytearray | memoryview
@@ -88,7 +90,8 @@ class Disk:
     it."""
 
     def open_file(self, path: str, flags: int, mode: int = 0o600) -> int:
-        """Open ``path``, never through a symbolic link, and without waiting; return the descriptor.
+        """Open ``path``, never through a symbolic link in any part of it, and without waiting; return the
+        descriptor.
 
         Raises:
             DescriptorLimitError: the process may not open any more, and can do without none it has.
@@ -96,7 +99,7 @@ class Disk:
         """
         what = f"cannot open {path}"
         try:
-            return descriptors.opening(what, os.open, path, flags | _OPEN_FLAGS, mode)
+            return descriptors.opening(what, nofollow.open_file, path, flags | _OPEN_FLAGS, mode)
         except OSError as e:
             _raise_if_full(e, what)
             raise
@@ -118,7 +121,7 @@ class Disk:
     def read_start(self, path: str, most: int) -> tuple[os.stat_result, bytes]:
         """Return the status and the first ``most`` bytes of a small file. In a process that slept this takes
         half the time of the single steps. Raises the errors of `read_file`."""
-        fd = descriptors.calling(f"cannot open {path}", os.open, path, os.O_RDONLY | _OPEN_FLAGS)
+        fd = descriptors.calling(f"cannot open {path}", nofollow.open_file, path, os.O_RDONLY | _OPEN_FLAGS)
         try:
             return os.fstat(fd), os.read(fd, most)
         except OSError as e:
@@ -269,8 +272,7 @@ class Disk:
         """Flush the names in the directory ``path``. Windows cannot and need not."""
         if not HAS_DIRECTORY_FSYNC:
             return
-        flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _OPEN_FLAGS
-        fd = descriptors.opening(f"cannot flush {path}", os.open, path, flags)
+        fd = descriptors.opening(f"cannot flush {path}", nofollow.open_directory, path, os.O_RDONLY)
         try:
             self._flush_directory(fd)
         finally:
@@ -283,14 +285,14 @@ class Disk:
         """Rename, replacing ``dst``, in one step."""
         what = f"cannot rename {src}"
         try:
-            descriptors.calling(what, os.replace, src, dst)
+            descriptors.calling(what, nofollow.replace, src, dst)
         except OSError as e:
             _raise_if_full(e, what)
             raise
 
     def unlink(self, path: str) -> None:
         """Remove the name. Maps and descriptors of the file stay valid."""
-        descriptors.calling(f"cannot remove {path}", os.unlink, path)
+        descriptors.calling(f"cannot remove {path}", nofollow.unlink, path)
 
     def mkdir(self, path: str, mode: int | None = None) -> None:
         """Create a directory, with ``mode`` or, without one, the rights of the directory it is in.
@@ -302,17 +304,17 @@ class Disk:
         what = f"cannot create {path}"
         try:
             if mode is not None:
-                descriptors.calling(what, os.mkdir, path, mode)
+                descriptors.calling(what, nofollow.mkdir, path, mode)
                 return
             rights = ownership.rights_beside(path)
-            descriptors.calling(what, os.mkdir, path, rights.directory_mode)
+            descriptors.calling(what, nofollow.mkdir, path, rights.directory_mode)
             ownership.grant_directory(path, rights)
         except OSError as e:
             _raise_if_full(e, what)
             raise
 
     def rmdir(self, path: str) -> None:
-        os.rmdir(path)
+        nofollow.rmdir(path)
 
     def atomic_write(self, path: str, data: Buffer, durable: bool) -> None:
         """Let ``path`` hold ``data``: a reader sees the old file or the new one, never a part.

@@ -22,7 +22,7 @@ from operator import call
 from typing import Final, NoReturn
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import deadline, descriptors, fork, indivisible, ownership, threads
+from embeddedpulsar.platform import deadline, descriptors, fork, indivisible, nofollow, ownership, threads
 
 try:
     import fcntl
@@ -143,7 +143,7 @@ class FileLock:
         descriptors.SLEEPERS.opened(self)
 
     def _open(self) -> int:
-        fd = descriptors.opening(f"cannot open the lock {self.path}", os.open, self.path, _FLAGS)
+        fd = descriptors.opening(f"cannot open the lock {self.path}", nofollow.open_file, self.path, _FLAGS)
         status = os.fstat(fd)
         self.device, self.inode = status.st_dev, status.st_ino
         return fd

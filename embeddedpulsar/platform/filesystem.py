@@ -12,10 +12,11 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError, StorageOSError
-from embeddedpulsar.platform import descriptors, disk, ownership
+from embeddedpulsar.platform import descriptors, disk, nofollow, ownership
 
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
 PRIVATE: Final = 0o700
@@ -28,7 +29,6 @@ _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "
 _MOUNTS_STEP: Final = 1 << 16
 _MOST_TYPES: Final = 64
 _types: Final[dict[tuple[int, int, int], str | None]] = {}
-_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def is_network_type(kind: str) -> bool:
@@ -142,9 +142,9 @@ def _existing_parent(path: str) -> str:
 
 
 def prepare_root(path: str, *, create: bool = True, allow_network: bool = False) -> str:
-    """Make sure that ``path`` is a directory a store may live in, and return it absolute.
+    """Make sure that ``path`` is a directory a store may live in, and return its `nofollow.canonical` path.
 
-    A new directory (and each missing parent) gets mode 0700.
+    A new directory (and each missing parent) gets mode 0700. A link that leads to a directory is followed.
 
     Raises:
         FileNotFoundError: absent, and ``create`` is false.
@@ -152,7 +152,7 @@ def prepare_root(path: str, *, create: bool = True, allow_network: bool = False)
         AccessDeniedError: this process may not use it.
         NetworkFilesystemError: see `check_writable_filesystem`.
     """
-    root = os.path.abspath(path)
+    root = nofollow.canonical(path)
     check_writable_filesystem(root, allow_network)
     if create:
         make_directories(root)
@@ -215,6 +215,58 @@ def check_owner(path: str, status: os.stat_result) -> None:
         )
 
 
+def check_directories(root: str, names: Sequence[str]) -> None:
+    """Refuse a store in which something else lies where these directories are; those that are missing are not
+    looked for. See `check_below`."""
+    above = nofollow.open_directory(root)
+    try:
+        owner = os.fstat(above)
+        for name in names:
+            try:
+                status = os.stat(name, dir_fd=above, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            check_below(owner, f"{root}{os.sep}{name}", status)
+    finally:
+        os.close(above)
+
+
+def check_below(root: os.stat_result, path: str, status: os.stat_result) -> None:
+    """Refuse what is in the place of a directory of a store and does not belong to it.
+
+    A directory belongs to a store if its owner is that of the root, root, or this user; or if its group is
+    the root's: a member of the group that shares a store may not give directories to its owner.
+
+    Args:
+        root: of the directory of the store.
+        path: of the directory.
+        status: of it.
+
+    Raises:
+        StorageOSError: it is a symbolic link, or something else than a directory.
+        ForeignFileError: it is another user's.
+    """
+    if stat.S_ISLNK(status.st_mode):
+        raise nofollow.link_error(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise StorageOSError(
+            path=path,
+            reason="it is no directory",
+            remedy="it does not belong to the store: move it away, and run a repair of the store",
+            errno=errno.ENOTDIR,
+        )
+    is_free_for_all = root.st_mode & stat.S_IWOTH  # with the sticky bit: no user owns it for the others
+    is_own = status.st_uid in (root.st_uid, 0, os.geteuid()) or status.st_gid == root.st_gid
+    if not is_own and not is_free_for_all:
+        raise ForeignFileError(
+            path=path,
+            reason=f"it belongs to user id {status.st_uid}, group id {status.st_gid}, and the store to "
+            f"user id {root.st_uid}, group id {root.st_gid}",
+            remedy="move it away, or give it to the owner of the store: "
+            f"chown -R {root.st_uid}:{root.st_gid} {path}",
+        )
+
+
 def _is_shared_with_us(status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWGRP) and status.st_gid in (os.getegid(), *os.getgroups())
 
@@ -239,7 +291,8 @@ class DirectoryLease:
 
     @classmethod
     def open(cls, path: str) -> DirectoryLease:
-        return cls(descriptors.opening(f"cannot open {path}", os.open, path, _FLAGS))
+        """Open ``path``, a canonical one."""
+        return cls(descriptors.opening(f"cannot open {path}", nofollow.open_directory, path, os.O_RDONLY))
 
     @property
     def key(self) -> tuple[int, int]:

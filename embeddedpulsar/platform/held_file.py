@@ -6,11 +6,11 @@ import contextlib
 import os
 from typing import Final
 
-from embeddedpulsar.platform import descriptors, disk, fork
+from embeddedpulsar.platform import descriptors, disk, fork, nofollow
 from embeddedpulsar.platform.file_lock import LOCK_EX_NB, flock
 
 _SHARED: Final = 1  # LOCK_SH, the same on every system that has flock
-_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class HeldFile:
@@ -35,14 +35,14 @@ class HeldFile:
             with contextlib.suppress(FileExistsError):
                 os.close(disk.DISK.create_exclusive(path))
             try:
-                fd = descriptors.opening(f"cannot open {path}", os.open, path, _FLAGS)
+                fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _FLAGS)
             except FileNotFoundError:
                 continue  # removed meanwhile
             held = cls(fd)
             try:
                 flock(fd, _SHARED)
                 with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    if os.path.samestat(os.fstat(fd), nofollow.status(path)):
                         return held
             except BaseException:
                 held.close()
@@ -64,7 +64,7 @@ def is_held(path: str) -> bool:
     Raises:
         FileNotFoundError: it is not there.
     """
-    fd = descriptors.opening(f"cannot open {path}", os.open, path, _FLAGS)
+    fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _FLAGS)
     try:
         flock(fd, LOCK_EX_NB)
     except BlockingIOError:
@@ -77,12 +77,12 @@ def is_held(path: str) -> bool:
 def remove_if_free(path: str) -> bool:
     """Remove ``path`` unless a process holds it; returns whether it is gone."""
     try:
-        fd = descriptors.opening(f"cannot open {path}", os.open, path, _FLAGS)
+        fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _FLAGS)
     except FileNotFoundError:
         return True
     try:
         flock(fd, LOCK_EX_NB)
-        if not os.path.samestat(os.fstat(fd), os.stat(path)):
+        if not os.path.samestat(os.fstat(fd), nofollow.status(path)):
             return False  # another call removed the file, and a process made one of that name since
         disk.DISK.unlink(path)
     except BlockingIOError:

@@ -12,7 +12,7 @@ import errno
 import os
 from typing import Final
 
-from embeddedpulsar.platform import descriptors
+from embeddedpulsar.platform import descriptors, nofollow
 from embeddedpulsar.platform.access import access_denied
 from embeddedpulsar.records import NamedTuple
 
@@ -50,14 +50,18 @@ class Rights(NamedTuple):
 
 def rights_in(directory: str) -> Rights:
     """The rights of new files in ``directory``."""
-    status = os.stat(directory or ".")
+    fd = descriptors.calling(f"cannot look at {directory}", nofollow.open_directory, directory or os.curdir)
+    try:
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
     return Rights(status.st_uid, status.st_gid, status.st_mode & _FOR_DIRECTORIES)
 
 
 def rights_beside(path: str) -> Rights:
     """The rights of a new file ``path``."""
     end = path.rfind(os.sep) + 1
-    return rights_in(path[:end] if end else os.path.dirname(path))
+    return rights_in(path[: end - 1] or os.sep if end else os.curdir)
 
 
 def grant_file(fd: int, rights: Rights) -> None:
@@ -69,13 +73,34 @@ def grant_file(fd: int, rights: Rights) -> None:
 def grant_fifo(path: str, rights: Rights) -> None:
     """The same for a FIFO, which can be opened only when it has them."""
     if _IS_SUPPORTED:
-        _grant(path, os.stat(path, follow_symlinks=False), rights, rights.file_mode)
+        _grant_unopened(path, rights, rights.file_mode)
 
 
 def grant_directory(path: str, rights: Rights) -> None:
     """Give the new directory its rights, as far as the process may."""
     if _IS_SUPPORTED:
-        _grant(path, os.stat(path, follow_symlinks=False), rights, rights.directory_mode)
+        _grant_unopened(path, rights, rights.directory_mode)
+
+
+def _grant_unopened(path: str, rights: Rights, mode: int) -> None:
+    """By a descriptor that only names the file: another user may put a link in its place at any moment."""
+    what = f"cannot give {path} its rights"
+    above, name = descriptors.calling(what, nofollow.parent, path)
+    try:
+        status = os.stat(name, dir_fd=above, follow_symlinks=False)
+        if (status.st_uid, status.st_gid) == (rights.uid, rights.gid) and status.st_mode & _BITS == mode:
+            return
+        fd = descriptors.calling(what, nofollow.named, above, name)
+        try:
+            status, opened = os.fstat(fd), f"/proc/self/fd/{fd}"
+            if os.path.exists(opened):
+                _grant(opened, status, rights, mode)
+            else:  # no /proc, or none of a process that gave up its rights: what it makes is its own
+                os.chmod(name, mode, dir_fd=above)
+        finally:
+            os.close(fd)
+    finally:
+        os.close(above)
 
 
 def _grant(target: int | str, status: os.stat_result, rights: Rights, mode: int) -> None:
@@ -107,7 +132,7 @@ def make_empty(path: str) -> None:
     try:
         _make_in_place(building, rights)
         try:
-            os.link(building, path)
+            nofollow.link(building, path)
         except FileExistsError:
             return  # another process was faster
         except OSError as e:
@@ -116,18 +141,20 @@ def make_empty(path: str) -> None:
             _make_in_place(path, rights)
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(building)
+            nofollow.unlink(building)
 
 
 def _make_unnamed(path: str, rights: Rights) -> bool:
     """`make_empty` by a file that has no name before. Returns False where that is not possible."""
+    above, name = descriptors.calling(f"cannot create {path}", nofollow.parent, path)
     fd = -1
     try:
-        directory = os.path.dirname(path) or os.curdir
-        fd = descriptors.opening(f"cannot create {path}", os.open, directory, _UNNAMED, rights.file_mode)
+        what = f"cannot create {path}"
+        fd = descriptors.opening(what, _open_unnamed, above, rights.file_mode)
         grant_file(fd, rights)
         with contextlib.suppress(FileExistsError):  # another process was faster
-            os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd)  # which makes it follow that symbolic link
+            # With ``src_dir_fd`` it follows that symbolic link.
+            os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd, dst_dir_fd=above)
     except OSError as e:
         if e.errno not in _NO_UNNAMED:
             raise
@@ -135,12 +162,17 @@ def _make_unnamed(path: str, rights: Rights) -> bool:
     finally:
         if fd >= 0:
             os.close(fd)
+        os.close(above)
     return True
+
+
+def _open_unnamed(above: int, mode: int) -> int:
+    return os.open(os.curdir, _UNNAMED, mode, dir_fd=above)
 
 
 def _make_in_place(path: str, rights: Rights) -> None:
     try:
-        fd = descriptors.opening(f"cannot create {path}", os.open, path, _CREATE, rights.file_mode)
+        fd = descriptors.opening(f"cannot create {path}", nofollow.open_file, path, _CREATE, rights.file_mode)
     except FileExistsError:
         return
     try:

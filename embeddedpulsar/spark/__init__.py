@@ -73,8 +73,9 @@ def finish_commits(path: str | os.PathLike[str]) -> int:
 
     require_pyarrow()
     from embeddedpulsar.spark.sink_commit import finish_commits as finish
+    from embeddedpulsar.topic.store_root import directory_of
 
-    return finish(os.fspath(path))
+    return finish(directory_of(os.fspath(path)))
 
 
 def table(

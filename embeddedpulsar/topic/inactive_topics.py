@@ -19,7 +19,6 @@ from embeddedpulsar.policy_values import (
     to_fields,
 )
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.housekeeping import PATIENCE_S, SLICE, SLICE_S
 from embeddedpulsar.topic.policies.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION, TopicPolicy
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, is_system_topic
@@ -205,11 +204,9 @@ class InactiveTopics:
 
     def _last_publish_ms(self, entry: TopicEntry) -> int:
         """At least then something was published last; without opening the topic. 0 if that is unknown."""
-        topics = root_layout.in_root(self._session.root, root_layout.TOPICS)
+        directory = self._session.directories.path(entry)
         try:
-            fd = disk.DISK.open_file(
-                filenames.control_path(os.path.join(topics, entry.directory)), os.O_RDONLY
-            )
+            fd = disk.DISK.open_file(filenames.control_path(directory), os.O_RDONLY)
         except FileNotFoundError:
             return 0
         try:

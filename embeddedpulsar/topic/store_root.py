@@ -20,7 +20,7 @@ from embeddedpulsar.exceptions import (
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.document import KIND_STORE_META, decode_document, encode_document
-from embeddedpulsar.platform import descriptors, disk, filesystem
+from embeddedpulsar.platform import descriptors, disk, filesystem, nofollow
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.catalog import root_layout
@@ -159,6 +159,16 @@ def refuse_directory_of_another(root: str) -> None:
         )
 
 
+def directory_of(root: str) -> str:
+    """The directory of a store that is to be read, as a path without links.
+
+    Raises:
+        ForeignFileError: the store is in memory.
+    """
+    refuse_directory_of_another(root)
+    return nofollow.canonical(root)
+
+
 def create() -> str:
     """Make the directory of a new private store, and remove those that are not in use any more."""
     parent = _parent()
@@ -170,10 +180,10 @@ def create() -> str:
 
 def _parent() -> str:
     if os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
-        return SHARED_MEMORY
+        return nofollow.canonical(SHARED_MEMORY)
     from tempfile import gettempdir  # slow to import, and seldom needed
 
-    return gettempdir()
+    return nofollow.canonical(gettempdir())
 
 
 def _sweep(parent: str) -> None:

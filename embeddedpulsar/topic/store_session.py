@@ -107,6 +107,7 @@ class StoreSession:
         require_little_endian()
         with contextlib.ExitStack() as undo:
             undo.callback(lease.close)
+            filesystem.check_directories(root, root_layout.ALL_DIRECTORIES)
             settings = read_settings(root)
             meta = store_root.read_meta(root)
             lock = FileLock(root_layout.in_root(root, root_layout.STORE_LOCK))

@@ -20,7 +20,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from embeddedpulsar.platform import descriptors, filesystem, ownership
+from embeddedpulsar.exceptions import DescriptorLimitError
+from embeddedpulsar.platform import descriptors, filesystem, nofollow, ownership
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.platform.processes.lease import Liveness
 from embeddedpulsar.platform.threads import RLock
@@ -81,17 +82,17 @@ def make_poller() -> Poller:
 
 
 def _open(path: str, flags: int) -> int:
-    return descriptors.opening(f"cannot open the doorbell {path}", os.open, path, flags)
+    return descriptors.opening(f"cannot open the doorbell {path}", nofollow.open_file, path, flags)
 
 
 def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # the whole store may be gone
+        descriptors.calling(f"cannot remove {path}", nofollow.unlink, path)
 
 
 def _make(path: str, rights: ownership.Rights, undo: contextlib.ExitStack) -> tuple[int, int] | None:
     """Make a FIFO, open both ends and lock it; None when a sweeper was faster. ``undo`` removes it again."""
-    descriptors.calling(f"cannot create the doorbell {path}", os.mkfifo, path, rights.file_mode)
+    descriptors.calling(f"cannot create the doorbell {path}", nofollow.mkfifo, path, rights.file_mode)
     undo.callback(_unlink, path)
     try:
         ownership.grant_fifo(path, rights)
@@ -308,7 +309,7 @@ class FifoDoorbell:
                 if ends is None:
                     return False  # tried again
                 # 1. The new one gets the name: a process that looks from here on finds it, locked.
-                os.rename(building, self.path)
+                nofollow.replace(building, self.path)
                 # 2. Only now the old one loses its reader, which its watchers notice. An interrupt between
                 # these steps leaves ends of two FIFOs: all of it is done again.
                 self._is_whole = False
@@ -340,9 +341,14 @@ class FifoDoorbell:
     def close(self) -> None:
         """Remove the FIFO, then give up the lease (in this order: no process finds a free lease of a living
         name)."""
-        with contextlib.suppress(FileNotFoundError):  # the whole store may have been deleted under us
-            os.unlink(self.path)
-        self._close_descriptors()
+        try:
+            try:
+                _unlink(self.path)
+            except DescriptorLimitError:
+                self._poller.close()  # the removal needs one descriptor
+                _unlink(self.path)
+        finally:
+            self._close_descriptors()
 
     def abandon(self) -> None:
         """Close every descriptor and leave the files, in a forked child.

@@ -27,7 +27,7 @@ import struct
 import sys
 from typing import Final
 
-from embeddedpulsar.platform import descriptors
+from embeddedpulsar.platform import descriptors, nofollow
 
 HEX_LENGTH: Final = 32
 BUILDING: Final = ".new"
@@ -37,7 +37,7 @@ _GONE: Final = (errno.ENOENT, errno.ENXIO)  # closed in good order; a FIFO witho
 _SWEEP_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _FLOCK: Final = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, pid
 _ARE_THERE: Final = sys.platform == "linux" and struct.calcsize("P") == 8 and hasattr(fcntl, "F_OFD_SETLK")
-_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _FIRST: Final = 1 << 62  # beyond every byte of the file
 _EVERY: Final = 1 << 61
 
@@ -54,7 +54,7 @@ def open_for_writing(path: str) -> int:
         OSError: it cannot be opened (EACCES, EMFILE, a symbolic link): that says nothing about its owner.
     """
     try:
-        fd = descriptors.opening(f"cannot open {path}", os.open, path, _PROBE_FLAGS)
+        fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _PROBE_FLAGS)
     except OSError as e:
         if e.errno in _GONE:
             return -1
@@ -134,7 +134,7 @@ def remove_if_orphan(path: str) -> bool:
     """Unlink the lease at ``path`` when its owner is gone. The lock is held while it goes, so a process that
     created the same file a moment ago and could not lock it knows to start again."""
     try:
-        fd = descriptors.opening(f"cannot open {path}", os.open, path, _SWEEP_FLAGS)
+        fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _SWEEP_FLAGS)
     except OSError:
         return False
     try:
@@ -147,7 +147,7 @@ def remove_if_orphan(path: str) -> bool:
         if not is_same_file(fd, path):
             return False
         try:
-            os.unlink(path)
+            nofollow.unlink(path)
         except FileNotFoundError:
             return False  # its creator, which could not lock it, was faster
         return True
@@ -174,7 +174,7 @@ def has_any(path: str) -> bool:
     if not _ARE_THERE:
         return False
     try:
-        fd = descriptors.opening(f"cannot open {path}", os.open, path, _SWEEP_FLAGS)
+        fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _SWEEP_FLAGS)
     except OSError:
         return False
     try:
@@ -196,7 +196,7 @@ class Liveness:
         self._is_held = False  # the byte: so the file system has such locks, and all processes hold theirs
         self._dead = b""  # the process whose end was seen last: no id is given again
         if path and _ARE_THERE:
-            self._fd = descriptors.opening(f"cannot open {path}", os.open, path, _FLAGS)
+            self._fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _FLAGS)
 
     def hold(self, uuid: bytes) -> None:
         """Lock the byte of this process, before its lease gets a name."""

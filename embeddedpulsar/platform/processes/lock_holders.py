@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from embeddedpulsar.platform import descriptors
+from embeddedpulsar.platform import descriptors, nofollow
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.records import NamedTuple
 
@@ -28,7 +28,7 @@ def lease_holders(clients: str) -> dict[bytes, ProcessFacts]:
     for name in descriptors.names_in(clients) if os.path.isdir(clients) else ():
         try:
             uuid, path = bytes.fromhex(name), os.path.join(clients, name)
-            status = os.lstat(path)
+            status = nofollow.status(path)
             if not lease.is_held(path):
                 continue
         except (ValueError, OSError):

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import Final
 
-from embeddedpulsar.platform import descriptors, filesystem, ownership
+from embeddedpulsar.platform import descriptors, filesystem, nofollow, ownership
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.platform.processes.lease import Liveness
 
@@ -47,13 +47,13 @@ def _make(path: str) -> int:
     """Make the file and lock it; -1 when a sweeper was faster."""
     rights = ownership.rights_in(os.path.dirname(path))
     what = f"cannot create the doorbell {path}"
-    fd = descriptors.opening(what, os.open, path, _FLAGS, rights.file_mode)
+    fd = descriptors.opening(what, nofollow.open_file, path, _FLAGS, rights.file_mode)
     if lease.try_hold(fd, path):
         ownership.grant_file(fd, rights)
         return fd
     os.close(fd)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+        nofollow.unlink(path)
     return -1
 
 
@@ -141,11 +141,11 @@ class PollingDoorbell:
                 return False  # another store is there
             filesystem.make_directories(self._clients_dir, None)
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(building)
+                nofollow.unlink(building)
             fd = _make(building)
             if fd < 0:
                 return False
-            os.rename(building, self.path)
+            nofollow.replace(building, self.path)
             os.dup2(fd, self._fd, inheritable=False)
             os.close(fd)
         except OSError:
@@ -153,9 +153,11 @@ class PollingDoorbell:
         return True
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
-        self.abandon()
+        try:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                nofollow.unlink(self.path)
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         fd, self._fd = self._fd, -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any, Final
 from zlib import crc32
 
@@ -15,6 +16,9 @@ MANIFEST: Final = "manifest"
 BACKUP_FORMAT: Final = 1
 _FORMAT_NAME: Final = "embeddedpulsar backup"
 _REMEDY: Final = "make a new backup into an empty directory"
+
+
+_OBJECT: Final = re.compile("[0-9a-f]{2}/[0-9a-f]+")
 
 
 class FileRecord(NamedTuple):
@@ -74,6 +78,11 @@ class Manifest(NamedTuple):
         disk.DISK.atomic_write(os.path.join(target, MANIFEST), front + b"\n" + head_crc + body, durable=True)
 
 
+def _is_below(path: str) -> bool:
+    parts = path.split("/")
+    return not {"", os.curdir, os.pardir} & set(parts) and "\0" not in path
+
+
 def read_manifest(target: str) -> Manifest | None:
     """The manifest of the backup in a directory; None if there is none.
 
@@ -98,6 +107,9 @@ def read_manifest(target: str) -> Manifest | None:
         if int(head_crc, 16) != crc32(front) or head["crc"] != crc32(body):
             raise ValueError("its checksum is wrong")
         records = [FileRecord(*json.loads(line)) for line in body.splitlines()]
+        for record in records:
+            if not _OBJECT.fullmatch(record.object) or not _is_below(record.path):
+                raise ValueError(f"it names the file {record.path!r}, kept as {record.object!r}")
         head["files"] = {record.path: record for record in records}
         return Manifest(*(head[name] for name in Manifest._fields))
     except (ValueError, KeyError, TypeError) as e:

@@ -8,7 +8,9 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
+from embeddedpulsar.format import catalog_record
+from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE
 from embeddedpulsar.format.journal_record import (
     FIRST_RECORD_OFFSET,
@@ -19,14 +21,14 @@ from embeddedpulsar.format.journal_record import (
     pack_record,
     read_record,
 )
-from embeddedpulsar.platform import descriptors, disk, failpoints
+from embeddedpulsar.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.segment_headers import read_segment_header
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
-from embeddedpulsar.topic.catalog.topic_places import read_meta
-from embeddedpulsar.topic_name import TopicName, directory_name
+from embeddedpulsar.topic.catalog.topic_places import find_directory, read_meta
+from embeddedpulsar.topic_name import TopicName, directory_name, is_directory_of
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.care.quarantine import Quarantine
@@ -45,10 +47,10 @@ def store_id_of(root: str) -> bytes:
         if meta is not None:
             return meta.store_id
     topics = root_layout.in_root(root, root_layout.TOPICS)
-    for directory, _, names in os.walk(topics):
-        for ledger in filenames.ledgers_of(names):
+    for listing in nofollow.tree(topics):
+        for ledger in filenames.ledgers_of(listing.files):
             with contextlib.suppress(CorruptionError, FileNotFoundError):
-                return read_segment_header(directory, ledger).store_id
+                return read_segment_header(listing.path, ledger).store_id
     return bytes(16)
 
 
@@ -72,11 +74,47 @@ def rewrite_catalog(root: str, now_ms: int, quarantine: Quarantine) -> None:
     header = JournalHeader(generation=1, chain_seed=crc, snapshot_crc=0, owner_kind=KIND_STORE)
     parts = [pack_journal_header(header)]
     for found in _salvaged(data):
-        record, crc = pack_record(found.type, found.payload, crc, found.time_ms or now_ms)
+        payload = _with_own_directories(found, root_layout.in_root(root, root_layout.TOPICS))
+        record, crc = pack_record(found.type, payload, crc, found.time_ms or now_ms)
         parts.append(record)
     Catalog.remove_index(path)
     disk.DISK.atomic_write(path, b"".join(parts), durable=True)
     failpoints.hit("repair:catalog_written")
+
+
+def _with_own_directories(record: JournalRecord, topics: str) -> bytes:
+    """The payload of a record, in which each topic has a directory of its own name: that which is there."""
+    if record.type not in (catalog_record.TOPIC, catalog_record.TOPICS, catalog_record.TOPIC_MADE):
+        return record.payload
+    packed = [record.payload]
+    try:
+        if record.type != catalog_record.TOPIC:
+            packed = [entry for _, entry in catalog_record.entries_of(record.payload)]
+        entries = [catalog_record.decode_topic(entry) for entry in packed]
+    except CorruptionError:
+        return record.payload  # its checksum is right: a newer release wrote it, which reads it
+    if all(is_directory_of(entry.directory, entry.name) for entry in entries):
+        return record.payload
+    for number, entry in enumerate(entries):
+        if not is_directory_of(entry.directory, entry.name):
+            entries[number] = _believed(entry, topics)
+    if record.type == catalog_record.TOPIC:
+        return catalog_record.encode_topic(entries[0])
+    return catalog_record.encode_topics(entries)
+
+
+def _believed(entry: TopicEntry, topics: str) -> TopicEntry:
+    """The topic of a record that names a wrong directory: as the directory of its name says, if there is one;
+    nothing else of the record need be true either."""
+    place = find_directory(topics, entry.name)
+    if place is None:
+        return entry._replace(directory=directory_name(entry.name))
+    relative = os.path.relpath(place, topics)
+    with contextlib.suppress(StorageError):
+        described = read_meta(place, relative)
+        if described is not None and described.name == entry.name:
+            return described
+    return entry._replace(directory=relative)
 
 
 def _salvaged(data: bytes) -> Iterator[JournalRecord]:

@@ -7,6 +7,7 @@ import stat
 from typing import Any, Final
 
 from embeddedpulsar import damage
+from embeddedpulsar.platform import descriptors, nofollow
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import check, filenames
 from embeddedpulsar.storage.check import Problem
@@ -126,7 +127,7 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
         ledger = filenames.parse_ledger(os.path.basename(path).replace(filenames.INDEX_SUFFIX, ".log"))
         steps = [step(_OF_LEDGERS[kind])]
         is_newest = ledger is not None and ledger == max(
-            filenames.ledgers_of(os.listdir(directory)), default=0
+            filenames.ledgers_of(descriptors.names_in(directory)), default=0
         )
         return [*steps, step(RECOVER, directory)] if is_newest or kind == damage.SEGMENT_HEADER else steps
     if kind in (damage.LOST_TAIL, damage.MISSING_SEGMENT):
@@ -163,6 +164,6 @@ def _index_beside(path: str) -> str:
 
 def _is_fifo(path: str) -> bool:
     try:
-        return stat.S_ISFIFO(os.lstat(path).st_mode)
+        return stat.S_ISFIFO(nofollow.status(path).st_mode)
     except FileNotFoundError:
         return False

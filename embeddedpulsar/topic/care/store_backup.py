@@ -12,7 +12,7 @@ from embeddedpulsar.format import catalog_record
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE, StoreWord
 from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
-from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.platform import descriptors, disk, nofollow
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.care.backup_manifest import Manifest
@@ -61,7 +61,7 @@ def backup_store(
     on_progress: Callable[[CareProgress], object] | None = None,
 ) -> BackupReport:
     """See `Admin.backup`. Names are full ones."""
-    root, target = store.root, os.path.abspath(target)
+    root, target = store.root, nofollow.canonical(target)
     _refuse_inside(root, target)
     meta = store_root.read_meta(root)
     assert meta is not None
@@ -101,7 +101,6 @@ def backup_store(
 
 
 def _refuse_inside(root: str, target: str) -> None:
-    root, target = os.path.realpath(root), os.path.realpath(target)
     if os.path.commonpath((root, target)) in (root, target):
         raise NotAllowedError(f"the backup of {root} cannot be in {target}: one lies in the other")
 
@@ -156,7 +155,7 @@ class _ChosenTopics:
 
     def directory_of(self, entry: TopicEntry) -> str:
         """The directory of a topic."""
-        return os.path.join(_in(self._store.root, root_layout.TOPICS), entry.directory)
+        return os.path.join(_in(self._store.root, root_layout.TOPICS), entry.below_topics())
 
     def open(self, entry: TopicEntry) -> TopicCut:
         """The files of a topic."""
@@ -173,7 +172,7 @@ class _ChosenTopics:
 
     def drop(self, entry: TopicEntry) -> None:
         """Forget what was taken of a topic."""
-        self._place.drop(f"{root_layout.TOPICS}/{entry.directory}")
+        self._place.drop(f"{root_layout.TOPICS}/{entry.below_topics()}")
 
 
 def _catalog_of(catalog: Catalog, entries: list[TopicEntry], now_ms: int) -> bytes:

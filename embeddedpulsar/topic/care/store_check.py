@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.format.document import KIND_POLICIES, KIND_SCHEMAS, decode_document
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
-from embeddedpulsar.platform import clock, disk
+from embeddedpulsar.platform import clock, descriptors, disk, nofollow
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.lease import is_held
 from embeddedpulsar.settings import BrokerSettings
@@ -85,7 +86,7 @@ def check_store(
         ...     check_store(root).is_clean
         True
     """
-    path = os.path.abspath(root)
+    path = nofollow.canonical(os.fspath(root))
     meter = ProgressMeter("checking", on_progress)
     if topic is not None:
         problems: list[Problem] = []
@@ -104,6 +105,7 @@ def check_store(
     if topic is None:
         ledgers_there = [ledger for report in reports for ledger in _ledgers(report.directory)]
         problems += _check_ids(path, max(ledgers_there, default=0))
+        problems += _check_links(path)
         if is_closed:
             problems += _check_locks(path)
         if is_closed or not living:
@@ -139,7 +141,7 @@ def _directories_of(root: str, topic: str) -> list[str]:
         if entry is None:
             raise TopicNotFound(f"{topic}: no such topic in {root}")
         parent = root_layout.in_root(root, root_layout.TOPICS)
-        return [os.path.join(parent, one.directory) for one in catalog.with_logs(entry) if one.is_made]
+        return [os.path.join(parent, one.below_topics()) for one in catalog.with_logs(entry) if one.is_made]
     finally:
         catalog.close()
 
@@ -196,7 +198,7 @@ def _check_root(root: str) -> Iterator[Problem]:
             yield Problem(META, root_layout.in_root(root, root_layout.META), 0, "there is no store here")
     except (OSError, StorageError) as e:
         yield unverified(META, root_layout.in_root(root, root_layout.META), e)
-    for name in sorted(os.listdir(root)):
+    for name in sorted(descriptors.names_in(root)):
         if not root_layout.is_ours(name):
             yield Problem(LEFTOVER, os.path.join(root, name), 0, "this does not belong into a store")
 
@@ -260,12 +262,20 @@ def _check_names(
     root: str, entries: list[TopicEntry], ended: Callable[[str], int], topics: list[str]
 ) -> Iterator[Problem]:
     parent = root_layout.in_root(root, root_layout.TOPICS)
-    known = {entry.directory: entry for entry in entries if entry.is_made}
+    known: dict[str, TopicEntry] = {}
+    for entry in entries:
+        try:
+            directory = entry.below_topics()
+        except StorageError as e:
+            yield Problem(JOURNAL, root_layout.in_root(root, root_layout.CATALOG), 0, e.reason)
+            continue
+        if entry.is_made:
+            known[directory] = entry
     for name in sorted(known.keys() - set(topics)):
         yield Problem(META, os.path.join(parent, name), 0, f"the directory of {known[name].name} is missing")
     for name in topics:
         directory = os.path.join(parent, name)
-        entry = known.get(name)
+        named = known.get(name)
         try:
             found = read_meta(directory)
         except (OSError, StorageError) as e:
@@ -273,14 +283,14 @@ def _check_names(
             continue
         if found is None:
             yield Problem(META, directory, 0, "nothing says which topic this is")
-        elif entry is None and ended(found.name) >= found.incarnation:
+        elif named is None and ended(found.name) >= found.incarnation:
             yield Problem(LEFTOVER, directory, 0, f"the rest of {found.name}, which was deleted")
-        elif entry is None and not _ledgers(directory):
+        elif named is None and not _ledgers(directory):
             yield Problem(LEFTOVER, directory, 0, f"{found.name}, which was not finished")
-        elif entry is None:
+        elif named is None:
             yield Problem(META, directory, 0, f"the catalog does not know {found.name}")
-        elif (found.name, found.incarnation) != (entry.name, entry.incarnation):
-            yield Problem(META, directory, 0, f"this is {found.name}, the catalog says {entry.name}")
+        elif (found.name, found.incarnation) != (named.name, named.incarnation):
+            yield Problem(META, directory, 0, f"this is {found.name}, the catalog says {named.name}")
 
 
 def _check_ids(root: str, highest: int) -> Iterator[Problem]:
@@ -317,7 +327,7 @@ def _check_documents(root: str) -> Iterator[Problem]:
     except (OSError, StorageError) as e:
         yield unverified(SETTINGS, path, e)
     tenants = root_layout.in_root(root, root_layout.TENANTS)
-    for name in sorted(os.listdir(tenants) if os.path.isdir(tenants) else ()):
+    for name in sorted(descriptors.names_in(tenants) if os.path.isdir(tenants) else ()):
         if not name.endswith(_TEMPORARY):
             yield from _check_document(os.path.join(tenants, name))
 
@@ -335,7 +345,7 @@ def _check_leases(root: str) -> tuple[int, list[Problem]]:
     """How many processes live; each of them, and what others left, as problems of a closed store."""
     clients = root_layout.in_root(root, root_layout.CLIENTS)
     living, problems = 0, []
-    for name in sorted(os.listdir(clients) if os.path.isdir(clients) else ()):
+    for name in sorted(descriptors.names_in(clients) if os.path.isdir(clients) else ()):
         path = os.path.join(clients, name)
         if is_held(path):
             living += 1
@@ -346,33 +356,37 @@ def _check_leases(root: str) -> tuple[int, list[Problem]]:
 
 
 def _check_locks(root: str) -> Iterator[Problem]:
-    for directory, names in _walk(root):
-        for name in names:
-            if name.endswith("lock") and _is_locked(os.path.join(directory, name)):
-                yield Problem(IN_USE, os.path.join(directory, name), 0, "the lock is held")
+    for listing in _walk(root):
+        for name in listing.files:
+            if name.endswith("lock") and _is_locked(os.path.join(listing.path, name)):
+                yield Problem(IN_USE, os.path.join(listing.path, name), 0, "the lock is held")
 
 
 def _check_unfinished(root: str) -> Iterator[Problem]:
-    for directory, names in _walk(root):
-        for name in names:
+    for listing in _walk(root):
+        for name in listing.files:
             if name.endswith(_TEMPORARY):
-                yield Problem(LEFTOVER, os.path.join(directory, name), 0, "a file that was not finished")
+                yield Problem(LEFTOVER, os.path.join(listing.path, name), 0, "a file that was not finished")
     staging = root_layout.in_root(root, root_layout.STAGING)
     for name in _directories(staging):
         yield Problem(LEFTOVER, os.path.join(staging, name), 0, "a topic that was not finished")
 
 
-def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
-    """The directories of a store with the names of their files, but for what a repair took out of use."""
-    for directory, below, names in os.walk(root):
-        if directory == root and root_layout.QUARANTINE in below:
-            below.remove(root_layout.QUARANTINE)
-        yield directory, names
+def _check_links(root: str) -> Iterator[Problem]:
+    for listing in _walk(root):
+        for name in listing.links:
+            text = "a symbolic link, and no link inside of a store is followed"
+            yield Problem(LEFTOVER, os.path.join(listing.path, name), 0, text)
+
+
+def _walk(root: str) -> Iterator[nofollow.Listing]:
+    """The directories of a store, but for what a repair took out of use."""
+    return nofollow.tree(root, but=root_layout.in_root(root, root_layout.QUARANTINE))
 
 
 def _ledgers(directory: str) -> list[int]:
     with contextlib.suppress(FileNotFoundError):
-        return ledgers_of(os.listdir(directory))
+        return ledgers_of(descriptors.names_in(directory))
     return []
 
 
@@ -407,5 +421,12 @@ def _topic_directories(topics: str) -> list[str]:
 
 def _directories(path: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
-        return sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
+        names = descriptors.names_in(path)
+        return sorted(name for name in names if _is_directory(os.path.join(path, name)))
     return []
+
+
+def _is_directory(path: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+        return stat.S_ISDIR(nofollow.status(path).st_mode)
+    return False

@@ -17,7 +17,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.managed_ledger.options import PROCESS, ledger_options
 from embeddedpulsar.platform import clock as clocks
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import disk, nofollow
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import NEWER, Problem
@@ -69,7 +69,7 @@ def repair_store(
         UnsupportedFormatVersion: a newer release wrote a file.
         OSError: a file cannot be read or written.
     """
-    root = os.path.abspath(root)
+    root = nofollow.canonical(root)
     if is_dry_run:
         report = check_store(root, is_closed=False, on_progress=on_progress)
         return RepairReport(root, planned(report), True, "", (*report.damage, *report.unverified))

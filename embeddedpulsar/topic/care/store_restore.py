@@ -17,7 +17,7 @@ from embeddedpulsar.format.control import (
     StoreWord,
     pack_control_header,
 )
-from embeddedpulsar.platform import descriptors, disk, failpoints, filesystem
+from embeddedpulsar.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
@@ -59,7 +59,7 @@ def restore_store(
     source: str, target: str, on_progress: Callable[[CareProgress], object] | None = None
 ) -> RestoreReport:
     """See `Admin.restore`."""
-    source, target = os.path.abspath(source), os.path.abspath(target)
+    source, target = nofollow.canonical(source), nofollow.canonical(target)
     manifest = read_manifest(source)
     if manifest is None:
         raise ForeignFileError(
@@ -82,12 +82,10 @@ def restore_store(
         failpoints.hit("restore:copied")
         _describe(building, manifest, meter)
         failpoints.hit("restore:described")
-        found = list(os.walk(building, topdown=False))
-        disk.DISK.flush_files(
-            [os.path.join(directory, name) for directory, _, names in found for name in names]
-        )
-        for directory, _, _ in found:
-            disk.DISK.fsync_dir(directory)
+        found = list(nofollow.tree(building))
+        disk.DISK.flush_files([os.path.join(one.path, name) for one in found for name in one.files])
+        for one in found:
+            disk.DISK.fsync_dir(one.path)
         disk.DISK.replace(building, target)
         failpoints.hit("restore:renamed")
         disk.DISK.fsync_dir(os.path.dirname(target))
@@ -169,7 +167,7 @@ def _describe(building: str, manifest: Manifest, meter: ProgressMeter) -> None:
         meter.topic(number + 1, len(entries))
         if not entry.is_made:
             continue  # its directory is made when it is first opened
-        directory = os.path.join(root_layout.in_root(building, root_layout.TOPICS), entry.directory)
+        directory = os.path.join(root_layout.in_root(building, root_layout.TOPICS), entry.below_topics())
         filesystem.make_directories(directory, mode=None)
         names = descriptors.names_in(directory)
         if filenames.TOPIC_META not in names:

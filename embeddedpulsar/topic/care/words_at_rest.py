@@ -11,6 +11,7 @@ from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic_name import is_directory_of
 
 _NOTHING: Final[Any] = None  # in place of a lock, for a catalog to which nothing is appended
 _PAGE: Final = 4096
@@ -38,9 +39,9 @@ def made_topics(root: str) -> list[TopicAtRest]:
     catalog = Catalog(root_layout.in_root(root, root_layout.CATALOG), _NOTHING, is_read_only=True)
     try:
         return [
-            TopicAtRest(entry.name, os.path.join(topics, entry.directory))
+            TopicAtRest(entry.name, os.path.join(topics, entry.below_topics()))
             for entry in catalog.topics()
-            if entry.is_made and not entry.partitions
+            if entry.is_made and not entry.partitions and is_directory_of(entry.directory, entry.name)
         ]
     finally:
         catalog.close()

@@ -20,20 +20,23 @@ class Staging:
     Invariant: what is in it while no process holds the catalog lock was left by a process that died, or is
     being removed.
     Callers: the holder of the catalog lock, except `is_empty`.
+
+    Attributes:
+        path: the directory.
     """
 
     def __init__(self, root: str) -> None:
-        self._path: Final = root_layout.in_root(root, root_layout.STAGING)
+        self.path: Final = root_layout.in_root(root, root_layout.STAGING)
         self._notes: Final = root_layout.in_root(root, root_layout.OFFLOADED)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left, or being made or deleted."""
-        return not descriptors.names_in(self._path)
+        return not descriptors.names_in(self.path)
 
     def place(self) -> str:
         """A path that no process looks for."""
-        return f"{self._path}{os.sep}{os.urandom(8).hex()}"
+        return f"{self.path}{os.sep}{os.urandom(8).hex()}"
 
     def put_away(self, directory: str) -> str:
         """Take the directory of a topic that is gone; returns where it is to be removed from."""
@@ -60,9 +63,9 @@ class Staging:
 
     def clear(self, remove_if_ended: Callable[[str], object]) -> None:
         """Remove everything, and what notes say by ``remove_if_ended(directory)``."""
-        for name in descriptors.names_in(self._path):
-            path = os.path.join(self._path, name)
+        for name in descriptors.names_in(self.path):
+            path = os.path.join(self.path, name)
             if name.endswith(_NOTE):
-                for directory in disk.DISK.read_file(path).decode().splitlines():
+                for directory in disk.DISK.read_file(path).decode(errors="replace").splitlines():
                     remove_if_ended(directory)
             self.remove(path)

@@ -81,7 +81,7 @@ def _delete_topics(
         BrokerMetadataError: ``check`` refused it. Nothing was changed.
         LockTimeout: another process stays in a lock of the topic. Nothing was changed.
     """
-    catalog, note = session.catalog, ""
+    catalog, directories, note = session.catalog, session.directories, ""
     try:
         catalog.lock.acquire()
         current = catalog.find(entry.name)
@@ -92,13 +92,13 @@ def _delete_topics(
             return None
         ended = list(dict.fromkeys([current, *entries]))
         try:
-            note = session.directories.staging.note_end(one.directory for one in ended)
+            note = directories.staging.note_end([directories.relative(one) for one in ended])
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:noted")
             deadline.within(_BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, check))
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:recorded")
-            staged = [session.directories.put_away(one.directory) for one in ended]
+            staged = [directories.put_away(directories.relative(one)) for one in ended]
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:moved")
         finally:

@@ -15,7 +15,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_TOPIC, parse_control_header
 from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
-from embeddedpulsar.platform import descriptors, disk, failpoints
+from embeddedpulsar.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
@@ -23,11 +23,12 @@ from embeddedpulsar.topic.catalog.staging import Staging
 from embeddedpulsar.topic.catalog.topic_places import (
     MOST_IN_TOPICS,
     directories_in,
+    is_topic_directory,
     possible_directories,
     read_meta,
     write_meta,
 )
-from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
+from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name, is_directory_of
 
 failpoints.declare("topic:staged", "topic:described", "topic:renamed", "topic:catalogued")
 failpoints.declare("announced:made", "partitions:described", "partitions:grown")
@@ -44,6 +45,7 @@ class TopicDirectories:
     """
 
     def __init__(self, root: str, catalog: Catalog, report: DamageHook) -> None:
+        self._root = root
         self._topics = root_layout.in_root(root, root_layout.TOPICS)
         self.staging = Staging(root)
         self._catalog = catalog
@@ -52,7 +54,18 @@ class TopicDirectories:
 
     def path(self, entry: TopicEntry) -> str:
         """The directory of a topic."""
-        return self._below(entry.directory)
+        return self._below(self.relative(entry))
+
+    def relative(self, entry: TopicEntry) -> str:
+        """The same, below ``topics/``.
+
+        Raises:
+            CorruptionError: the catalog names a directory that is not one of the topic's name.
+        """
+        try:
+            return entry.below_topics()
+        except CorruptionError as e:
+            raise e.at(self._catalog.path) from None
 
     def _below(self, directory: str) -> str:
         return f"{self._topics}{os.sep}{directory}"
@@ -121,7 +134,7 @@ class TopicDirectories:
             # 1. The directory. A crash leaves one of which the catalog does not know that it is there.
             made = current._replace(is_made=True)
             if os.path.isdir(self.path(made)):
-                made = self._adopt(made.directory, made.name, made.partitions)
+                made = self._adopt(self.relative(made), made.name, made.partitions)
             else:
                 self._build(made, durable)
             # 2. The catalog. From here on it is damage if the directory is missing.
@@ -161,10 +174,24 @@ class TopicDirectories:
         return False, flat if self._catalog.size + more < MOST_IN_TOPICS else spread
 
     def _remove_if_ended(self, directory: str) -> bool:
-        """Whether it was that of a topic that was deleted; then it is gone."""
+        """Whether it was that of a topic that was deleted; then it is gone.
+
+        Args:
+            directory: as a note says that a process left; any other text than the name of a directory of a
+                topic is reported, and nothing is removed.
+        """
+        if not is_topic_directory(directory):
+            reason = f"a note of a deletion names {directory!r}, which is no directory of a topic"
+            done = "nothing was removed there"
+            self._report(Damage(self.staging.path, reason=reason, kind=TOPIC_FILES, done=done))
+            return False
         is_there = os.path.isdir(self._below(directory))
         entry, _ = self._described(directory) if is_there else (None, "")
-        is_ended = entry is not None and self._catalog.ended(entry.name)[1] == entry.incarnation
+        is_ended = (
+            entry is not None
+            and is_directory_of(directory, entry.name)
+            and self._catalog.ended(entry.name)[1] == entry.incarnation
+        )
         if is_ended:
             self.staging.remove(self.put_away(directory))
         return is_ended
@@ -258,7 +285,7 @@ class TopicDirectories:
         if entry.incarnation == self._built:
             self._built = 0
             return directory
-        found, reason = self._described(entry.directory)
+        found, reason = self._described(self.relative(entry))
         if found is None:
             lost = _undescribed(directory, entry.name, reason, "it was written again from the catalog")
             if not os.path.isdir(directory):
@@ -267,7 +294,11 @@ class TopicDirectories:
             self._report(lost)
             found = entry
         _checked(found, entry.name, directory)
+        self._check_owner(directory)
         return directory
+
+    def _check_owner(self, directory: str) -> None:
+        filesystem.check_below(os.stat(self._root), directory, nofollow.status(directory))
 
     def _make_again(self, entry: TopicEntry, directory: str) -> None:
         try:

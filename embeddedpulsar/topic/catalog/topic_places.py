@@ -53,6 +53,18 @@ def directories_in(topics: str) -> Iterator[str]:
             yield from [f"{name}/{below}" for below in descriptors.names_in(os.path.join(topics, name))]
 
 
+def is_topic_directory(relative: str) -> bool:
+    """Whether a path below ``topics/`` looks like that of a topic's directory. Looks at no file.
+
+    Example:
+        >>> is_topic_directory("ab/t-abx.2"), is_topic_directory("../t-abx"), is_topic_directory("t-abx/..")
+        (True, False, False)
+    """
+    parent, _, name = relative.rpartition("/")
+    is_spread = len(parent) == _SPREAD_LENGTH and parent.isalnum()
+    return (is_spread or not parent) and name.startswith("t-") and "\0" not in name
+
+
 def is_place_of(path: str, topics: str) -> bool:
     """Whether a directory of a topic lies there.
 

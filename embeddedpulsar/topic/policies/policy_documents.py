@@ -173,7 +173,7 @@ class PolicyDocuments:
 
     def _topic_path(self, name: str) -> str:
         entry = self._find(name)
-        directory = directory_name(name) if entry is None else entry.directory
+        directory = directory_name(name) if entry is None else entry.below_topics()
         return filenames.policies_path(os.path.join(self._topics, directory))
 
     # -- changing ----------------------------------------------------------------------------------

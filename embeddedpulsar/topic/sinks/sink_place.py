@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document, encode_document
 from embeddedpulsar.format.staged_rows import staged_chunks
 from embeddedpulsar.platform import descriptors, disk, failpoints, filesystem
@@ -73,7 +74,13 @@ class SinkPlace:
         self.path: Final = os.path.join(root_layout.in_root(root, root_layout.SINKS), key)
 
     def file(self, name: str) -> str:
-        """The path of one of its files."""
+        """The path of one of its files.
+
+        Raises:
+            CorruptionError: a document names a file elsewhere.
+        """
+        if os.sep in name or name in (os.curdir, os.pardir):
+            raise CorruptionError(path=self.path, reason=f"a document of the sink names the file {name!r}")
         return os.path.join(self.path, name)
 
     def make(self) -> None:

@@ -57,9 +57,9 @@ def test_a_new_pin_shows(tmp_path: Path):
 
 def test_a_pin_of_a_commit_lasts_as_long_as_its_document(tmp_path: Path):
     """Whatever time has passed; before the document is there, the lease counts."""
-    directory, pending = str(tmp_path / "topic"), tmp_path / "sinks" / "pending"
+    directory, pending = str(tmp_path / "topic"), tmp_path / "sinks" / "key" / "pending"
     os.makedirs(directory)
-    pending.parent.mkdir()
+    pending.parent.mkdir(parents=True)
     pin_for_commit(directory, 5, "key", str(pending), NOW)
     assert pinned_from(directory, NOW, removes=True) == Position(5, -1)
     pending.write_bytes(b"")
@@ -76,8 +76,16 @@ def test_a_pin_of_a_commit_lasts_as_long_as_its_document(tmp_path: Path):
     os.unlink(f"{moved}/pins/{3:020d}")
     unpin(moved, "key")
     assert pinned_from(moved, NOW, removes=True) is None
-    pin_for_commit(moved, 5, "key", str(tmp_path / "none"), NOW)
-    assert pinned_from(moved, LATER, removes=True) is None
+    for missing in (
+        tmp_path / "none",
+        tmp_path / "moved" / "sinks" / "key" / "none",
+        tmp_path / "moved" / "sinks",
+    ):
+        pin_for_commit(moved, 5, "key", str(missing), NOW)
+        assert pinned_from(moved, LATER, removes=True) is None
+    (tmp_path / "elsewhere").write_bytes(b"")
+    pin_for_commit(moved, 5, "key", str(tmp_path / "elsewhere"), NOW)
+    assert pinned_from(moved, LATER, removes=True) is None  # it names no document of its sink
     assert not os.listdir(f"{moved}/pins")
 
 
@@ -102,5 +110,5 @@ def test_a_file_that_is_removed_as_it_is_taken_is_made_again(tmp_path: Path, mon
 
 def test_a_reader_that_may_not_write_reads_unpinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """There is no error."""
-    monkeypatch.setattr(os, "mkdir", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no")))
+    monkeypatch.setattr(os, "mkdir", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "no")))
     assert pin_for_reading(str(tmp_path), 7, NOW) is None

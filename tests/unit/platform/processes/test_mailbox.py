@@ -477,7 +477,7 @@ def test_create_falls_back_to_polling_where_there_are_no_fifos(
     out."""
     for refusal in (AttributeError("mkfifo"), PermissionError(1, "EPERM")):
 
-        def refuse(*_: object, refusal: Exception = refusal) -> None:
+        def refuse(*_: object, refusal: Exception = refusal, **__: object) -> None:
             raise refusal
 
         monkeypatch.setattr(os, "mkfifo", refuse)
