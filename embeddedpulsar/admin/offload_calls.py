@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
+from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.topic.exclusive_work import NOT_RUN, LongRunningProcessStatus, joint_status
 
 if TYPE_CHECKING:
@@ -83,6 +85,56 @@ def offload_status(self: HasStore, topic: str) -> LongRunningProcessStatus:
     """Return how the offloading of a topic stands, in whatever process it runs; of a partitioned topic,
     ``RUNNING`` or ``ERROR`` if that holds for a partition."""
     return joint_status(look(self, name, _status) for name in partitions_of(self, topic) or [topic])
+
+
+def adopt_offloaded(self: HasStore, topic: str, moved: Mapping[str, str] | None = None) -> int:
+    """Let a store own the objects of the offloaded ledgers of a topic, so that it removes them when the
+    ledgers are trimmed or the topic is deleted.
+
+    A store removes only what it offloaded itself, in the place where it is. One that was moved, copied or
+    restored reads the objects, and leaves them alone: another store may count on them. Call this when none
+    does, or to say where the objects are after the location was moved. It is durable and may be repeated.
+
+    Args:
+        topic: the name; of a partitioned topic, all partitions are meant.
+        moved: new locations by the old ones, as they are in the notes of the ledgers.
+
+    Returns:
+        How many ledgers belong to this store now and did not before, or have another location.
+
+    Raises:
+        NotAllowedError: the topic is being offloaded, in whatever process, or is kept in memory.
+        ColdReadError: the objects are not there.
+        InvalidConfiguration: a new location is in the store, or makes no sense.
+        TopicNotFound: no such topic.
+
+    Example:
+        >>> from embeddedpulsar import Admin
+        >>> with Admin("./data") as admin:
+        ...     admin.topics().create_non_partitioned_topic("adopted")
+        ...     admin.topics().adopt_offloaded("adopted", {"./cold": "/mnt/cold"})
+        0
+    """
+    location = late_import("embeddedpulsar.cold.location")
+    root = self._store().root
+    new = {old: location.absolute_location(place, root) for old, place in (moved or {}).items()}
+    count = 0
+    for name in partitions_of(self, topic) or [topic]:
+        use = self._store().use_topic(name, create=False)
+        try:
+            with interrupts.translated:
+                count += use.topic.offload.get().adopt(new)
+        finally:
+            use.release()
+    return count
+
+
+def with_absolute_location(value: OffloadPolicies, root: str) -> OffloadPolicies:
+    """Policies with the location as it is stored; see `cold.location.absolute_location`."""
+    if isinstance(value, OffloadPolicies) and isinstance(value.offload_location, str):
+        late = late_import("embeddedpulsar.cold.location")
+        return value._replace(offload_location=late.absolute_location(value.offload_location, root))
+    return value  # what is wrong with it is said by its check
 
 
 def _offload(self: HasStore, name: str, before: Callable[[Topic], int]) -> int:

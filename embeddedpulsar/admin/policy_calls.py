@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from embeddedpulsar.admin.limit_calls import limit_calls
+from embeddedpulsar.admin.offload_calls import with_absolute_location
 from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
@@ -307,6 +308,7 @@ class PolicyCalls(SaysWhatThereIs, ABC):
         "offload_policies",
         "where closed ledgers are moved, and when",
         "OffloadPolicies('/mnt/cold', 1 << 30)",
+        kept=with_absolute_location,
     )
     set_offload_threshold, get_offload_threshold, remove_offload_threshold = value_calls(
         topic_policy.OFFLOAD_THRESHOLD,

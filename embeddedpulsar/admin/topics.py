@@ -83,6 +83,7 @@ class Topics(PolicyCalls, RateCalls, ExpiryCalls):
     offload = offload_calls.offload
     trigger_offload = offload_calls.trigger_offload
     offload_status = offload_calls.offload_status
+    adopt_offloaded = offload_calls.adopt_offloaded
 
     # -- delivery ----------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ def value_calls(
     example: str = "1000",
     module: str = "embeddedpulsar.policy_values",
     level: str = "topics",
+    kept: Callable[[Value, str], Value] | None = None,
 ) -> Calls[Value]:
     """Return the methods that set, get and remove a policy.
 
@@ -37,9 +38,12 @@ def value_calls(
         example: an expression of a value.
         module: has the class of the value.
         level: the part of the Admin that the example uses.
+        kept: makes of the value what is stored, given the root of the store; by default the value.
     """
 
     def set_value(self: PolicyCalls, name: str, value: Value) -> None:
+        if kept is not None:
+            value = kept(value, self._store().root)
         with interrupts.translated:
             self._store().set_policy(self._owner(name), policy, value)
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.cold.fetching import MESSAGES, refusal
+from embeddedpulsar.cold.fetching import MESSAGES, refusal, text_of
 from embeddedpulsar.cold.location import LocationError, location_of
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.storage.cold_ledger import offloaded_ledger
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from embeddedpulsar.storage.cold_ledger import ColdLedger
 
 
+_FAILURES: Final = (LocationError, InvalidConfiguration, OSError, pa.ArrowException, ValueError, LookupError)
+
+
 class ColdTable:
-    """The table of messages of the ledger of a range. Only the columns that are asked for, and the row groups
-    that the range covers, are read; checksums of pages are verified.
+    """The table of messages of the ledger of a range. Its bytes are compared with what was stored, as a
+    whole, before they are parsed; only the columns that are asked for, and the row groups that the range
+    covers, are decoded.
 
     Args:
         planned: what is to be read.
@@ -47,7 +51,7 @@ class ColdTable:
         if not self._is_whole:
             wanted = tuple(dict.fromkeys((*columns, names.ENTRY_ID, names.BATCH_INDEX)))
         try:
-            with location_of(note.location).open(table.name) as opened:
+            with location_of(note.location).verified(table) as opened:
                 file = pq.ParquetFile(opened, page_checksum_verification=True)
                 groups = [group for group in range(file.num_row_groups) if self._covers(file.metadata, group)]
                 for batch in file.iter_batches(rows, row_groups=groups, columns=list(wanted)):
@@ -56,8 +60,8 @@ class ColdTable:
                         yield pa.RecordBatch.from_arrays(
                             [kept.column(name) for name in columns], schema=schema
                         )
-        except (LocationError, InvalidConfiguration, OSError, pa.ArrowException) as error:
-            raise refusal(note, str(error).strip()) from error
+        except _FAILURES as error:
+            raise refusal(note, text_of(error)) from error
 
     def spans(self, keys: frozenset[bytes] | None, times: tuple[int, int] | None) -> list[tuple[int, int]]:
         """Which entries can have one of these keys, and an event time in these limits, by the statistics of
@@ -74,10 +78,10 @@ class ColdTable:
         table = note.object_named(MESSAGES)
         assert table is not None
         try:
-            with location_of(note.location).open(table.name) as opened:
+            with location_of(note.location).verified(table) as opened:
                 metadata = pq.ParquetFile(opened).metadata
-        except (LocationError, InvalidConfiguration, OSError, pa.ArrowException) as error:
-            raise refusal(note, str(error).strip()) from error
+        except _FAILURES as error:
+            raise refusal(note, text_of(error)) from error
         for group in range(metadata.num_row_groups):
             column = _statistics(metadata, group, names.ENTRY_ID)
             has_key = keys is None or any(_may_have(metadata, group, names.KEY, key, key) for key in keys)

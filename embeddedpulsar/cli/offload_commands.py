@@ -43,6 +43,27 @@ def offload(context: click.Context, store: OpenedStore, topic: str, size_thresho
 _OFFLOADING.add_status_command("offload-status")
 
 
+@topics.command("adopt-offloaded")
+@topic_argument
+@click.option(
+    "-m",
+    "--moved",
+    nargs=2,
+    multiple=True,
+    metavar="OLD NEW",
+    help="The location OLD is NEW by now. May be repeated.",
+)
+@pass_store
+def adopt_offloaded(store: OpenedStore, topic: str, moved: tuple[tuple[str, str], ...]) -> None:
+    """Let this store own the objects of TOPIC in its locations, which it removes from now on.
+
+    Only if no other store uses them: the one that this was copied or restored from, for one.
+    """
+    with store.admin() as admin:
+        count = admin.topics().adopt_offloaded(topic, dict(moved))
+    click.echo(f"{count:,} ledgers adopted")
+
+
 @topics.command()
 @topic_argument
 @click.argument("directory", type=click.Path(file_okay=False))

@@ -18,7 +18,7 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import clock, deadline, descriptors, disk, failpoints, package_log
+from embeddedpulsar.platform import clock, deadline, descriptors, disk, failpoints, nofollow, package_log
 from embeddedpulsar.platform.access import FULL
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.cold_ledger import ColdLedger, cold_ledgers, offloaded_ledger
@@ -119,7 +119,7 @@ def _show(note: ColdLedger, offset: int) -> None:
 
 def _fetch_beside(note: ColdLedger) -> str:
     """A copy of the log in the directory for temporary files; it goes when the caller has opened it."""
-    fd, path = tempfile.mkstemp(".log", "embeddedpulsar-")
+    fd, path = tempfile.mkstemp(".log", "embeddedpulsar-", nofollow.canonical(tempfile.gettempdir()))
     try:
         with os.fdopen(fd, "wb") as out:
             out.writelines(log_of(note))
@@ -149,13 +149,13 @@ def log_of(note: ColdLedger) -> Iterator[bytes]:
     try:
         location = location_of(note.location)
         with contextlib.ExitStack() as opened:
-            table = None if messages is None else opened.enter_context(location.open(messages.name))
-            for frame in read_frames(opened.enter_context(location.open(frames.name)), table):
+            table = None if messages is None else opened.enter_context(location.verified(messages))
+            for frame in read_frames(opened.enter_context(location.verified(frames)), table):
                 digest.update(frame)
                 size += len(frame)
                 yield frame
-    except (LocationError, CorruptionError, OSError, ValueError) as error:
-        reason = error.reason if isinstance(error, CorruptionError) else str(error).strip()
+    except (LocationError, CorruptionError, OSError, ValueError, LookupError, TypeError) as error:
+        reason = error.reason if isinstance(error, CorruptionError) else text_of(error)
         raise refusal(note, reason) from error
     if (size, digest.hexdigest()) != (note.end_offset, note.log_digest):
         raise refusal(note, "what is there is not what was stored")
@@ -188,6 +188,11 @@ def problem_of(note: ColdLedger) -> str:
     except (LocationError, InvalidConfiguration, ImportError) as error:
         return f"the location {note.location} cannot be looked at: {str(error).strip()}"
     return ""
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, or which it is."""
+    return str(error).strip() or type(error).__name__
 
 
 def refusal(note: ColdLedger, reason: str, remedy: str = REMEDY) -> ColdReadError:

@@ -11,14 +11,25 @@ import os
 
 from embeddedpulsar.cold.fetching import ENDINGS
 from embeddedpulsar.cold.location import LocationError, location_of
+from embeddedpulsar.cold.object_owner import is_own
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.platform import descriptors, disk, package_log
+from embeddedpulsar.platform.ownership import rights_in
 from embeddedpulsar.storage.cold_ledger import parse_cold_ledger
 from embeddedpulsar.storage.filenames import COLD_SUFFIX
 
 
+def has_leftovers(directory: str) -> bool:
+    """Whether there are notes of deleted topics."""
+    try:
+        return any(name.endswith(COLD_SUFFIX) for name in descriptors.names_in(directory))
+    except FileNotFoundError:
+        return False
+
+
 def remove_leftovers(directory: str) -> list[str]:
-    """Remove the objects that notes in ``offloaded/`` name, and then the notes.
+    """Remove the objects that notes in ``offloaded/`` name, and then the notes. Objects of another store
+    stay.
 
     Returns:
         What was refused, as texts.
@@ -31,10 +42,10 @@ def remove_leftovers(directory: str) -> list[str]:
         path = os.path.join(directory, name)
         try:
             note = parse_cold_ledger(disk.DISK.read_file(path))
-            if not note.is_shared:
-                location = location_of(note.location)
+            if is_own(note, directory):
+                location, rights = location_of(note.location), rights_in(os.path.dirname(directory))
                 for ending in ENDINGS:
-                    location.delete(note.prefix + ending)
+                    location.delete(note.prefix + ending, rights)
             disk.DISK.unlink(path)
         except FileNotFoundError:
             continue  # another process removes them too

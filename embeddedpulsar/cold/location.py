@@ -5,18 +5,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import tempfile
 import weakref
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
+from embeddedpulsar.cold import local_objects
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.platform import disk, fork
+from embeddedpulsar.platform import fork
+from embeddedpulsar.platform.ownership import Rights
+from embeddedpulsar.storage.cold_ledger import ColdObject
 
 _CHUNK: Final = 4 << 20
 _FLAT: Final = ("s3", "gcs", "abfs")
 """Kinds of file systems without directories."""
 _LOCAL: Final = "local"
 _MOST_KEPT: Final = 16
+MOST_IN_MEMORY: Final = 256 << 20
+"""Bytes of an object that is read as a whole; a larger one goes through a temporary file."""
 
 
 class LocationError(Exception):
@@ -40,15 +46,16 @@ _OPEN: Final = _OpenFiles()
 
 
 class Location:
-    """Role: files by their names below a URI. Invariants: nothing relies on a listing. Every failure is a
-    `LocationError`, whatever library it comes from. Callers: any thread.
+    """Role: files by their names below a URI. Invariants: nothing relies on a listing; bytes reach no parser
+    before they were compared (`verified`). Every failure is a `LocationError`, whatever library it comes
+    from. Callers: any thread.
 
     Args:
-        uri: a path, or a URI that pyarrow knows (``file``, ``s3``, ``gs``, ``hdfs``, ``abfs``), or else
-            fsspec.
+        uri: an absolute path, or a URI that pyarrow knows (``file``, ``s3``, ``gs``, ``hdfs``, ``abfs``), or
+            else fsspec.
 
     Raises:
-        InvalidConfiguration: no file system has such URIs here.
+        InvalidConfiguration: no file system has such URIs here, or the path is relative.
     """
 
     def __init__(self, uri: str) -> None:
@@ -57,41 +64,44 @@ class Location:
         self._base: Final = base.rstrip("/")
         self._kind: Final[str] = self._files.type_name
 
-    def write(self, name: str, source: BinaryIO) -> None:
-        """Store a file, from the beginning of ``source``."""
+    def write(self, name: str, source: BinaryIO, rights: Rights) -> None:
+        """Store a file, from the beginning of ``source``.
+
+        Args:
+            name: of the file.
+            source: has the bytes.
+            rights: owner, group and mode, in a directory, of the file and of the directories that are made.
+        """
         path = self.path(name)
         with _naming(f"cannot write {path}"):
-            made = _missing_directories(path) if self._kind == _LOCAL else []
+            source.seek(0)
+            if self._kind == _LOCAL:
+                local_objects.write(path, source, rights)
+                return
             if self._kind not in _FLAT:
                 self._files.create_dir(os.path.dirname(path), recursive=True)
-            source.seek(0)
             with self._files.open_output_stream(path) as out:
                 while chunk := source.read(_CHUNK):
                     out.write(chunk)
-            if self._kind == _LOCAL:
-                # The file with its name, and the names of the directories above it, survive a power loss.
-                disk.DISK.flush_files([path])
-                for one in (path, *made):
-                    disk.DISK.fsync_dir(os.path.dirname(one))
 
-    def open(self, name: str) -> Any:
-        """A file for reading at any place, as ``pyarrow.NativeFile``."""
-        path = self.path(name)
-        with _naming(f"cannot read {path}"):
-            file = self._files.open_input_file(path)
-        if self._kind == _LOCAL:
-            _OPEN.files.add(file)
+    def _source(self, path: str) -> Any:
+        if self._kind != _LOCAL:
+            return self._files.open_input_file(path)
+        file = local_objects.opened(path)
+        _OPEN.files.add(file)
         return file
 
-    def read(self, name: str) -> bytes:
-        """A small file."""
-        with _naming(f"cannot read {self.path(name)}"), self.open(name) as file:
-            found: bytes = file.read()
+    def read(self, name: str, most: int) -> bytes:
+        """A small file, or its first ``most`` bytes."""
+        path = self.path(name)
+        with _naming(f"cannot read {path}"), self._source(path) as file:
+            found: bytes = file.read(most)
             return found
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """The bytes of a file, in pieces of some MiB."""
-        with _naming(f"cannot read {self.path(name)}"), self.open(name) as file:
+        path = self.path(name)
+        with _naming(f"cannot read {path}"), self._source(path) as file:
             while chunk := file.read(_CHUNK):
                 yield chunk
 
@@ -103,25 +113,150 @@ class Location:
             size += len(chunk)
         return size, found.hexdigest()
 
+    def verified(self, stored: ColdObject) -> Any:
+        """An object for reading at any place, as ``pyarrow.NativeFile``: a copy of its bytes, which were
+        compared with what was stored. What others do to the object meanwhile changes nothing.
+
+        An object of up to `MOST_IN_MEMORY` bytes is in memory, a larger one in a temporary file.
+
+        Raises:
+            LocationError: it is missing, no file, or has other bytes.
+        """
+        path, found, size = self.path(stored.name), hashlib.sha256(), 0
+        with contextlib.ExitStack() as undo:
+            held: Any = None
+            if stored.size > MOST_IN_MEMORY:
+                held = undo.enter_context(tempfile.TemporaryFile())
+                _OPEN.files.add(held)
+            parts: list[bytes] = []
+            for chunk in self.chunks(stored.name):
+                size += len(chunk)
+                if size > stored.size:
+                    break  # it may have no end
+                found.update(chunk)
+                if held is None:
+                    parts.append(chunk)
+                else:
+                    held.write(chunk)
+            if (size, found.hexdigest()) != (stored.size, stored.digest):
+                raise LocationError(
+                    f"{path} is not what was stored: it has "
+                    + (
+                        f"{size} bytes with SHA-256 {found.hexdigest()[:16]}..."
+                        if size <= stored.size
+                        else f"more than {stored.size} bytes"
+                    )
+                    + f", where {stored.size} bytes with {stored.digest[:16]}... were stored"
+                )
+            import pyarrow as pa
+
+            if held is None:
+                return pa.BufferReader(parts[0] if len(parts) == 1 else b"".join(parts))
+            held.seek(0)
+            undo.pop_all()
+            return pa.PythonFile(held, mode="r")
+
     def size(self, name: str) -> int | None:
         """Bytes of a file, without reading it; None if there is none."""
         path = self.path(name)
         with _naming(f"cannot look at {path}"):
+            if self._kind == _LOCAL:
+                return local_objects.size(path)
             found = self._files.get_file_info([path])[0]
             return int(found.size or 0) if found.is_file else None
 
-    def delete(self, name: str) -> None:
-        """Remove a file. Does nothing if there is none."""
+    def delete(self, name: str, rights: Rights) -> None:
+        """Remove a file. Does nothing if there is none.
+
+        Args:
+            name: of the file.
+            rights: of the store; see `local_objects.delete`.
+        """
         path = self.path(name)
         with _naming(f"cannot remove {path}"):
-            if self._files.get_file_info([path])[0].type.name != "NotFound":
+            if self._kind == _LOCAL:
+                local_objects.delete(path, rights)
+            elif self._files.get_file_info([path])[0].type.name != "NotFound":
                 self._files.delete_file(path)
-                if self._kind == _LOCAL:  # or a power loss brings it back, when the note of it is gone
-                    disk.DISK.fsync_dir(os.path.dirname(path))
 
     def path(self, name: str) -> str:
         """The name of a file in its file system."""
         return f"{self._base}/{name}"
+
+
+def absolute_location(location: str, root: str) -> str:
+    """A location as it is kept: the same place for every process, wherever and as whoever it runs.
+
+    Args:
+        location: a path, relative to the working directory of this process, with ``~`` for its user's home;
+            or a URI.
+        root: canonical path of the store.
+
+    Raises:
+        InvalidConfiguration: the location is in the store, or makes no sense.
+
+    Example:
+        >>> absolute_location("/mnt/../mnt/cold", "/data"), absolute_location("s3://bucket/cold", "/data")
+        ('/mnt/cold', 's3://bucket/cold')
+        >>> absolute_location("/data/cold", "/data")
+        Traceback (most recent call last):
+        embeddedpulsar.exceptions.InvalidConfiguration: ...the location /data/cold is in the store /data...
+    """
+    if "://" not in location:
+        expanded = os.path.expanduser(location)
+        if expanded.startswith("~"):
+            raise InvalidConfiguration(
+                f"the location {location}: there is no home directory for {expanded.partition(os.sep)[0]}; "
+                "write the whole path"
+            )
+        if location.startswith("file:"):
+            raise InvalidConfiguration(f"the location {location}: write the path alone, or file:///path")
+        location = os.path.abspath(expanded)
+    check_location(location, root)
+    return location
+
+
+def check_location(location: str, root: str) -> None:
+    """Refuse a location that means another place in each process, or one inside of the store.
+
+    Raises:
+        InvalidConfiguration: as it says.
+    """
+    path = local_path(location)
+    if path is None:
+        return
+    if not os.path.isabs(path):
+        raise InvalidConfiguration(relative_text(location))
+    place = os.path.realpath(path)
+    if place == root or place.startswith(f"{root}{os.sep}"):
+        raise InvalidConfiguration(
+            f"the location {location} is in the store {root}: a copy or a removal of the store would be one "
+            "of the objects, too; name a directory beside it (set_offload_policies of the topic or its "
+            "namespace, or managedLedgerOffloadLocation in broker.conf)"
+        )
+
+
+def local_path(location: str) -> str | None:
+    """The path of a location that is a directory; None for any other."""
+    if "://" not in location:
+        return location
+    scheme, _, rest = location.partition("://")
+    if scheme != "file":
+        return None
+    from urllib.parse import unquote
+
+    host, slash, path = unquote(rest).partition("/")
+    return slash + path if host in ("", "localhost") else rest
+
+
+def relative_text(location: str) -> str:
+    """Why a relative location is refused, and what to do."""
+    return (
+        f"the location {location} is a relative path, which means another place in each process: set an "
+        "absolute one (set_offload_policies of the topic or its namespace, managedLedgerOffloadLocation in "
+        "broker.conf); for ledgers that were offloaded there, "
+        f"Admin.topics().adopt_offloaded(topic, moved={{{location!r}: '/where/they/are'}})"
+    )
 
 
 def hadoop_uri(uri: str, name: str) -> str:
@@ -133,7 +268,7 @@ def hadoop_uri(uri: str, name: str) -> str:
     """
     front = uri.partition("?")[0].rstrip("/")
     if "://" not in front:
-        front = f"file://{os.path.abspath(front)}"
+        front = f"file://{front}"
     elif front.startswith("s3://"):
         front = f"s3a{front[2:]}"
     return f"{front}/{name}"
@@ -143,12 +278,14 @@ def filesystem_of(uri: str) -> tuple[Any, str]:
     """The file system of a URI, and the path in it.
 
     Raises:
-        InvalidConfiguration: there is none.
+        InvalidConfiguration: there is none, or the path is relative.
         ImportError: pyarrow is not installed.
     """
     fs = _pyarrow_fs()
     if "://" not in uri:
-        return fs.LocalFileSystem(), os.path.abspath(uri)
+        if not os.path.isabs(uri):
+            raise InvalidConfiguration(relative_text(uri))
+        return fs.LocalFileSystem(), os.path.normpath(uri)
     try:
         files, path = fs.FileSystem.from_uri(uri)
     except Exception as error:  # noqa: BLE001 - pyarrow raises what its libraries raise
@@ -186,14 +323,6 @@ def _naming(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise LocationError(f"{what}: {str(error).strip() or type(error).__name__}") from error
-
-
-def _missing_directories(path: str) -> list[str]:
-    """The directories of a path that are not there, the innermost first."""
-    found = []
-    while (path := os.path.dirname(path)) and not os.path.isdir(path):
-        found.append(path)
-    return found
 
 
 _opened: Final[dict[tuple[str, int], Location]] = {}

@@ -38,6 +38,7 @@ KIND_SINK_COMMIT: Final = 8
 KIND_SCHEMAS: Final = 9
 KIND_COLD_LEDGER: Final = 14
 KIND_OFFLOAD: Final = 15
+KIND_OBJECT_OWNER: Final = 16
 
 Buffer = bytes | bytearray | memoryview
 

@@ -349,11 +349,11 @@ def _is_instance(producer_name: str) -> bool:
 def _complete(config: FunctionConfig, function: Any) -> FunctionConfig:
     """The configuration, checked, with the place of the code, which is there."""
     if isinstance(function, str | os.PathLike):
-        config = config._replace(py=os.path.abspath(os.fspath(function)))
+        config = config._replace(py=_absolute(os.fspath(function)))
     elif function is not None:
         config = described(config, function)
     elif config.py:
-        config = config._replace(py=os.path.abspath(config.py))
+        config = config._replace(py=_absolute(config.py))
     config = config.check()
     found = found_in(config.class_name, config.py)
     if not isinstance(found, type):
@@ -362,6 +362,11 @@ def _complete(config: FunctionConfig, function: Any) -> FunctionConfig:
     for topic in config.custom_schema_inputs:
         input_schema(config, topic)
     return config
+
+
+def _absolute(path: str) -> str:
+    """The same file for every worker, wherever and as whoever it runs."""
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def config_of_file(path: str) -> FunctionConfig:

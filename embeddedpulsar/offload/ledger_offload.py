@@ -23,12 +23,14 @@ from embeddedpulsar.arrow.schema import UnreadableMessage
 from embeddedpulsar.cold.fetching import ENDINGS, FRAMES, MANIFEST, MESSAGES, verify
 from embeddedpulsar.cold.frames import read_frames, write_frames
 from embeddedpulsar.cold.location import Location, LocationError
+from embeddedpulsar.cold.object_owner import make_owner
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
 from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SEGMENT_HEADER_SIZE
 from embeddedpulsar.offload.message_table import write_messages
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.platform.ownership import Rights, rights_in
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, REMOVING, UPLOADING, ColdLedger, ColdObject
 from embeddedpulsar.storage.filenames import cold_path, index_path, log_path
@@ -61,6 +63,7 @@ class LedgerSource(NamedTuple):
         folder: where its objects lie in a location.
         wall_ms: the time.
         check: raises if the work is to end: the topic is deleted or closed.
+        leftovers: the directory ``offloaded`` of the store.
     """
 
     directory: str
@@ -69,6 +72,11 @@ class LedgerSource(NamedTuple):
     folder: str
     wall_ms: Callable[[], int]
     check: Callable[[], object]
+    leftovers: str
+
+    def rights(self) -> Rights:
+        """Owner, group and mode of objects: those of the store."""
+        return rights_in(os.path.dirname(self.leftovers))
 
 
 class _Table(NamedTuple):
@@ -86,7 +94,9 @@ def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_s
         StorageError: the ledger is damaged, or the disk is full. Nothing has changed.
     """
     prefix = f"{source.folder}/{ledger.ledger_id:020d}-{os.urandom(6).hex()}"
-    note = ColdLedger(ledger.ledger_id, UPLOADING, source.topic, location.uri, prefix, source.wall_ms())
+    owner, rights = make_owner(source.leftovers), source.rights()
+    noted_ms = source.wall_ms()
+    note = ColdLedger(ledger.ledger_id, UPLOADING, source.topic, location.uri, prefix, noted_ms, owner=owner)
     note.write(source.directory)
     failpoints.hit("offload:noted")
     try:
@@ -95,7 +105,7 @@ def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_s
             failpoints.hit("offload:encoded")
             for one, table in zip(note.objects, tables, strict=True):
                 source.check()
-                location.write(one.name, table.file)
+                location.write(one.name, table.file, rights)
                 failpoints.hit("offload:object_written")
         verify(note, location)
         failpoints.hit("offload:verified")
@@ -104,8 +114,8 @@ def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_s
         manifest = _manifest(note)
         with tempfile.TemporaryFile() as file:
             file.write(manifest)
-            location.write(prefix + MANIFEST, file)
-        if location.read(prefix + MANIFEST) != manifest:
+            location.write(prefix + MANIFEST, file, rights)
+        if location.read(prefix + MANIFEST, len(manifest) + 1) != manifest:
             raise LocationError(f"{location.path(prefix + MANIFEST)} is not what was stored")
         failpoints.hit("offload:manifest_written")
         source.check()
@@ -114,7 +124,7 @@ def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_s
     except Exception:
         # The next attempt removes what is left, unless the topic was deleted, and the note with it.
         with contextlib.suppress(LocationError, StorageError, OSError):
-            discard(source.directory, note, location)
+            discard(source, note, location)
         raise
     failpoints.hit("offload:published")
     return note
@@ -234,23 +244,25 @@ def release(directory: str, note: ColdLedger, location: Location, now_ms: int, *
     failpoints.hit("offload:log_unlinked")
 
 
-def discard(directory: str, note: ColdLedger, location: Location | None) -> None:
+def discard(source: LedgerSource, note: ColdLedger, location: Location | None) -> None:
     """Remove the objects of a ledger from its location, and then the note of it. May be repeated.
 
     Args:
-        location: None if the objects are to stay, because another store uses them.
+        source: the topic.
+        note: of the ledger.
+        location: None if the objects are to stay, because another store made them or counts on them.
 
     Raises:
         LocationError: the location failed. The note stays.
     """
     if note.state == OFFLOADED:
         note = note._replace(state=REMOVING)
-        note.write(directory)
+        note.write(source.directory)
         failpoints.hit("offload:removal_noted")
-    if location is not None and not note.is_shared:
+    if location is not None:
         for ending in ENDINGS:
-            location.delete(note.prefix + ending)
+            location.delete(note.prefix + ending, source.rights())
             failpoints.hit("offload:object_removed")
     with contextlib.suppress(FileNotFoundError):
-        disk.DISK.unlink(cold_path(directory, note.ledger_id))
+        disk.DISK.unlink(cold_path(source.directory, note.ledger_id))
     failpoints.hit("offload:note_unlinked")

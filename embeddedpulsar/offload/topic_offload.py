@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.cold.leftovers import remove_leftovers
-from embeddedpulsar.cold.location import LocationError, location_of
+from embeddedpulsar.cold.fetching import problem_of, refusal
+from embeddedpulsar.cold.leftovers import has_leftovers, remove_leftovers
+from embeddedpulsar.cold.location import LocationError, check_location, location_of
+from embeddedpulsar.cold.object_owner import is_own, make_owner
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload
 from embeddedpulsar.platform import package_log
 from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.cold_ledger import (
     OFFLOADED,
     UPLOADING,
@@ -69,10 +72,13 @@ class TopicOffload:
     ) -> None:
         self._directory: Final = directory
         self._leftovers: Final = leftovers
+        self._root: Final = os.path.dirname(leftovers)
         self._log: Final = log
         self._rules: Final = rules
         self._clock: Final = clock
-        self._source: Final = LedgerSource(directory, log.name, partition, folder, clock.wall_ms, self._check)
+        self._source: Final = LedgerSource(
+            directory, log.name, partition, folder, clock.wall_ms, self._check, leftovers
+        )
         self.work: Final = ExclusiveWork(log.name, "offload", offload_lock_path(directory), clock)
         self.close: Final = self.work.close
         self.abandon: Final = self.work.abandon
@@ -87,7 +93,7 @@ class TopicOffload:
     def has_work(self) -> bool:
         """Whether a policy or an earlier attempt asks for something now."""
         notes = cold_ledgers(self._directory)
-        return (os.path.isdir(self._leftovers) and bool(os.listdir(self._leftovers))) or (
+        return has_leftovers(self._leftovers) or (
             any(self._is_over(note) for note in notes)
             or next(self._due(notes), None) is not None
             or next(self._releasable(notes), None) is not None
@@ -102,7 +108,7 @@ class TopicOffload:
             return
         survey = self._log.survey()
         closed, ledgers = survey.closed(), survey.ledgers()
-        away = {note.ledger_id for note in notes if note.state == OFFLOADED}
+        away = {note.ledger_id for note in notes if self._is_away(note)}
         sizes = [0 if one.ledger_id in away else _size(one) for one in closed]
         left = sum(sizes) + (ledgers[-1].size if ledgers else 0)
         now_ms = self._clock.wall_ms()
@@ -127,6 +133,14 @@ class TopicOffload:
         """How many ledgers before one are not offloaded yet."""
         return sum(1 for _ in self._due(cold_ledgers(self._directory), ledger_id))
 
+    def _is_away(self, note: ColdLedger) -> bool:
+        """Whether the location has a ledger. While the log is here still, objects of another store do not
+        count: that one may remove them at any time."""
+        if note.state != OFFLOADED:
+            return False
+        is_lent = not note.released_ms and not is_own(note, self._leftovers)
+        return not (is_lent and os.path.exists(log_path(self._directory, note.ledger_id)))
+
     def _is_over(self, note: ColdLedger) -> bool:
         """Whether its objects are to go: the ledger was trimmed, or an attempt to offload it died."""
         return note.state != OFFLOADED or note.ledger_id < self._log.trimming.first_retained
@@ -136,7 +150,7 @@ class TopicOffload:
         lag_ms, now_ms = self._rules().lag_ms, self._clock.wall_ms()
         again_ms = lag_ms if is_asked else max(lag_ms, _FETCHED_MS)
         for note in notes:
-            if note.state != OFFLOADED:
+            if not self._is_away(note):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 since_ms = os.stat(log_path(self._directory, note.ledger_id)).st_mtime_ns // 1_000_000
@@ -158,10 +172,42 @@ class TopicOffload:
                 f"no location is set for {self._log.name}: call set_offload_policies for the topic or its "
                 "namespace, or set managedLedgerOffloadLocation in broker.conf"
             )
+        check_location(location, self._root)
         location_of(location)
         is_elsewhere = self.work.progress is None and self.work.is_running()
         if is_elsewhere or not self.work.begin(partial(self._work, before), on_end, is_wanted=True):
             raise NotAllowedError(f"{self._log.name} is being offloaded already; see offload_status")
+
+    def adopt(self, moved: Mapping[str, str]) -> int:
+        """Let the objects of this topic belong to this store, which removes them from now on; see
+        `Topics.adopt_offloaded`.
+
+        Returns:
+            How many notes were changed.
+
+        Raises:
+            NotAllowedError: a process offloads ledgers of the topic.
+            ColdReadError: objects are not where they are said to be. What was changed before stays so.
+        """
+        lock, count = FileLock(offload_lock_path(self._directory)), 0
+        try:
+            if not lock.try_acquire():
+                raise NotAllowedError(f"{self._log.name} is being offloaded; wait for its end")
+            owner = make_owner(self._leftovers)
+            for note in cold_ledgers(self._directory):
+                location = moved.get(note.location, note.location)
+                changed = note._replace(owner=owner, is_shared=False, location=location)
+                if changed == note or note.state == UPLOADING:
+                    continue  # an attempt, of this store or of another one: what it wrote is not needed
+                problem = problem_of(changed) if note.state == OFFLOADED else ""
+                if problem:
+                    raise refusal(changed, problem, "name the location where they are")
+                changed.write(self._directory)
+                count += 1
+        finally:
+            lock.release()
+            lock.close()
+        return count
 
     def start_if_due(self) -> None:
         """Do in the background what policies and earlier attempts ask for."""
@@ -239,10 +285,12 @@ class TopicOffload:
         SEGMENTS.forget(self._log.view.control.home, note.ledger_id)
 
     def _upload(self, name: str, ledger: ClosedLedger, first: int) -> None:
+        check_location(name, self._root)
         upload(self._source, location_of(name), ledger, first)
 
     def _discard(self, note: ColdLedger) -> None:
-        discard(self._directory, note, None if note.is_shared else location_of(note.location))
+        own = is_own(note, self._leftovers)
+        discard(self._source, note, location_of(note.location) if own else None)
 
     def _try(
         self, errors: list[str], note: ColdLedger, action: Callable[..., object], *arguments: object

@@ -69,6 +69,8 @@ class ColdLedger(NamedTuple):
         index_crc: crc32 of the slots of its index.
         rows: of the table of messages; -1 if there is none, because they cannot be read without a key.
         objects: all files of it.
+        owner: identity of the store that made the objects (`cold.object_owner`), which alone may remove them;
+            empty in notes of releases that had none: nobody may.
     """
 
     ledger_id: int
@@ -88,6 +90,7 @@ class ColdLedger(NamedTuple):
     index_crc: int = 0
     rows: int = -1
     objects: tuple[ColdObject, ...] = ()
+    owner: str = ""
 
     def page(self) -> bytes:
         """The first page of the log."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.exceptions import (
@@ -80,6 +80,7 @@ class Offloading(PartLike, Protocol):
     def status(self) -> LongRunningProcessStatus: ...
     def due_before(self, ledger_id: int) -> int: ...
     def start(self, before: int, on_end: Callable[[], object] = int) -> None: ...
+    def adopt(self, moved: Mapping[str, str]) -> int: ...
 
 
 class LateOffload(LatePart[Offloading]):

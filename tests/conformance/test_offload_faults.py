@@ -19,6 +19,7 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.offload import ledger_offload
 from embeddedpulsar.offload.topic_offload import TopicOffload
 from embeddedpulsar.platform import deadline, disk
+from embeddedpulsar.platform.ownership import Rights
 from embeddedpulsar.storage import cold_ledger
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.recovery.log_window import LogWindow
@@ -71,8 +72,8 @@ def test_a_location_that_stores_something_else(site: Site, faulty: Faulty) -> No
     ids = site.publish(15)
     original = location.Location.write
 
-    def write(self: location.Location, name: str, source: Any) -> None:
-        original(self, name, source)
+    def write(self: location.Location, name: str, source: Any, rights: Rights) -> None:
+        original(self, name, source, rights)
         path = Path(self.path(name))
         if lies:
             path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -171,11 +172,11 @@ def test_a_deletion_whose_objects_cannot_be_removed(site: Site, faulty: Faulty) 
     assert site.offload() == ""
     faulty.fails = failing("delete")
     site.admin.topics().delete(TOPIC, force=True)
-    assert len(site.objects()) == 3 and len(list((site.root / "offloaded").iterdir())) == 1
+    assert len(site.objects()) == 3 and len(list((site.root / "offloaded").glob("*.cold"))) == 1
     faulty.fails = lambda operation, path: None
     site.publish(15)
     assert site.offload() == ""
-    assert len(site.objects()) == 3 and not list((site.root / "offloaded").iterdir())
+    assert len(site.objects()) == 3 and not list((site.root / "offloaded").glob("*.cold"))
 
 
 def test_trimmed_ledgers_whose_objects_cannot_be_removed(site: Site, faulty: Faulty) -> None:
@@ -289,7 +290,7 @@ def test_a_topic_that_is_deleted_during_an_upload(site: Site, faulty: Faulty) ->
     use = site.client._core.store.use_topic(TOPIC)
     use.topic.offload.get()._work(1 << 60)
     use.release()
-    assert deleted and not site.objects() and not list((site.root / "offloaded").iterdir())
+    assert deleted and not site.objects() and not list((site.root / "offloaded").glob("*.cold"))
 
 
 def test_a_ledger_that_is_trimmed_during_an_upload(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
