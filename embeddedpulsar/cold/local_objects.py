@@ -1,6 +1,6 @@
 """Objects of offloaded ledgers in a directory of this machine.
 
-Their owner, group and mode are those of the store: whoever may not read the store reads no object of it. What
+Their owner, group and mode are those of the store: a user that may not read the store reads no object. What
 lies in the place of an object is not waited for (a FIFO) and not followed (a link). Directories above may be
 reached by links, as the location itself; they are the operator's.
 """

@@ -185,7 +185,7 @@ class Location:
 
 
 def absolute_location(location: str, root: str) -> str:
-    """A location as it is kept: the same place for every process, wherever and as whoever it runs.
+    """A location as it is kept: the same place for every process and user.
 
     Args:
         location: a path, relative to the working directory of this process, with ``~`` for its user's home;

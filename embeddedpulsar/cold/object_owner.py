@@ -40,7 +40,7 @@ def is_own(note: ColdLedger, leftovers: str) -> bool:
 
 
 def known_owner(leftovers: str) -> str:
-    """The identity of the store in this place; "" if it has none, or nobody can say."""
+    """The identity of the store in this place; "" if it has none, or that is unknown."""
     try:
         fields = decode_document(disk.DISK.read_file(os.path.join(leftovers, OWNER)), KIND_OBJECT_OWNER)
         status = nofollow.status(os.path.join(leftovers, PLACE))

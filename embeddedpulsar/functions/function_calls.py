@@ -365,7 +365,7 @@ def _complete(config: FunctionConfig, function: Any) -> FunctionConfig:
 
 
 def _absolute(path: str) -> str:
-    """The same file for every worker, wherever and as whoever it runs."""
+    """The same file for every worker, in any directory and of any user."""
     return os.path.abspath(os.path.expanduser(path))
 
 

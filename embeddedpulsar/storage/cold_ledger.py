@@ -70,7 +70,7 @@ class ColdLedger(NamedTuple):
         rows: of the table of messages; -1 if there is none, because they cannot be read without a key.
         objects: all files of it.
         owner: identity of the store that made the objects (`cold.object_owner`), which alone may remove them;
-            empty in notes of releases that had none: nobody may.
+            empty in notes of releases that had none: no store may.
     """
 
     ledger_id: int
