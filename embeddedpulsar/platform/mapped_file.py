@@ -21,8 +21,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.platform import descriptors, disk, fork
+from embeddedpulsar.exceptions import CorruptionError, StorageOSError
+from embeddedpulsar.platform import descriptors, disk, fork, nofollow
 from embeddedpulsar.platform.access import irregular
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.records import NamedTuple
@@ -387,9 +387,11 @@ def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:
             with contextlib.suppress(FileExistsError):
                 return disk.DISK.create_exclusive(path), True
         return disk.DISK.open_file(path, flags), False
+    except StorageOSError:
+        raise  # it says what is wrong with a directory above
     except OSError as e:
         if e.errno in (errno.EISDIR, errno.ELOOP, errno.ENXIO):
-            raise irregular(path, os.lstat(path).st_mode) from e
+            raise irregular(path, nofollow.status(path).st_mode) from e
         raise
 
 
