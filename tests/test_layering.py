@@ -105,6 +105,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "storage.recovery": (
         "storage.cold_ledger",
         "storage.filenames",
+        "storage.journal",
         "storage.segment",
         "storage.segment_chain",
         "storage.segment_index",
