@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 from embeddedpulsar.enums import Result
 
@@ -45,6 +46,21 @@ def renumbered(code: Result, text: str) -> str:
     """
     start = describe(code, "")
     return numbered(code, text.removeprefix(start).removeprefix(": ")) if text.startswith(start) else text
+
+
+def nearest(name: str, known: Iterable[str], similarity: float = 0.75) -> str | None:
+    """Return the known name that a wrong one most likely stands for; None if none is similar.
+
+    >>> nearest("maxMesageSize", ["maxMessageSize", "brokerName"]), nearest("x", ["orders"])
+    ('maxMessageSize', None)
+    """
+    import difflib  # takes 3 ms, and is needed for a wrong name only
+
+    lower: dict[str, str] = {}
+    for one in known:
+        lower.setdefault(one.lower(), one)
+    near = difflib.get_close_matches(name.lower(), lower, 1, similarity)
+    return lower[near[0]] if near else None
 
 
 def is_made_here() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
@@ -196,6 +197,7 @@ class BrokerSettings(NamedTuple):
         """
         values: dict[str, Any] = {}
         unknown: dict[str, None] = {}
+        text = text.removeprefix("\ufeff")  # the mark of the byte order, which editors of Windows write
         for number, line in enumerate(text.splitlines(), 1):
             line = line.partition("#")[0].strip()
             if not line:
@@ -241,13 +243,11 @@ class BrokerSettings(NamedTuple):
         """
         if not self.unknown:
             return []
-        import difflib  # takes 3 ms, and is needed for a wrong name only
-
-        known = {name.lower(): name for name in self._fields if name != "unknown"}
+        known = [name for name in self._fields if name != "unknown"]
         texts = []
         for name in self.unknown:
-            near = difflib.get_close_matches(name.lower(), known, 1, 0.75)
-            hint = f"; did you mean {known[near[0]]}?" if near else ""
+            near = nearest(name, known)
+            hint = f"; did you mean {near}?" if near else ""
             texts.append(f"unknown setting {name}, ignored{hint}")
         return texts
 

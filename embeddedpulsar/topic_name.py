@@ -27,6 +27,11 @@ _is_system = re.compile(
     r"|.*__transaction_pending_ack(-partition-.*)?)"
 ).fullmatch
 _is_canonical_number = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch
+_IGNORABLE = (
+    *((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2065, 0x2065)),
+    *((0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
+)
+"""Characters that Unicode has displays ignore by default, beside those of category Cf."""
 _not_slug = re.compile(r"[^a-z0-9]+")
 
 
@@ -165,6 +170,32 @@ def is_system_topic(full_name: str) -> bool:
     if "__" not in full_name and "://pulsar/system/" not in full_name:
         return False  # of a million names in a list, nearly all
     return _is_system(full_name.partition("://")[2]) is not None
+
+
+def check_visible(name: TopicName) -> None:
+    """Refuse the name of a topic that is to be made, if a part of it cannot be seen.
+
+    Topics that earlier releases made with such names can be used and deleted.
+
+    Raises:
+        InvalidTopicName: the local name has a mark that has no width, or changes the direction of the text.
+
+    Example:
+        >>> check_visible(TopicName.parse("orders"))
+        >>> check_visible(TopicName.parse("orders" + chr(0x200b)))
+        Traceback (most recent call last):
+        embeddedpulsar.exceptions.InvalidTopicName: ...U+200B ZERO WIDTH SPACE...
+    """
+    if name.local.isascii():
+        return
+    from unicodedata import category
+    from unicodedata import name as name_of
+
+    for character in name.local:
+        is_mark = category(character) in ("Cf", "Zl", "Zp")
+        if is_mark or any(first <= ord(character) <= last for first, last in _IGNORABLE):
+            label = f"U+{ord(character):04X} {name_of(character, 'without a name')}"
+            raise _invalid(name.full, f"the name has the invisible character {label}; leave it out")
 
 
 def without_system_topics(full_names: list[str]) -> list[str]:

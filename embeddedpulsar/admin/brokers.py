@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.settings import BrokerSettings, write_setting
@@ -110,6 +110,6 @@ def _named(name: str) -> TopicPolicy[str]:
             f"{name} is read from broker.conf when the store is opened, and cannot be changed while it is in "
             f"use; these can: {', '.join(SETTINGS)}"
         )
-    near = difflib.get_close_matches(str(name), SETTINGS, 1, 0.6)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SETTINGS)}"
+    near = nearest(str(name), SETTINGS, 0.6)
+    hint = f"did you mean {near}?" if near else f"there are {', '.join(SETTINGS)}"
     raise InvalidConfiguration(f"there is no dynamic setting {name!r}; {hint}")

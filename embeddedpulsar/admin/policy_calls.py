@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.offload_calls import with_absolute_location
 from embeddedpulsar.admin.value_calls import value_calls
+from embeddedpulsar.error_text import nearest
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.topic.backlog_quotas import QUOTAS
@@ -78,10 +78,11 @@ def _text(kind: type, name: str) -> str:
             return f"{text}; it is {call}.{snake}()"
     listed = f"it has {', '.join(there)}"
     feature = next((feature for word, feature in _NOT_BUILT.items() if word in snake), "")
-    near = difflib.get_close_matches(snake, there, 1, 0.9 if feature else 0.7)
-    near = near or [one for one in there if one.startswith(f"{snake}_")]
+    near = nearest(snake, there, 0.9 if feature else 0.7)
+    near = near or next((one for one in there if one.startswith(f"{snake}_")), None)
+    near = near or next((one for one in there if snake in one.split("_")), None)
     if near:
-        return f"{text}; did you mean {near[0]}()? {listed}"
+        return f"{text}; did you mean {near}()? {listed}"
     if feature:
         return f"{text}; not built yet: {feature}; {listed}"
     return f"{text}; {listed}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar.topic.service_url import directory_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def backup(
     store = self._store_in_files()
     late = late_import("embeddedpulsar.topic.care.store_backup")
     names = None if topics is None else [TopicName.parse(topic).full for topic in topics]
-    report: BackupReport = late.backup_store(store, os.fspath(target), names, on_progress)
+    report: BackupReport = late.backup_store(store, directory_of(target), names, on_progress)
     return report
 
 
@@ -134,5 +135,5 @@ def restore(
         StorageError: the backup is damaged, or no room. Nothing is made.
     """
     late = late_import("embeddedpulsar.topic.care.store_restore")
-    report: RestoreReport = late.restore_store(os.fspath(source), os.fspath(target), on_progress)
+    report: RestoreReport = late.restore_store(directory_of(source), directory_of(target), on_progress)
     return report

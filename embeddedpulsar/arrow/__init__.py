@@ -32,6 +32,7 @@ from embeddedpulsar.arrow.schema import (
 from embeddedpulsar.enums import ConsumerCryptoFailureAction
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.topic.service_url import directory_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -313,7 +314,7 @@ def export(
         crypto_key_reader=crypto_key_reader,
         mode=mode,
     )
-    return write_export(batches, wanted, os.fspath(target), file_format, on_progress, mode)
+    return write_export(batches, wanted, directory_of(target), file_format, on_progress, mode)
 
 
 def _is_discard(action: ConsumerCryptoFailureAction) -> bool:
@@ -344,9 +345,9 @@ def _typed(
     from embeddedpulsar.arrow.plan import topic_partitions
     from embeddedpulsar.arrow.topic_schemas import common_definition
     from embeddedpulsar.arrow.typed_columns import TypedColumns, decoding_of
-    from embeddedpulsar.topic.store_root import directory_of
+    from embeddedpulsar.topic.store_root import root_of
 
-    root = directory_of(os.fspath(path))
+    root = root_of(path)
     if definition is None:
         logs = [log.full for log in topic_partitions(root, topic)]
         definition = common_definition(root, logs or [topic])
@@ -382,9 +383,9 @@ def _planned(
     names = check_columns(columns)
     from embeddedpulsar.arrow.damage import raise_lost, warn_of_lost
     from embeddedpulsar.arrow.plan import Bounds, plan_log, topic_partitions
-    from embeddedpulsar.topic.store_root import directory_of
+    from embeddedpulsar.topic.store_root import root_of
 
-    root = directory_of(os.fspath(path))
+    root = root_of(path)
     bounds = Bounds(start, end, milliseconds(start_time), milliseconds(end_time))
     logs = topic_partitions(root, topic)
     if len(logs) > 1 and not (_is_open(start) and _is_open(end)):

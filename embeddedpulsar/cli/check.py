@@ -20,6 +20,7 @@ from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_report import NOTES, UNVERIFIED, StoreReport, TopicReport
+from embeddedpulsar.topic.service_url import directory_of
 from embeddedpulsar.topic_name import TopicName
 
 CLEAN: Final = 0
@@ -40,7 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help=f"list the topics even if over {_LISTED_TOPICS}")
     parser.add_argument("--topic", metavar="NAME", help="check this topic alone")
     options = parser.parse_args(arguments)
-    root = os.path.realpath(os.path.expanduser(options.path))
+    try:
+        root = os.path.realpath(directory_of(options.path))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return NO_STORE
     text = refusal(root)
     if text:
         print(text, file=sys.stderr)

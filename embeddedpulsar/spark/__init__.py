@@ -73,9 +73,9 @@ def finish_commits(path: str | os.PathLike[str]) -> int:
 
     require_pyarrow()
     from embeddedpulsar.spark.sink_commit import finish_commits as finish
-    from embeddedpulsar.topic.store_root import directory_of
+    from embeddedpulsar.topic.store_root import root_of
 
-    return finish(directory_of(os.fspath(path)))
+    return finish(root_of(path))
 
 
 def table(

@@ -14,7 +14,7 @@ from embeddedpulsar.cold.location import hadoop_uri
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.spark.column_types import struct_type
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, cold_ledgers
-from embeddedpulsar.topic.store_root import directory_of
+from embeddedpulsar.topic.store_root import root_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ def table(
     **options: Any,
 ) -> DataFrame:
     """See `embeddedpulsar.spark.table`."""
-    root, names = directory_of(os.fspath(path)), check_columns(columns)
+    root, names = root_of(path), check_columns(columns)
     if SCHEMA_VERSION in names or {"decode", "valueschema"} & {name.lower() for name in options}:
         raise InvalidConfiguration(
             "a table of offloaded messages has payloads and no schema versions; decode them with "

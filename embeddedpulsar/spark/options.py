@@ -18,7 +18,7 @@ from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPatter
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration, InvalidTopicName
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.topic.store_root import directory_of
+from embeddedpulsar.topic.store_root import root_of
 from embeddedpulsar.topic_name import TopicName
 
 DEFAULT_PARTITION_BYTES: Final = 64 << 20
@@ -155,7 +155,7 @@ def read_options(options: Mapping[str, str], refused: MessageId | None) -> ReadO
     """
     if not options.get("path"):
         raise InvalidConfiguration("option path is missing: the directory of the store")
-    root = directory_of(options["path"])
+    root = root_of(options["path"])
     named = [name for name in ("topic", "topics", "topicspattern") if name in options]
     if len(named) != 1:
         raise InvalidConfiguration("give exactly one of the options topic, topics and topicsPattern")

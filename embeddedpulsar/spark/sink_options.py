@@ -10,7 +10,7 @@ from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.spark.options import Paths, key_paths, number
-from embeddedpulsar.topic.store_root import directory_of
+from embeddedpulsar.topic.store_root import root_of
 from embeddedpulsar.topic_name import TopicName
 
 DELIVER_AT: Final = "__deliverAt"
@@ -92,7 +92,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         )
     if not options.get("path"):
         raise InvalidConfiguration("option path is missing: the directory of the store")
-    root = directory_of(options["path"])
+    root = root_of(options["path"])
     guarantee = _one_of(
         "deliveryGuarantee", options.get("deliveryguarantee", _EXACTLY), (_EXACTLY, _AT_LEAST)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from embeddedpulsar.error_text import nearest
 from embeddedpulsar.records import NamedTuple
 
 _CLUSTER_SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
@@ -46,10 +47,10 @@ class ServiceUrl(NamedTuple):
         ValueError: The scheme part is missing: C:/data (...
         """
         if not isinstance(service_url, str):
-            path = os.path.abspath(os.path.expanduser(os.fsdecode(service_url)))
+            path = os.path.abspath(_expanded(os.fsdecode(service_url)))
             return cls(path, path)
         if service_url.startswith(_PATH_STARTS) or service_url in (".", ".."):
-            path = os.path.abspath(os.path.expanduser(service_url))
+            path = os.path.abspath(_expanded(service_url))
             return cls(path, path)
         scheme, separator, rest = service_url.partition("://")
         if not separator:
@@ -72,12 +73,40 @@ class ServiceUrl(NamedTuple):
                 f"Invalid scheme: {scheme}: {service_url} is a Pulsar cluster, and this client opens a "
                 "directory; use embeddedpulsar.connect(url), which returns the client of pulsar-client for it"
             )
-        raise ValueError(f"Invalid scheme: {scheme}")
+        near = nearest(scheme, ("file", "memory", *_CLUSTER_SCHEMES), 0.7)
+        hint = "write a directory as ./data or file:///srv/data, or memory://"
+        if near:
+            hint = f"did you mean {near}://?"
+        raise ValueError(f"Invalid scheme: {scheme}: {service_url} is not a store; {hint}")
 
     @property
     def store(self) -> str:
         """What `Store.open` is given: the path, or the URL of a store in memory."""
         return self.root or self.text
+
+
+def directory_of(path: str | os.PathLike[str]) -> str:
+    """The directory that a path names, or a URL with the scheme ``file``; ``~`` is the home of the user.
+
+    Raises:
+        ValueError: the URL names another host or no directory, or the user has no home.
+
+    >>> directory_of("file:///srv/my%20data"), directory_of("data")
+    ('/srv/my data', 'data')
+    """
+    text = os.fsdecode(path)
+    if text.startswith("file://"):
+        return _file_path(text, text.removeprefix("file://"))
+    return _expanded(text)
+
+
+def _expanded(path: str) -> str:
+    expanded = os.path.expanduser(path)
+    user = path.partition("/")[0]
+    if user.startswith("~") and expanded == path and not os.path.exists(user):
+        who = f"there is no user {user[1:]!r}, or it has no home" if user != "~" else "this user has no home"
+        raise ValueError(f"{path}: {who}; write the path without ~, or ./{path} for a directory of that name")
+    return expanded
 
 
 def _windows_hint(path: str) -> str:
@@ -93,7 +122,9 @@ def _file_path(url: str, rest: str) -> str:
     if not slash or not path:
         raise ValueError(f"No service url is provided yet: {url} names no directory; write file:///path")
     if "%" in path:
-        from urllib.parse import unquote  # 15 ms, for the few URLs that need it
+        from urllib.parse import unquote_to_bytes  # 15 ms, for the few URLs that need it
 
-        path = unquote(path)
+        path = os.fsdecode(unquote_to_bytes(path))
+    if "\0" in path:
+        raise ValueError(f"{url} has a NUL, which no path has")
     return os.path.abspath("/" + path)

@@ -25,6 +25,7 @@ from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.topic_places import remove_tree
+from embeddedpulsar.topic.service_url import directory_of
 
 STORE_FORMAT: Final = 1
 """Version of the layout of the directory as a whole. Raised when an old release would misread a new store."""
@@ -159,12 +160,14 @@ def refuse_directory_of_another(root: str) -> None:
         )
 
 
-def directory_of(root: str) -> str:
-    """The directory of a store that is to be read, as a path without links.
+def root_of(path: str | os.PathLike[str]) -> str:
+    """The directory of a store that is to be read, as a path without links, from what the user calls it.
 
     Raises:
         ForeignFileError: the store is in memory.
+        ValueError: see `service_url.directory_of`.
     """
+    root = directory_of(path)
     refuse_directory_of_another(root)
     return nofollow.canonical(root)
 

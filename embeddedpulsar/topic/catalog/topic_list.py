@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints
@@ -17,7 +19,7 @@ from embeddedpulsar.topic.catalog.partition_checks import (
     partition_names,
 )
 from embeddedpulsar.topic.catalog.topic_changes import TopicChanges
-from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
+from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName, check_visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 failpoints.declare("partitions:prepared")
+
+_LOOKED_AT: Final = 2000
+"""So many names of a namespace are compared with a wrong one."""
 
 
 class TopicList:
@@ -198,7 +203,7 @@ class TopicList:
         root = self._session.root
         self._check_namespace(name)
         if not create:
-            raise TopicNotFound(f"{name.full}: no such topic in {root}")
+            raise TopicNotFound(f"{name.full}: no such topic in {root}{self._similar(name)}")
         wanted = self._session.auto_creation(name)
         if not wanted.allow_auto_topic_creation:
             raise TopicNotFound(
@@ -227,6 +232,7 @@ class TopicList:
 
     def _create(self, name: TopicName, partitions: int) -> TopicEntry:
         self._check_enabled(name)
+        check_visible(name)
         if name.partition < 0 or not self._partitions_of_base(name):
             check_not_of_system(name)
             self._session.check_limit(name, max(1, partitions))
@@ -270,6 +276,7 @@ class TopicList:
             self._check_namespace(name)
             self._check_enabled(name)
             if not partitions:  # a partition counts with its topic
+                check_visible(name)
                 check_not_of_system(name)
                 more.setdefault(name.namespace_name, []).append(name)
         for those in more.values():
@@ -290,6 +297,7 @@ class TopicList:
                 f"{name.full!r}: this is the name of a partition; the topic would be {name.base}"
             )
         check_partitions(partitions)
+        check_visible(name)
         try:
             self._catalog.lock.acquire()
             known = self._catalog.find(name.full)
@@ -392,5 +400,12 @@ class TopicList:
     def _entry(self, name: TopicName) -> TopicEntry:
         entry = self._catalog.find(name.full)
         if entry is None:
-            raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}")
+            raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}{self._similar(name)}")
         return entry
+
+    def _similar(self, name: TopicName) -> str:
+        """What to say of a topic that is not there: the name of one that is, if it differs little."""
+        listed = islice(self._catalog.listed_in(name.namespace_name), _LOOKED_AT)
+        start = name.full[: -len(name.local)]
+        near = nearest(name.local, [other.removeprefix(start) for other, _ in listed])
+        return f"; did you mean {start}{near}?" if near else ""
