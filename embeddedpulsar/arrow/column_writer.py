@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embeddedpulsar.arrow.input_columns import ColumnNames, Columns, windows
+from embeddedpulsar.arrow.record_rows import RecordRows, rows_of
 from embeddedpulsar.format.columns import PADDING
 from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix, encode_columns
 from embeddedpulsar.format.frame import (
@@ -28,7 +29,7 @@ from embeddedpulsar.format.frame import (
 from embeddedpulsar.format.key_hash import sticky_key_hash
 from embeddedpulsar.format.packed_map import unpack_text_map
 
-__all__ = ["ColumnNames", "ColumnPortion", "portions_of"]
+__all__ = ["ColumnNames", "ColumnPortion", "portions_of", "rows_of"]
 
 Group = tuple[Any, Columns, Sequence[int]]
 """A mark, the rows that bear it, and their numbers."""
@@ -141,7 +142,7 @@ def _counts_up(ids: Any) -> bool:
 def portions_of(
     data: Any,
     names: ColumnNames,
-    encode_value: Callable[[Any], bytes] | None,
+    encode_value: Callable[[Any], bytes] | RecordRows | None,
     messages: int,
     payload: int,
     key_based: bool,
@@ -152,7 +153,8 @@ def portions_of(
     Args:
         data: see `send_arrow`.
         names: which column is what.
-        encode_value: a schema's encoding, for each value; None where columns hold payloads.
+        encode_value: a schema's encoding, for each value, or for rows of records; None where columns hold
+            payloads.
         messages, payload: most messages, and bytes of values, of an entry.
         key_based: whether an entry holds one key only. The order within a key is kept.
         routing: where rows go; None where there are no partitions.

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from embeddedpulsar.arrow.record_rows import RecordRows
 from embeddedpulsar.format.packed_map import pack_map
 from embeddedpulsar.records import NamedTuple
 
@@ -49,7 +50,11 @@ class Columns(NamedTuple):
 
 
 def windows(
-    data: Any, names: ColumnNames, encode_value: Callable[[Any], bytes] | None, rows: int, size: int
+    data: Any,
+    names: ColumnNames,
+    encode_value: Callable[[Any], bytes] | RecordRows | None,
+    rows: int,
+    size: int,
 ) -> Iterator[Columns]:
     """The columns of ``data``, some 65,536 rows at a time. Small batches are put together until they make up
     an entry of ``rows`` messages or ``size`` bytes.
@@ -58,7 +63,11 @@ def windows(
         TypeError: no tabular data, or a column of a type that cannot be written.
         ValueError: a column that is not there, or a value that cannot be.
     """
-    for batch in _gathered(_selected(data, names), rows, size):
+    if isinstance(encode_value, RecordRows):
+        selected, encode_value = _of_records(data, names, encode_value), None
+    else:
+        selected = _selected(data, names)
+    for batch in _gathered(selected, rows, size):
         for start in range(0, len(batch), WINDOW):
             yield _normalised(batch.slice(start, WINDOW), names, encode_value)
 
@@ -67,18 +76,33 @@ def _selected(data: Any, names: ColumnNames) -> Iterator[Any]:
     """Record batches with the columns that are written, named by what they are."""
     wanted = {role: name for role, name in names._asdict().items() if name is not None}
     for batch in _batches(data, names.value):
-        found = []
-        for role, name in wanted.items():
-            place = batch.schema.get_all_field_indices(name)
-            if len(place) != 1:
-                raise ValueError(
-                    f"{role}={name!r}: {len(place)} columns have that name; "
-                    f"there are {', '.join(batch.schema.names)}"
-                )
-            column = batch.column(place[0])
-            # Here already: batches with dictionaries of their own cannot always be put together.
-            found.append(_plain(column) if _is_encoded(column.type) else column)
-        yield pa.RecordBatch.from_arrays(found, names=list(wanted))
+        yield pa.RecordBatch.from_arrays(
+            [_column(batch, role, name) for role, name in wanted.items()], names=list(wanted)
+        )
+
+
+def _of_records(data: Any, names: ColumnNames, records: RecordRows) -> Iterator[Any]:
+    """The same of rows that a schema encodes. They are encoded before batches are put together: those that
+    have dictionaries of their own within structs cannot be."""
+    wanted = {role: name for role, name in names._asdict().items() if name is not None and role != "value"}
+    is_one_column = isinstance(data, pa.ChunkedArray | pa.Array)
+    for batch in _batches(data, names.value):
+        for start in range(0, max(1, len(batch)), WINDOW):
+            part = batch.slice(start, WINDOW)
+            others = [_column(part, role, name) for role, name in wanted.items()]
+            payloads = records.payloads(part, is_one_column=is_one_column)
+            yield pa.RecordBatch.from_arrays([payloads, *others], names=["value", *wanted])
+
+
+def _column(batch: Any, role: str, name: str) -> Any:
+    place = batch.schema.get_all_field_indices(name)
+    if len(place) != 1:
+        raise ValueError(
+            f"{role}={name!r}: {len(place)} columns have that name; there are {', '.join(batch.schema.names)}"
+        )
+    column = batch.column(place[0])
+    # Here already: batches with dictionaries of their own cannot always be put together.
+    return _plain(column) if _is_encoded(column.type) else column
 
 
 def _batches(data: Any, value: str) -> Iterator[Any]:

@@ -489,6 +489,23 @@ def class_definition(kind: type[Record]) -> dict[str, Any]:
     return definition
 
 
+def record_classes(kind: type[Record]) -> dict[str, type[Record]]:
+    """A record class and those that its fields have, by their names."""
+    found: dict[str, type[Record]] = {}
+    pending = [kind]
+    while pending:
+        one = pending.pop()
+        if one.__name__ in found:
+            continue
+        found[one.__name__] = one
+        for field in one.__record_fields__.values():
+            while isinstance(field, _Container):
+                field = field._values
+            if isinstance(field, _RecordField):
+                pending.append(type(field.record))
+    return found
+
+
 def record_definition(kind: type[Record], defined_names: set[str]) -> Any:
     """The definition of a record class, or its name if it is in ``defined_names``. Adds what it defines.
 

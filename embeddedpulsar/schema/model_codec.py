@@ -83,6 +83,12 @@ def json_codec(hint: Any) -> ModelCodec:
     )
 
 
+def json_builder(hint: Any) -> Step:
+    """What makes values of a type of what JSON text has: dicts, lists, texts, numbers. Errors are those of
+    decoders."""
+    return _compiled(hint, is_avro=False)[1].built_of(hint)
+
+
 def avro_codec(hint: Any) -> ModelCodec:
     """The codec for what Avro's library writes and reads, of a model class.
 
@@ -112,7 +118,7 @@ def _pydantic_bytes(value: Any) -> bytes:
 # -- values without their types ---------------------------------------------------------------------
 
 
-def _plain(value: Any) -> Any:
+def plain_form(value: Any) -> Any:
     """A value of the kinds that `json` knows.
 
     Raises:
@@ -122,15 +128,15 @@ def _plain(value: Any) -> Any:
     if value is None or kind in (str, int, float, bool):
         return value
     if isinstance(value, Enum):
-        return _plain(value.value)
+        return plain_form(value.value)
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, TEXTS):
         return value.isoformat() if hasattr(value, "isoformat") else str(value)
     if isinstance(value, dict):
-        return {_key(key): _plain(item) for key, item in value.items()}
+        return {_key(key): plain_form(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_field_defaults"):
-        return [_plain(item) for item in value]
+        return [plain_form(item) for item in value]
     if isinstance(value, Record):
         return json.loads(record_bytes(value))
     if hasattr(value, "model_dump"):
@@ -140,9 +146,9 @@ def _plain(value: Any) -> Any:
 
         return msgspec.to_builtins(value, str_keys=True)
     if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        return {name: plain_form(getattr(value, name)) for name in value.__dataclass_fields__}
     if hasattr(value, "_asdict"):
-        return {name: _plain(item) for name, item in value._asdict().items()}
+        return {name: plain_form(item) for name, item in value._asdict().items()}
     if isinstance(value, str | int | float):
         return value
     raise TypeError(f"{kind.__name__} has no JSON form")
@@ -155,13 +161,13 @@ def _key(key: Any) -> str:
     return key
 
 
-def _to_any(value: Any) -> Any:
+def any_form(value: Any) -> Any:
     """Any value of JSON in the record that Avro has for it."""
-    value = _plain(value)
+    value = plain_form(value)
     if isinstance(value, list):
-        value = [_to_any(item) for item in value]
+        value = [any_form(item) for item in value]
     elif isinstance(value, dict):
-        value = {key: _to_any(item) for key, item in value.items()}
+        value = {key: any_form(item) for key, item in value.items()}
     return {"value": value}
 
 
@@ -238,7 +244,7 @@ class _Forms:
         item = item_hint(hint)
         if item is not ABSENT:
             step = self.plain_of(item)
-            return lambda value: [step(one) for one in value] if _is_listed(value) else _plain(value)
+            return lambda value: [step(one) for one in value] if _is_listed(value) else plain_form(value)
         parts = places(hint)
         if parts is not None:
             steps = [self.plain_of(part) for part in parts]
@@ -249,31 +255,31 @@ class _Forms:
             return lambda value: (
                 {_key(key): each(one) for key, one in value.items()}
                 if isinstance(value, dict)
-                else _plain(value)
+                else plain_form(value)
             )
         library = library_of(hint)
         if library is not None and (self._is_avro or library not in (PYDANTIC, STRUCT)):
             return self._plain_model(hint, library)
         if not self._is_avro:
-            return _plain
+            return plain_form
         return self._avro_scalar(hint)
 
     def _avro_scalar(self, hint: Any) -> Step:
         if hint is Any:
-            return _to_any
+            return any_form
         if isinstance(hint, type) and issubclass(hint, Enum):
             return lambda value: value.name if isinstance(value, Enum) else value
         if primitive_base(hint) is bytes:
             return lambda value: value
-        return _plain
+        return plain_form
 
     def _plain_model(self, kind: Any, library: str) -> Step:
         if library == RECORD:
-            return builtin_of if self._is_avro else _plain
+            return builtin_of if self._is_avro else plain_form
         attributes = attributes_of(kind)
         steps = [(one.name, one.member, self.plain_of(one.hint)) for one in attributes]
         if not self._is_avro:  # what the class computes is of use to programs of other languages
-            steps += [(name, name, _plain) for name in _computed_fields(kind)]
+            steps += [(name, name, plain_form) for name in _computed_fields(kind)]
         if library == TYPED_DICT:
             known = {name: step for name, _, step in steps}
 
@@ -295,7 +301,7 @@ class _Forms:
                 return {name: step(getattr(value, member)) for name, member, step in steps}
             if library_of(type(value)) is not None:
                 raise TypeError(f"{value!r} is not of type {kind}")
-            return _plain(value)  # left to the decoder, as other attributes of another type are
+            return plain_form(value)  # left to the decoder, as other attributes of another type are
 
         return of_model
 
@@ -321,7 +327,7 @@ class _Forms:
                     return step(value)
                 except (TypeError, ValueError, AttributeError):
                     continue
-            return _plain(value)
+            return plain_form(value)
 
         return plain
 
@@ -377,7 +383,7 @@ class _Forms:
         return literal
 
     def _avro_literal(self, value: Any) -> Any:
-        return value.name if self._is_avro and isinstance(value, Enum) else _plain(value)
+        return value.name if self._is_avro and isinstance(value, Enum) else plain_form(value)
 
     def _built_list(self, hint: Any, item: Any) -> Step:
         step = self.built_of(item)
@@ -490,7 +496,9 @@ class _Forms:
         name = _discriminator(models)
         if name is not None:
             return name, {
-                _plain(value): self.built_of(one) for one in models for value in _literals(one).get(name, ())
+                plain_form(value): self.built_of(one)
+                for one in models
+                for value in _literals(one).get(name, ())
             }
         tags = {} if self._is_avro else self._tags(models)
         if not tags:
@@ -550,7 +558,7 @@ def _discriminator(models: Iterable[Any]) -> str | None:
     if len(literals) < 2:
         return None
     for name in literals[0]:
-        values = [_plain(value) for one in literals for value in one.get(name, ())]
+        values = [plain_form(value) for one in literals for value in one.get(name, ())]
         if all(name in one for one in literals) and len(set(values)) == len(values):
             return name
     return None

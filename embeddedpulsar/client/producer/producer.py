@@ -410,8 +410,9 @@ class Producer(ProcessBound, Generic[T]):
             data: a ``pyarrow`` Table, RecordBatch, RecordBatchReader, Array, a dict of columns, or anything
                 with ``__arrow_c_stream__`` (Polars, pandas, DuckDB). A stream is read batch by batch.
             value: name of the column of payloads: binary or string, also large, fixed-size, view or
-                dictionary; nulls are null values. With a schema other than bytes or string, each value is
-                encoded separately.
+                dictionary; nulls are null values. With a `JsonSchema` or `AvroSchema` of records, of the
+                column of structs; without such a column, the columns of ``data`` are the fields of the
+                schema. With other schemas, each value is encoded separately.
             key: name of the column of partition keys: string or binary in UTF-8; null or empty for none.
             ordering_key: name of the column of ordering keys, likewise.
             properties: name of the column of properties, ``map<string, string>``, the only column that costs
@@ -427,7 +428,8 @@ class Producer(ProcessBound, Generic[T]):
         Raises:
             ImportError: pyarrow is not installed.
             TypeError: ``data`` is not tabular, or a column is of a type that cannot be written.
-            ValueError: a missing column, or one with values that a message cannot hold.
+            ValueError: a missing column, or one with values that a message cannot hold. With a schema of
+                records: a column that is no field, or a row that does not fit, named by its number and field.
             MessageTooBig: a row larger than ``maxMessageSize`` with its metadata.
             Exception: any exception that `send` raises.
 
@@ -438,6 +440,17 @@ class Producer(ProcessBound, Generic[T]):
             >>> with Client("memory://") as client:
             ...     sent = client.create_producer("orders").send_arrow(table, value="text", key="table")
             >>> len(sent)
+            2
+
+            Columns that are the fields of a schema, one of them the key as well:
+
+            >>> from embeddedpulsar.schema import JsonSchema, Record, String
+            >>> class Order(Record):
+            ...     text = String(required=True)
+            ...     table = String()
+            >>> with Client("memory://") as client:
+            ...     producer = client.create_producer("orders", schema=JsonSchema(Order))
+            ...     len(producer.send_arrow(table, key="table"))
             2
         """
         limits = self._bulk_limits(
@@ -454,11 +467,14 @@ class Producer(ProcessBound, Generic[T]):
         from embeddedpulsar.arrow.schema import require_pyarrow
 
         require_pyarrow()
-        from embeddedpulsar.arrow.column_writer import ColumnNames, portions_of
+        from embeddedpulsar.arrow.column_writer import ColumnNames, portions_of, rows_of
 
         names = ColumnNames(value, key, ordering_key, properties, event_time, sequence_id)
         schema = self._publisher.config.schema
-        encode_value = None if type(schema) in (BytesSchema, StringSchema) else schema.encode
+        encode_value: Any = None
+        if type(schema) not in (BytesSchema, StringSchema):
+            others = (key, ordering_key, properties, event_time, sequence_id)
+            encode_value = rows_of(schema, value, [name for name in others if name]) or schema.encode
         return self._publish_all(portions_of(data, names, encode_value, *limits, self._publisher.routing))
 
     def _bulk_limits(self, messages: int, payload: int, has_ids: bool) -> BulkLimits:

@@ -1,0 +1,462 @@
+"""Values of Arrow columns, as Python has them, for the fields of a definition; others are refused."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from embeddedpulsar.schema.avro_definition import ABSENT, DefinitionField, DefinitionNode
+from embeddedpulsar.schema.definition import Record
+from embeddedpulsar.schema.model_codec import any_form, plain_form
+from embeddedpulsar.schema.models import TYPED_DICT, library_of
+
+Step = Callable[[Any], Any]
+_ANY: Final = "org.apache.avro.data.Json"
+_LARGEST_FLOAT32: Final = 3.4028235677973366e38
+"""From here on, a number is rounded to infinity."""
+_MOMENTS: Final = frozenset(
+    ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
+)
+_TIMES: Final = frozenset(("time-millis", "time-micros"))
+_types: Final = pa.types
+
+
+class Unfit(TypeError):
+    """A column has a type that its field does not have."""
+
+
+class Steps:
+    """Role: makes the functions that turn values of columns into what a schema takes: a dict for a record, a
+    text for a member of an enumeration. Invariants: there is no conversion that changes a value, except of
+    whole numbers into decimal ones, and of 64 bits into the 32 of a ``float``. Callers: one thread.
+
+    Args:
+        classes: those of the definition, by name.
+        is_json: the values become JSON text.
+        is_model: the schema is of a model, whose texts may be dates, times, decimal numbers or UUIDs.
+        gives_defaults: the defaults of the definition are put in, since there is no class to do that.
+    """
+
+    def __init__(
+        self, classes: Mapping[str, Any], *, is_json: bool, is_model: bool, gives_defaults: bool
+    ) -> None:
+        self._classes: Final = classes
+        self._is_json: Final = is_json
+        self._is_model: Final = is_model
+        self._gives_defaults: Final = gives_defaults
+
+    def of(self, node: DefinitionNode, kind: Any, path: str) -> Step:
+        """The function for the values of a column.
+
+        Args:
+            node: the type of the field.
+            kind: the type of the column.
+            path: the name of the field, with those around it; empty for the whole value.
+
+        Raises (the function, too):
+            Unfit: the field does not have values of the type.
+            ValueError: a struct with a field that is not in the definition, or without one that must be; the
+                function: a null where none may be, or a value out of range.
+        """
+        if node.kind == "union":
+            branches = [branch for branch in node.branches if branch.kind != "null"]
+            step = self._of_branches(branches, bare(kind), path)
+            if len(branches) < len(node.branches):
+                return lambda value: None if value is None else step(value)
+        elif node.kind == "null" or node.name == _ANY:
+            return self._of_one(node, bare(kind), path)
+        else:
+            step = self._of_one(node, bare(kind), path)
+
+        def without_nulls(value: Any) -> Any:
+            if value is None:
+                raise ValueError(
+                    f"{_field(path)} is null, and the schema allows no null there; fill it in, leave out the "
+                    "row, or let the field of the schema be null"
+                )
+            return step(value)
+
+        return without_nulls
+
+    def _of_branches(self, branches: list[DefinitionNode], kind: Any, path: str) -> Step:
+        if len(branches) == 1:
+            return self._of_one(branches[0], kind, path)
+        if _types.is_integer(kind):  # not a decimal number, where there are whole ones
+            branches = sorted(branches, key=lambda branch: branch.kind not in ("int", "long"))
+        records = [branch for branch in branches if branch.kind == "record"]
+        reasons = []
+        for branch in branches:
+            try:
+                step = self._of_one(branch, kind, path)
+            except (Unfit, ValueError) as error:
+                reasons.append(str(error))
+                continue
+            if branch in records and len(records) > 1 and self._is_model and not self._is_json:
+                name = branch.name
+                return lambda value: (name, step(value))
+            return step
+        raise Unfit("; ".join(reasons) or f"{_field(path)} can be nothing but null")
+
+    def _of_one(self, node: DefinitionNode, kind: Any, path: str) -> Step:
+        if node.name == _ANY:
+            return plain_form if self._is_json else any_form
+        if node.kind == "null":
+            return lambda value: _only_null(value, path)
+        if _types.is_null(kind):
+            return _unchanged  # never called
+        make = _MAKERS.get(node.kind)
+        step = None if make is None else make(self, node, kind, path)
+        if step is None:
+            wanted = node.others.get("logicalType")
+            raise Unfit(
+                f"{_field(path)} is a column of {kind}, and {node}{f' ({wanted})' if wanted else ''} by the "
+                "schema; cast the column"
+            )
+        return step
+
+    # -- single values: None for a column of another type
+
+    def _boolean(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
+        return _unchanged if _types.is_boolean(kind) else None
+
+    def _whole(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
+        logical = node.others.get("logicalType")
+        if logical == "date" and _types.is_date(kind):
+            return _unchanged
+        if logical in _MOMENTS and _types.is_timestamp(kind):
+            return _moment(str(logical), kind, path)
+        if logical in _TIMES and _types.is_time(kind):
+            return lambda value: _checked_time(value, logical == "time-millis", path)
+        if not _types.is_integer(kind):
+            return None
+        bits = 32 if node.kind == "int" else 64
+        low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+        if kind.bit_width < bits or (kind in (pa.int32(), pa.int64()) and kind.bit_width == bits):
+            return _unchanged
+
+        def whole(value: int) -> int:
+            if not low <= value <= high:
+                raise ValueError(f"{_field(path)}: {value} is out of the range of {node.kind}")
+            return value
+
+        return whole
+
+    def _number(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
+        if not (_types.is_integer(kind) or _types.is_floating(kind)):
+            return None
+        is_short, is_whole = node.kind == "float", _types.is_integer(kind)
+        if not is_whole and (not is_short or kind != pa.float64()):
+            return _unchanged
+
+        def number(value: Any) -> float:
+            found = float(value)
+            if is_whole and int(found) != value:
+                raise ValueError(f"{_field(path)}: {value} is no {node.kind} exactly; cast the column")
+            if is_short and _LARGEST_FLOAT32 <= abs(found) < float("inf"):
+                raise ValueError(f"{_field(path)}: {value} is out of the range of float")
+            return found
+
+        return number
+
+    def _bytes(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
+        if node.others.get("logicalType") == "decimal":
+            if _types.is_decimal(kind):
+                return _unchanged
+            return Decimal if _types.is_integer(kind) else None
+        size = node.size if node.kind == "fixed" else None
+        if size is not None and _is_bytes(kind):
+
+            def fixed(value: bytes) -> bytes:
+                if len(value) != size:
+                    raise ValueError(f"{_field(path)} has {len(value)} bytes, and {size} by the schema")
+                return value
+
+            return fixed
+        if size is None and _is_bytes(kind):
+            return _text if self._is_json and self._is_model else _unchanged
+        if size is None and _is_text(kind):
+            return _unchanged if self._is_json and self._is_model else _encoded
+        return None
+
+    def _string(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
+        if _is_text(kind):
+            return _unchanged
+        if _is_bytes(kind):
+            return lambda value: _decoded(value, path)
+        if self._is_model or node.others.get("logicalType") == "uuid":
+            if isinstance(kind, pa.UuidType) or _types.is_decimal(kind):
+                return str
+            if _types.is_temporal(kind) and not _types.is_duration(kind) and not _types.is_interval(kind):
+                return lambda value: _checked_time(value, False, path).isoformat()
+        return None
+
+    def _enum(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
+        if self._is_json:  # `Record` accepts names and values by itself
+            members = self._classes.get(node.short_name)
+            step = _member(members, path) if members is not None else _unchanged
+            return step if _is_text(kind) or _types.is_integer(kind) or _types.is_floating(kind) else None
+        if not _is_text(kind):
+            return None
+        symbols = frozenset(node.symbols)
+
+        def symbol(value: str) -> str:
+            if symbols and value not in symbols:
+                raise ValueError(f"{_field(path)}: {value!r} is none of {', '.join(node.symbols)}")
+            return value
+
+        return symbol
+
+    # -- several values
+
+    def _array(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
+        if not is_list(kind):
+            return None
+        step = self.of(node.branches[0], kind.value_type, f"{path}[]")
+        return lambda value: [step(item) for item in value]
+
+    def _map(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
+        if _types.is_map(kind):
+            keys, items = kind.key_type, kind.item_type
+        else:  # as Polars has a map
+            pair = bare(kind.value_type) if is_list(kind) else None
+            if pair is None or not _types.is_struct(pair) or {part.name for part in pair} != {"key", "value"}:
+                return None
+            keys, items = pair.field("key").type, pair.field("value").type
+        if not _is_text(bare(keys)):
+            return None
+        step = self.of(node.branches[0], items, f"{path}{{}}")
+
+        def mapped(value: Any) -> dict[str, Any]:
+            if isinstance(value, dict):
+                return {key: step(item) for key, item in value.items()}
+            found = {pair["key"]: step(pair["value"]) for pair in value}
+            if len(found) != len(value) or None in found:
+                raise ValueError(f"{_field(path)} has a key twice, or a null for a key")
+            return found
+
+        return mapped
+
+    def _record(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
+        if not _types.is_struct(kind):
+            return None
+        given = [part.name for part in kind]
+        within = f"{path}." if path else ""
+        twice = next((name for name in given if given.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{_field(path)} has {within}{twice} more than once; rename it")
+        fields = {field.name: field for field in node.fields}
+        unknown = next((name for name in given if name not in fields), None)
+        if unknown is not None:
+            raise ValueError(f"{unknown_field('field', unknown, node, within)}; rename it or leave it out")
+        members = self._classes.get(node.short_name)
+        absent: dict[str, Any] = {}
+        for name, field in fields.items():
+            if name in given:
+                continue
+            if not _has_default(field, members):
+                raise ValueError(
+                    f"there is no column for {_field(within + name)}, which the schema demands without a "
+                    "default; add one"
+                )
+            if self._gives_defaults:
+                absent[name] = None if field.default is ABSENT else _default_value(field.node, field.default)
+        may_lack = library_of(members) == TYPED_DICT
+        steps: list[tuple[str, Step, bool]] = []
+        for name in given:
+            field = fields[name]
+            leaves_out = may_lack and field.default is not ABSENT and not _is_nullable(field.node)
+            steps.append((name, self.of(field.node, kind.field(name).type, within + name), leaves_out))
+        if any(leaves_out for _, _, leaves_out in steps):
+            return lambda value: {
+                name: step(value[name])
+                for name, step, leaves_out in steps
+                if not (leaves_out and value[name] is None)
+            }
+        plain = [(name, step) for name, step, _ in steps]
+        if absent:
+            return lambda value: absent | {name: step(value[name]) for name, step in plain}
+        return lambda value: {name: step(value[name]) for name, step in plain}
+
+
+_MAKERS: Final[Mapping[str, Callable[[Steps, DefinitionNode, Any, str], Step | None]]] = {
+    "boolean": Steps._boolean,
+    "int": Steps._whole,
+    "long": Steps._whole,
+    "float": Steps._number,
+    "double": Steps._number,
+    "bytes": Steps._bytes,
+    "fixed": Steps._bytes,
+    "string": Steps._string,
+    "enum": Steps._enum,
+    "array": Steps._array,
+    "map": Steps._map,
+    "record": Steps._record,
+}
+
+
+def bare(kind: Any) -> Any:
+    """The type of the values, however they are stored; a UUID stays one."""
+    while True:
+        if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        elif isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
+            kind = kind.storage_type
+        else:
+            return kind
+
+
+def is_list(kind: Any) -> bool:
+    """Whether the values of a column are lists, however they are stored."""
+    return bool(
+        _types.is_list(kind)
+        or _types.is_large_list(kind)
+        or _types.is_fixed_size_list(kind)
+        or _types.is_list_view(kind)
+        or _types.is_large_list_view(kind)
+    )
+
+
+def unknown_field(what: str, name: str, record: DefinitionNode, within: str = "") -> str:
+    """The text for a name that is no field, with the field that is nearest to it."""
+    names = [field.name for field in record.fields]
+    near = difflib.get_close_matches(name, names, 1, 0.0)
+    meant = f"; the nearest is {within}{near[0]}" if near else ""
+    return f"the {what} {within + name!r} is no field of {record}{meant}"
+
+
+def _field(path: str) -> str:
+    return f"field {path}" if path else "the value"
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _only_null(value: Any, path: str) -> None:
+    if value is not None:
+        raise ValueError(f"{_field(path)} is always null by the schema, and not {value!r}")
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(_types.is_string(kind) or _types.is_large_string(kind) or kind == pa.string_view())
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(
+        _types.is_binary(kind)
+        or _types.is_large_binary(kind)
+        or _types.is_fixed_size_binary(kind)
+        or kind == pa.binary_view()
+    )
+
+
+def _encoded(value: str) -> bytes:
+    return value.encode()
+
+
+def _text(value: bytes) -> str:
+    return value.decode()
+
+
+def _decoded(value: bytes, path: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{_field(path)} is no text in UTF-8: {error}") from None
+
+
+def _moment(logical: str, kind: Any, path: str) -> Step | None:
+    """Moments of a column without a time zone are in UTC, unless the field has moments without one, too."""
+    is_local, is_short = logical.startswith("local"), logical.endswith("millis")
+    if is_local and kind.tz is not None:
+        return None
+
+    def moment(value: Any) -> Any:
+        value = _checked_time(value, is_short, path)
+        return value if is_local or value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+
+    return moment
+
+
+def _checked_time(value: Any, is_short: bool, path: str) -> Any:
+    """A date, time or moment of Python; refuses what the field would cut off."""
+    if getattr(value, "nanosecond", 0):
+        raise ValueError(f"{_field(path)} has nanoseconds: {value}; round the column to microseconds")
+    if hasattr(value, "to_pydatetime"):
+        value = value.to_pydatetime()
+    if is_short and value.microsecond % 1000:
+        raise ValueError(f"{_field(path)} has parts of milliseconds: {value}; round the column")
+    return value
+
+
+def _member(kind: type[Enum], path: str) -> Step:
+    """The value of a member in JSON, given the value, or else the name."""
+    by_name = {name: plain_form(member.value) for name, member in kind.__members__.items()}
+    values = [plain_form(member.value) for member in kind]
+
+    def member(value: Any) -> Any:
+        if value in values:
+            return value
+        if value in by_name:
+            return by_name[value]
+        raise ValueError(f"{_field(path)}: {value!r} is no member of {kind.__name__}: {', '.join(by_name)}")
+
+    return member
+
+
+def _is_nullable(node: DefinitionNode) -> bool:
+    return node.kind == "null" or (
+        node.kind == "union" and any(branch.kind == "null" for branch in node.branches)
+    )
+
+
+def _has_default(field: DefinitionField, members: Any) -> bool:
+    """Whether a value without the field has one: by the definition, by the record class, or null where there
+    is no class. A model has the defaults that its definition states."""
+    if field.default is not ABSENT:
+        return True
+    if isinstance(members, type) and issubclass(members, Record):
+        found = members.__record_fields__[field.name]
+        return not found._required or _is_complete(found._initial())
+    return members is None and _is_nullable(field.node)
+
+
+def _is_complete(value: Any) -> bool:
+    """Whether a value that a record class gives has all that the class demands."""
+    if value is None:
+        return False
+    if not isinstance(value, Record):
+        return True
+    fields = type(value).__record_fields__
+    return all(_is_complete(value.__dict__[name]) for name, field in fields.items() if field._required)
+
+
+def _default_value(node: DefinitionNode, default: Any) -> Any:
+    """A default as Avro's library takes a value: the notation has texts for bytes."""
+    if node.kind == "union":
+        branch = next(
+            (one for one in node.branches if (one.kind == "null") == (default is None)), node.branches[0]
+        )
+        return _default_value(branch, default)
+    if node.kind in ("bytes", "fixed") and isinstance(default, str):
+        return default.encode("latin-1")
+    if node.kind == "array" and isinstance(default, list):
+        return [_default_value(node.branches[0], item) for item in default]
+    if node.kind == "map" and isinstance(default, dict):
+        return {key: _default_value(node.branches[0], item) for key, item in default.items()}
+    if node.kind == "record" and isinstance(default, dict):
+        return {
+            field.name: _default_value(field.node, default.get(field.name, field.default))
+            for field in node.fields
+            if field.name in default or field.default is not ABSENT
+        }
+    return default
+
+
+__all__ = ["Steps", "Unfit", "bare", "is_list", "unknown_field"]
