@@ -6,13 +6,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from embeddedpulsar.arrow.input_columns import ColumnNames, Columns, windows
-from embeddedpulsar.arrow.record_rows import RecordRows, rows_of
 from embeddedpulsar.format.columns import PADDING
 from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix, encode_columns
 from embeddedpulsar.format.frame import (
@@ -29,7 +28,10 @@ from embeddedpulsar.format.frame import (
 from embeddedpulsar.format.key_hash import sticky_key_hash
 from embeddedpulsar.format.packed_map import unpack_text_map
 
-__all__ = ["ColumnNames", "ColumnPortion", "portions_of", "rows_of"]
+if TYPE_CHECKING:
+    from embeddedpulsar.arrow.record_rows import RecordRows
+
+__all__ = ["ColumnNames", "ColumnPortion", "portions_of"]
 
 Group = tuple[Any, Columns, Sequence[int]]
 """A mark, the rows that bear it, and their numbers."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar.arrow.record_rows import RecordRows
 from embeddedpulsar.format.packed_map import pack_map
 from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from embeddedpulsar.arrow.record_rows import RecordRows  # loads schemas, which payloads do not need
 
 WINDOW: Final = 1 << 16
 """Rows that are looked at together; keys are grouped in them."""
@@ -63,7 +65,7 @@ def windows(
         TypeError: no tabular data, or a column of a type that cannot be written.
         ValueError: a column that is not there, or a value that cannot be.
     """
-    if isinstance(encode_value, RecordRows):
+    if encode_value is not None and not callable(encode_value):
         selected, encode_value = _of_records(data, names, encode_value), None
     else:
         selected = _selected(data, names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -16,7 +16,9 @@ from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema.avro_definition import DefinitionNode, parsed
 from embeddedpulsar.schema.definition import Record, record_classes, stored_record
 from embeddedpulsar.schema.json_schema import JsonSchema
-from embeddedpulsar.schema.schema_avro import AvroSchema
+
+if TYPE_CHECKING:
+    from embeddedpulsar.schema.schema_avro import AvroSchema  # its library is loaded where it is used
 
 _OF_MESSAGES: Final = frozenset(message_columns.KNOWN) - {message_columns.VALUE}
 _OF_PANDAS: Final = re.compile(r"__index_level_\d+__")
@@ -127,7 +129,13 @@ class RecordRows:
 
 def rows_of(schema: Any, value: str, roles: Sequence[str]) -> RecordRows | None:
     """What encodes rows by a schema; None if its values are no records."""
-    if not isinstance(schema, JsonSchema | AvroSchema):
+    if schema.schema_info().schema_type() == SchemaType.AVRO:
+        from embeddedpulsar.schema.schema_avro import AvroSchema
+
+        is_known = isinstance(schema, AvroSchema)
+    else:
+        is_known = isinstance(schema, JsonSchema)
+    if not is_known:
         return None
     root = parsed(schema.schema_info().schema(), strict=False)
     return RecordRows(schema, root, value, roles) if root.kind == "record" else None
@@ -163,7 +171,7 @@ def _classes_of(kind: Any) -> dict[str, Any]:
 
 
 def _builder(schema: Any, kind: Any) -> Build:
-    if isinstance(schema, AvroSchema):
+    if not isinstance(schema, JsonSchema):
         return schema._build or _unchanged
     if issubclass(kind, Record):
         return lambda row: stored_record(kind, row)

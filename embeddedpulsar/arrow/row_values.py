@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from enum import Enum
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from embeddedpulsar.error_text import nearest
 from embeddedpulsar.schema.avro_definition import ABSENT, DefinitionField, DefinitionNode
 from embeddedpulsar.schema.definition import Record
 from embeddedpulsar.schema.model_codec import any_form, plain_form
@@ -25,10 +25,6 @@ _MOMENTS: Final = frozenset(
 )
 _TIMES: Final = frozenset(("time-millis", "time-micros"))
 _types: Final = pa.types
-
-
-class Unfit(TypeError):
-    """A column has a type that its field does not have."""
 
 
 class Steps:
@@ -60,7 +56,7 @@ class Steps:
             path: the name of the field, with those around it; empty for the whole value.
 
         Raises (the function, too):
-            Unfit: the field does not have values of the type.
+            TypeError: the field does not have values of the type.
             ValueError: a struct with a field that is not in the definition, or without one that must be; the
                 function: a null where none may be, or a value out of range.
         """
@@ -94,14 +90,14 @@ class Steps:
         for branch in branches:
             try:
                 step = self._of_one(branch, kind, path)
-            except (Unfit, ValueError) as error:
+            except (TypeError, ValueError) as error:
                 reasons.append(str(error))
                 continue
             if branch in records and len(records) > 1 and self._is_model and not self._is_json:
                 name = branch.name
                 return lambda value: (name, step(value))
             return step
-        raise Unfit("; ".join(reasons) or f"{_field(path)} can be nothing but null")
+        raise TypeError("; ".join(reasons) or f"{_field(path)} can be nothing but null")
 
     def _of_one(self, node: DefinitionNode, kind: Any, path: str) -> Step:
         if node.name == _ANY:
@@ -114,7 +110,7 @@ class Steps:
         step = None if make is None else make(self, node, kind, path)
         if step is None:
             wanted = node.others.get("logicalType")
-            raise Unfit(
+            raise TypeError(
                 f"{_field(path)} is a column of {kind}, and {node}{f' ({wanted})' if wanted else ''} by the "
                 "schema; cast the column"
             )
@@ -215,7 +211,7 @@ class Steps:
     # -- several values
 
     def _array(self, node: DefinitionNode, kind: Any, path: str) -> Step | None:
-        if not is_list(kind):
+        if not _is_list(kind):
             return None
         step = self.of(node.branches[0], kind.value_type, f"{path}[]")
         return lambda value: [step(item) for item in value]
@@ -224,7 +220,7 @@ class Steps:
         if _types.is_map(kind):
             keys, items = kind.key_type, kind.item_type
         else:  # as Polars has a map
-            pair = bare(kind.value_type) if is_list(kind) else None
+            pair = bare(kind.value_type) if _is_list(kind) else None
             if pair is None or not _types.is_struct(pair) or {part.name for part in pair} != {"key", "value"}:
                 return None
             keys, items = pair.field("key").type, pair.field("value").type
@@ -311,7 +307,7 @@ def bare(kind: Any) -> Any:
             return kind
 
 
-def is_list(kind: Any) -> bool:
+def _is_list(kind: Any) -> bool:
     """Whether the values of a column are lists, however they are stored."""
     return bool(
         _types.is_list(kind)
@@ -323,11 +319,11 @@ def is_list(kind: Any) -> bool:
 
 
 def unknown_field(what: str, name: str, record: DefinitionNode, within: str = "") -> str:
-    """The text for a name that is no field, with the field that is nearest to it."""
+    """The text for a name that is no field, with the field that is nearest to it, or all where none is."""
     names = [field.name for field in record.fields]
-    near = difflib.get_close_matches(name, names, 1, 0.0)
-    meant = f"; the nearest is {within}{near[0]}" if near else ""
-    return f"the {what} {within + name!r} is no field of {record}{meant}"
+    near = nearest(name, names, 0.5)
+    meant = f"the nearest is {within}{near}" if near else f"its fields are {', '.join(names)}"
+    return f"the {what} {within + name!r} is no field of {record}; {meant}"
 
 
 def _field(path: str) -> str:
@@ -459,4 +455,4 @@ def _default_value(node: DefinitionNode, default: Any) -> Any:
     return default
 
 
-__all__ = ["Steps", "Unfit", "bare", "is_list", "unknown_field"]
+__all__ = ["Steps", "bare", "unknown_field"]

@@ -467,12 +467,14 @@ class Producer(ProcessBound, Generic[T]):
         from embeddedpulsar.arrow.schema import require_pyarrow
 
         require_pyarrow()
-        from embeddedpulsar.arrow.column_writer import ColumnNames, portions_of, rows_of
+        from embeddedpulsar.arrow.column_writer import ColumnNames, portions_of
 
         names = ColumnNames(value, key, ordering_key, properties, event_time, sequence_id)
         schema = self._publisher.config.schema
         encode_value: Any = None
         if type(schema) not in (BytesSchema, StringSchema):
+            from embeddedpulsar.arrow.record_rows import rows_of
+
             others = (key, ordering_key, properties, event_time, sequence_id)
             encode_value = rows_of(schema, value, [name for name in others if name]) or schema.encode
         return self._publish_all(portions_of(data, names, encode_value, *limits, self._publisher.routing))
