@@ -189,7 +189,8 @@ def peek_messages(self: HasStore, topic: str, subscription: str, num_messages: i
     """Return the first messages that a subscription has not acknowledged. Nothing is consumed: consumers
     receive them as if they had not been looked at.
 
-    The messages include those that a consumer holds at the moment, or that are delayed. Entries that are
+    The messages include those that a consumer holds at the moment, or that are delayed, and have their
+    redelivery counts. Entries that are
     encrypted come as one message with the ciphertext and its `Message.encryption_context`.
 
     Args:
@@ -215,7 +216,9 @@ def peek_messages(self: HasStore, topic: str, subscription: str, num_messages: i
     def body(used: Topic | None) -> list[Message[bytes]]:
         found = list[Message[bytes]]()
         subscribed = _subscribed(used, topic, subscription)
-        for view in subscribed.view.subscription(subscription).unacked_entries(subscribed.ledger):
+        followed = subscribed.view.subscription(subscription)
+        for view in followed.unacked_entries(subscribed.ledger):
+            view.redelivery_count = followed.redeliveries(view.ledger_id, view.entry_id)
             found += _messages_of(view, subscribed.name, self._store)
             if len(found) >= most:
                 break

@@ -9,12 +9,12 @@ import click
 
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.opened_store import OpenedStore, complete_topic, pass_store
-from embeddedpulsar.cli.output import as_json, print_json, size
+from embeddedpulsar.cli.output import ArgumentPath, as_json, print_json, size
 from embeddedpulsar.cli.progress_line import ProgressLine
 
 
 @click.command()
-@click.argument("directory", type=click.Path(file_okay=False))
+@click.argument("directory", type=ArgumentPath(file_okay=False))
 @click.option(
     "-t", "--topic", "topics", multiple=True, shell_complete=complete_topic, help="This topic alone."
 )
@@ -34,8 +34,8 @@ def backup(store: OpenedStore, directory: str, topics: tuple[str, ...], is_json:
 
 
 @click.command()
-@click.argument("source", type=click.Path(exists=True, file_okay=False))
-@click.argument("directory", type=click.Path())
+@click.argument("source", type=ArgumentPath(exists=True, file_okay=False))
+@click.argument("directory", type=ArgumentPath())
 @as_json
 def restore(source: str, directory: str, is_json: bool) -> None:
     """Make a store in DIRECTORY, which is new or empty, of the backup in SOURCE. Verifies every byte."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.store_directory import refusal, rights
+from embeddedpulsar.cli.terminal import end_after_broken_pipe, standard_streams
 from embeddedpulsar.exceptions import TopicNotFound, UnsupportedVersionError
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.storage.check import Problem
@@ -31,6 +32,11 @@ _LISTED_TOPICS: Final = 20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the store given on the command line, and return the exit status."""
+    with standard_streams():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m embeddedpulsar.cli.check",
         description=__doc__,
@@ -76,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print(*lines, sep="\n", flush=True)
     except BrokenPipeError:  # the reader of the output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        end_after_broken_pipe()
     return DAMAGED if report.damage or report.unverified else CLEAN
 
 

@@ -11,7 +11,8 @@ import click
 from click.core import ParameterSource
 
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
-from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table
+from embeddedpulsar.cli.output import ArgumentPath, as_json, destroys, is_confirmed, print_json, print_table
+from embeddedpulsar.cli.terminal import write_bytes
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.functions import (
     FunctionConfig,
@@ -325,7 +326,7 @@ def querystate(store: OpenedStore, /, key: str, **named: str) -> None:
 @_named
 @click.option("--topic", help="The input; may be left out if there is one.")
 @click.option("--trigger-value", metavar="TEXT", help="The value.")
-@click.option("--trigger-file", type=click.Path(exists=True), help="The file with the value.")
+@click.option("--trigger-file", type=ArgumentPath(exists=True), help="The file with the value.")
 @pass_store
 def trigger(
     store: OpenedStore,
@@ -339,7 +340,7 @@ def trigger(
     with store.admin() as admin:
         output = admin.functions().trigger_function(*_place(**named), topic, trigger_value, trigger_file)
     if output is not None:
-        click.echo(output.decode("utf-8", "backslashreplace"))
+        write_bytes(output)
 
 
 def _adds(verb: str, text: str) -> None:

@@ -12,13 +12,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program, and return its exit status.
 
     0: done. 1: an error, which is printed in one line. 2: the command line is wrong, or the packages of the
-    program are not installed. 130: interrupted. `check` has its own.
+    program are not installed. 130: interrupted. 141: the reader of the output has closed it. `check` has its
+    own.
 
     Args:
         arguments: without the name of the program; default: those of the process.
     """
     try:
         from embeddedpulsar.cli.program import run
+        from embeddedpulsar.cli.terminal import decoded_arguments
     except ImportError as e:
         if e.name not in _NEEDED:
             raise
@@ -27,4 +29,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    return run(sys.argv[1:] if arguments is None else list(arguments))
+    return run(decoded_arguments(sys.argv[1:]) if arguments is None else list(arguments))

@@ -13,11 +13,13 @@ from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.message_output import MessagePrinter, message_options
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.progress_line import ProgressLine
+from embeddedpulsar.cli.terminal import argument_bytes
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import ConsumerType, InitialPosition
-from embeddedpulsar.exceptions import Timeout
+from embeddedpulsar.exceptions import Timeout, TopicNotFound
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.topic_name import TopicName
 
 _QUEUE = 1000
 _TYPES = {kind.name.replace("KeyShared", "Key_Shared"): kind for kind in ConsumerType}
@@ -32,13 +34,17 @@ _TYPES = {kind.name.replace("KeyShared", "Key_Shared"): kind for kind in Consume
 def produce(
     store: OpenedStore, topic: str, texts: tuple[str, ...], key: str | None, properties: tuple[str, ...]
 ) -> None:
-    """Publish messages to TOPIC, which is created if necessary."""
-    pairs = dict(_pair(text) for text in properties)
-    payloads = (text.encode() for text in texts) if texts else _lines()
+    """Publish messages to TOPIC. Topic and store are created if necessary."""
+    pairs = dict(_pair(_text(text)) for text in properties)
+    key = None if key is None else _text(key)
+    payloads = map(argument_bytes, texts) if texts else _lines()
     failures: list[Any] = []
     sent = 0
     progress = ProgressLine(sys.stderr)
-    with store.client() as client, client.create_producer(topic, block_if_queue_full=True) as producer:
+    with (
+        store.client(creates=True) as client,
+        client.create_producer(topic, block_if_queue_full=True) as producer,
+    ):
         for payload in payloads:
             producer.send_async(
                 payload,
@@ -69,6 +75,7 @@ def produce(
     show_default=True,
     help="Where a new subscription begins.",
 )
+@click.option("--create", is_flag=True, help="Create TOPIC if there is none.")
 @click.option("-w", "--wait", "seconds", type=click.FloatRange(min=0), help="End after so long without one.")
 @message_options
 @pass_store
@@ -79,10 +86,14 @@ def consume(
     kind: str,
     count: int,
     position: str,
+    create: bool,
     seconds: float | None,
     printer: MessagePrinter,
 ) -> None:
     """Receive messages of TOPIC, print and acknowledge them."""
+    if not create:
+        with store.admin() as admin:
+            _check_exists(admin, topic)
     initial = InitialPosition.Earliest if position == "earliest" else InitialPosition.Latest
     with store.client() as client:
         consumer = client.subscribe(
@@ -119,6 +130,23 @@ def tail(store: OpenedStore, topic: str, count: int, follow: bool, printer: Mess
                     printer.print(message)
 
 
+def _check_exists(admin: Admin, topic: str) -> None:
+    try:
+        admin.topics().get_subscriptions(topic)
+    except TopicNotFound as e:
+        raise click.ClickException(
+            f"there is no topic {TopicName.parse(topic).full}; --create makes it, and waits for messages"
+        ) from e
+
+
+def _text(argument: str) -> str:
+    try:
+        argument.encode()
+    except UnicodeEncodeError as e:
+        raise click.ClickException(f"{argument!a} is not UTF-8 text; only payloads may be any bytes") from e
+    return argument
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator:
@@ -127,6 +155,8 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _lines() -> Iterator[bytes]:
+    if sys.__stdin__ is None:
+        raise click.UsageError("the standard input is closed; name payloads with -m")
     for line in sys.stdin.buffer:
         yield line.removesuffix(b"\n")
 

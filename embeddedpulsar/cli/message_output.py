@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import wraps
@@ -12,6 +13,7 @@ from typing import Any
 import click
 
 from embeddedpulsar.cli.output import print_json
+from embeddedpulsar.cli.terminal import is_terminal, printable, raw_stream, write_bytes
 from embeddedpulsar.message import Message
 
 
@@ -28,13 +30,15 @@ class MessagePrinter:
         self._is_verbose = is_verbose
 
     def print(self, message: Message[Any]) -> None:
-        """Print a message. A payload that is no UTF-8 is shown with escapes, and in base64 in JSON."""
+        """Print a message. Its payload comes out as its bytes; a terminal gets what is not printable escaped,
+        line ends too, and JSON a payload that is no UTF-8 in base64. On return the output has it."""
         if self._is_json:
             print_json(_fields(message), indent=None)
-            return
-        if self._is_verbose:
-            click.echo(click.style(_heading(message), bold="NO_COLOR" not in os.environ))
-        click.echo(message.data().decode("utf-8", "backslashreplace"))
+        else:
+            if self._is_verbose:
+                _print_heading(_heading(message))
+            write_bytes(message.data())
+        sys.stdout.flush()
 
 
 def message_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,6 +56,14 @@ def message_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def iso_time(timestamp_ms: int) -> str:
     """Return a time in UTC, as ISO 8601 writes it."""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _print_heading(text: str) -> None:
+    if not is_terminal():
+        print(text)  # click would strip what looks like a style
+        return
+    styled = click.style(printable(text), bold="NO_COLOR" not in os.environ)
+    raw_stream(sys.stdout).write(styled + "\n")
 
 
 def _heading(message: Message[Any]) -> str:

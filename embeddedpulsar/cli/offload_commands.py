@@ -10,7 +10,7 @@ from embeddedpulsar.admin import offload_calls
 from embeddedpulsar.cli.background_work import BackgroundWork
 from embeddedpulsar.cli.expiry_commands import SIZE
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import size
+from embeddedpulsar.cli.output import ArgumentPath, size
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.platform.descriptors import late_import
@@ -66,7 +66,7 @@ def adopt_offloaded(store: OpenedStore, topic: str, moved: tuple[tuple[str, str]
 
 @topics.command()
 @topic_argument
-@click.argument("directory", type=click.Path(file_okay=False))
+@click.argument("directory", type=ArgumentPath(file_okay=False))
 @click.option(
     "-f", "--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,7 @@ import click
 
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.store_directory import refusal
+from embeddedpulsar.cli.terminal import argument_path
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.topic.service_url import ServiceUrl
 
@@ -18,7 +20,7 @@ _DEFAULT_PREFIX: Final = f"{_DOMAIN}{_DEFAULT_NAMESPACE}/"
 
 
 class OpenedStore:
-    """Opens the store named on the command line, and never makes one.
+    """Opens the store named on the command line, and makes none unless it is asked to.
 
     Args:
         path: its directory, or None if none was given.
@@ -37,7 +39,8 @@ class OpenedStore:
         """
         if not self._path:
             raise click.UsageError("name the directory of the store: --store PATH, or EMBEDDEDPULSAR_URL")
-        root = ServiceUrl.parse(self._path if "://" in self._path else Path(self._path)).root
+        path = argument_path(self._path)
+        root = ServiceUrl.parse(path if "://" in path else Path(path)).root
         if root is None:
             raise click.UsageError("a store in memory belongs to its process; name a directory")
         return root
@@ -54,9 +57,17 @@ class OpenedStore:
         """An Admin of the store; to be closed."""
         return Admin(self.directory)
 
-    def client(self) -> Client:
-        """A client of the store; to be closed."""
-        return Client(self.directory)
+    def client(self, *, creates: bool = False) -> Client:
+        """A client of the store; to be closed.
+
+        Args:
+            creates: make a store in a directory that is empty or does not exist, and say so.
+        """
+        if not creates or (os.path.isdir(self.root) and os.listdir(self.root)):
+            return Client(self.directory)
+        client = Client(self.root)
+        click.echo(f"created a store in {self.root}", err=True)
+        return client
 
 
 pass_store = click.make_pass_decorator(OpenedStore)

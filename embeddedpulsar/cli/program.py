@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
@@ -28,6 +29,14 @@ from embeddedpulsar.cli.resource_group_commands import resourcegroups
 from embeddedpulsar.cli.schema_commands import schemas
 from embeddedpulsar.cli.subscription_commands import subscriptions
 from embeddedpulsar.cli.tenant_commands import tenants
+from embeddedpulsar.cli.terminal import (
+    BROKEN_PIPE,
+    argument_path,
+    end_after_broken_pipe,
+    is_terminal,
+    printable,
+    standard_streams,
+)
 from embeddedpulsar.cli.top_commands import top, who
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.exceptions import PulsarException
@@ -68,7 +77,7 @@ def check(
     The exit status is 0 without damage, 1 with damage, and 2 if there is no store.
     """
     store: OpenedStore = context.obj
-    arguments = [path or store.root]
+    arguments = [argument_path(path) if path else store.root]
     arguments += ["--topic", topic] if topic else []
     arguments += ["--json"] if is_json else []
     arguments += ["--all"] if lists_all else []
@@ -101,14 +110,45 @@ add_quotas(namespaces, lambda admin: admin.namespaces(), "namespace")
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; return the exit status."""
+    with standard_streams():
+        try:
+            status = _run(list(arguments))
+            sys.stdout.flush()
+            return status
+        except BrokenPipeError:
+            pass
+        except SystemExit:  # click raises it for a broken pipe
+            if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
+                raise
+    end_after_broken_pipe()
+    return BROKEN_PIPE
+
+
+def _run(arguments: list[str]) -> int:
     try:
-        return int(program.main(list(arguments), "embeddedpulsar", standalone_mode=False) or 0)
+        return int(program.main(arguments, "embeddedpulsar", standalone_mode=False) or 0)
+    except click.UsageError as e:
+        if e.ctx is not None:
+            click.echo(e.ctx.get_usage(), err=True)
+        _print_error(e.format_message())
+        return e.exit_code
     except click.ClickException as e:
-        e.show()
+        _print_error(e.format_message())
         return e.exit_code
     except click.Abort as e:  # what click makes of an interrupt, and of a question answered by no
         click.echo("Aborted; nothing more was done.", err=True)
         return INTERRUPTED if isinstance(e.__cause__, KeyboardInterrupt) else 1
-    except (PulsarException, ValueError, OSError) as e:
-        click.echo(f"Error: {e}", err=True)
+    except BrokenPipeError:
+        raise
+    except UnicodeEncodeError as e:
+        _print_error(f"{e.object!a} cannot be used: it is not UTF-8 text")
         return 1
+    except (PulsarException, ValueError, OSError) as e:
+        _print_error(str(e))
+        return 1
+
+
+def _print_error(text: str) -> None:
+    """Print an error. On a terminal line ends are escaped, too: what follows one might look like a line of
+    this program."""
+    click.echo(f"Error: {printable(text) if is_terminal(sys.stderr) else text}", err=True)

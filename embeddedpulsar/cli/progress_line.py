@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TextIO
 
+from embeddedpulsar.cli.terminal import printable, raw_stream
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 _QUIET_S: Final = 1.0
@@ -16,7 +17,7 @@ class ProgressLine:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream = raw_stream(stream)
         self._is_terminal = stream.isatty()
         self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
         self._width = 0
@@ -35,6 +36,7 @@ class ProgressLine:
         """Write a text."""
         if self._is_terminal:
             self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
+            text = printable(text)
             self._stream.write("\r" + text.ljust(self._width))
             self._width = len(text)
         else:

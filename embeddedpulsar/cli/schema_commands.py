@@ -8,13 +8,13 @@ from typing import IO, Any
 import click
 
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table
+from embeddedpulsar.cli.output import ArgumentFile, as_json, destroys, is_confirmed, print_json, print_table
 
 _file = click.option(
     "-f",
     "--filename",
     "file",
-    type=click.File(encoding="utf-8"),
+    type=ArgumentFile(encoding="utf-8"),
     required=True,
     help='JSON: {"type": "AVRO", "schema": "...", "properties": {}}; - for the input.',
 )

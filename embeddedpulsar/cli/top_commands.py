@@ -17,6 +17,7 @@ from embeddedpulsar.admin.store_activity import Attached, StoreActivity, TopicAc
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, print_json, print_table, size
 from embeddedpulsar.cli.progress_line import ProgressLine
+from embeddedpulsar.cli.terminal import printable, raw_stream
 from embeddedpulsar.records import NamedTuple
 
 _SHORT: Final = ("persistent://public/default/", "persistent://")
@@ -61,7 +62,8 @@ def top(
     IN is messages published a second, OUT acknowledged ones; OLDEST is the age of the oldest message that a
     subscription has not acknowledged, WHY what keeps a subscription from going on. --json prints once.
     """
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    width = None if sys.stdout.isatty() else _PLAIN_WIDTH
+    console = Console(file=raw_stream(sys.stdout), highlight=False, width=width)
     with store.admin() as admin:
         watch = admin.activity()
         progress = ProgressLine(sys.stderr)
@@ -95,27 +97,27 @@ def _rows(before: StoreActivity, now: StoreActivity) -> list[TopicRow]:
         rate_in = max(0, one.msg_in_counter - old.msg_in_counter) / seconds
         rate_out = max(0, one.acknowledged - old.acknowledged) / seconds
         oldest = one.earliest_msg_publish_time_in_backlogs
-        rows.append(TopicRow(one, rate_in, rate_out, now.time_ms - oldest if oldest else 0))
+        rows.append(TopicRow(one, rate_in, rate_out, max(0, now.time_ms - oldest) if oldest else 0))
     return rows
 
 
 def picture(root: str, now: StoreActivity, rows: list[TopicRow], width: int) -> Group:
     """The table and the line above it, in so many columns: names and what is attached give way."""
     head = Text.assemble(
-        (root, "bold"),
+        (printable(root), "bold"),
         f"  {len(now.topics):,} topics, {now.processes:,} processes, ",
         f"{sum(one.msg_backlog for one in now.topics):,} messages of backlog",
     )
     lines = [
         (
-            _short(row.topic.topic),
+            printable(_short(row.topic.topic)),
             f"{row.rate_in:,.0f}",
             f"{row.rate_out:,.0f}",
             f"{row.topic.msg_backlog:,}",
             _age(row.age_ms),
             size(row.topic.storage_size),
-            "; ".join(f"{each.name}: {each.why}" for each in row.topic.subscriptions if each.why),
-            _attached(row.topic.attached),
+            printable("; ".join(f"{each.name}: {each.why}" for each in row.topic.subscriptions if each.why)),
+            printable(_attached(row.topic.attached)),
         )
         for row in rows
     ]

@@ -11,6 +11,7 @@ from embeddedpulsar.cli.message_output import MessagePrinter, message_options
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table, size
 from embeddedpulsar.cli.policy_commands import OF_BOTH, OF_TOPICS, add_policies
+from embeddedpulsar.cli.terminal import is_terminal, printable
 from embeddedpulsar.message import Message
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
@@ -111,7 +112,8 @@ def stats(store: OpenedStore, topic: str, is_json: bool) -> None:
     figures = found.totals if isinstance(found, PartitionedTopicStats) else found
     click.echo(f"published  {figures.msg_rate_in:,.1f} messages/s, {size(figures.msg_throughput_in)}/s")
     click.echo(f"stored     {size(figures.storage_size)}")
-    click.echo(f"producers  {', '.join(one.producer_name for one in figures.publishers) or 'none'}")
+    shows = printable if is_terminal() else str
+    print(f"producers  {', '.join(shows(one.producer_name) for one in figures.publishers) or 'none'}")
     click.echo()
     now_ms = SYSTEM_CLOCK.wall_ms()
     rows = [

@@ -130,6 +130,10 @@ class SubscriptionView:
         tail. What others acknowledge meanwhile may be left out."""
         return unacked_entries(log, self.look)
 
+    def redeliveries(self, ledger_id: int, entry_id: int) -> int:
+        """How often an entry was delivered again; 0 on Exclusive and Failover, which do not count."""
+        return self.look(lambda state: state.dispatch.redeliveries(ledger_id, entry_id)) or 0
+
     def facts(self, is_alive: Callable[[bytes], bool]) -> SubscriptionFacts | None:
         """Everything of interest; None if there is no subscription.
 

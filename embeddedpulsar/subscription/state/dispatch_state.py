@@ -264,6 +264,10 @@ class DispatchState:
             self.pending.settle_range(run.ledger_id, entry, min(end - 1, run.last))
             entry = end
 
+    def redeliveries(self, ledger_id: int, entry: int) -> int:
+        """How often an entry that is not acknowledged came back."""
+        return self.pending.redeliveries(ledger_id, entry) or self.counts.count(ledger_id, entry)
+
     def redeliver(self, command: Redeliver) -> None:
         assigned = self.assigned_by_consumer.get(command.consumer_id)
         if assigned is None:

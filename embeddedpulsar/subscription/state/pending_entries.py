@@ -243,6 +243,13 @@ class PendingEntries:
                 if states.state(entry) != NONE:
                     states.set_count(entry, count)
 
+    def redeliveries(self, ledger_id: int, entry: int) -> int:
+        """How often an entry came back; 0 for one that is not here."""
+        states = self._ledgers.get(ledger_id)
+        if states is None or states.counts is None or not 0 <= entry - states.base < len(states.counts):
+            return 0
+        return states.redeliveries(entry)
+
     def counted(self) -> Iterator[tuple[int, int, int]]:
         for ledger_id, states in self._ledgers.items():
             for entry, count in states.counted():

@@ -54,6 +54,11 @@ class RestingCounts:
             del self._ledgers[ledger_id]
         return taken
 
+    def count(self, ledger_id: int, entry: int) -> int:
+        """How often an entry came back."""
+        known = self._ledgers.get(ledger_id)
+        return 0 if known is None else known.get(entry, 0)
+
     def drop_before(self, position: Position) -> None:
         """Forget everything before a position: it is acknowledged.
 
