@@ -110,6 +110,7 @@ def test_the_screen_of_top(store: Path):
         consumer = client.subscribe("orders", HOSTILE, ConsumerType.Shared, consumer_name=HOSTILE)
         child = subprocess.Popen(
             [*PROGRAM, "--store", str(store), "top", "--interval", "0.1"],
+            stdin=terminal,
             stdout=terminal,
             stderr=terminal,
             env={**os.environ, "TERM": "xterm-256color"},
@@ -123,7 +124,7 @@ def test_the_screen_of_top(store: Path):
         os.close(main)
         consumer.close()
     text = STYLES.sub("", shown.decode("utf-8", "replace"))
-    assert "\\x1b]0;owned\\x07" in text
+    assert "\\x1b]0;owned" in text
     assert not [one for one in text if not one.isprintable() and one not in "\r\n"]
 
 
