@@ -114,14 +114,15 @@ def run(arguments: Sequence[str]) -> int:
         try:
             status = _run(list(arguments))
             sys.stdout.flush()
-            return status
         except BrokenPipeError:
-            pass
+            status = BROKEN_PIPE
         except SystemExit:  # click raises it for a broken pipe
             if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
                 raise
-    end_after_broken_pipe()
-    return BROKEN_PIPE
+            status = BROKEN_PIPE
+    if status == BROKEN_PIPE:
+        end_after_broken_pipe()
+    return status
 
 
 def _run(arguments: list[str]) -> int:
