@@ -113,7 +113,7 @@ def test_the_screen_of_top(store: Path):
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
-            env={**os.environ, "TERM": "xterm-256color"},
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "220"},  # xdist sets 80
         )
         os.close(terminal)
         shown = b""
