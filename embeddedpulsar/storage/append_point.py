@@ -184,16 +184,15 @@ class AppendPoint:
         if not is_there:
             self._control.check_in_place()
         self._place_by_ns = now_ns + PLACE_NS
-        self._drop_trimmed()
+        if self._words[TopicWord.TRIM] != self._trim:  # appenders come here often: no call without need
+            self._drop_trimmed()
         self.on_look()
 
     def _drop_trimmed(self) -> None:
         """Unmap the segments that any process trimmed: as long as one maps them, the disk keeps their space,
         and a process that only publishes asks for no chain of ledgers."""
-        trim = self._words[TopicWord.TRIM]
-        if trim != self._trim:
-            self._trim = trim
-            SEGMENTS.forget_below(self._control.home, trim)
+        self._trim = trim = self._words[TopicWord.TRIM]
+        SEGMENTS.forget_below(self._control.home, trim)
 
     def _refuse_reentry(self) -> NoReturn:
         raise StorageError(
@@ -284,7 +283,8 @@ class AppendPoint:
         self._index = index.file.slices
         header = segment.header
         self._size = segment.file.size
-        self._drop_trimmed()
+        if self._words[TopicWord.TRIM] != self._trim:
+            self._drop_trimmed()
         self._base_ms = header.base_publish_ms
         self._entry_limit = self._policy.entry_limit(header.index_capacity)
         self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
