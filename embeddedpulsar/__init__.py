@@ -86,6 +86,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform import natives as _natives  # noqa: F401 - binds the primitives at this moment
 from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:

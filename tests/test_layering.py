@@ -82,6 +82,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "platform.descriptors",
         "platform.filesystem",
         "platform.fork",
+        "platform.natives",
         "platform.nofollow",
         "platform.ownership",
         "platform.threads",

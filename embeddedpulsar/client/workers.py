@@ -43,8 +43,9 @@ class Workers:
             finally:
                 self._running.pop(key, None)
 
-        thread = self._running[key] = self._make_thread(run, "worker")
+        thread = self._make_thread(run, "worker")
         try:
+            self._running[key] = thread
             thread.start()
         except BaseException:
             self._running.pop(key, None)
@@ -53,7 +54,7 @@ class Workers:
     def close(self) -> None:
         """Wait for the running jobs, within the deadline of the call."""
         for thread in list(self._running.values()):
-            if thread.ident not in (None, threads.current_id()):
+            if not thread.is_current:
                 thread.join(deadline.left(deadline.LONGEST_S))
 
     def after_fork_in_child(self) -> None:

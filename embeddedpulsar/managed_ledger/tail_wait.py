@@ -8,9 +8,9 @@ from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.natives import system
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.storage.waiter_slots import EACH, OTHERS, OTHERS_POLL_S, Ringing
 
@@ -164,10 +164,10 @@ class TailWait:
                 self._on_idle()
 
     def _spin(self, seen_tail: int) -> bool:
-        words, until = self._words, clocks.perf_counter() + _SPIN_S
+        words, until = self._words, system.perf_counter() + _SPIN_S
         while words[_TAIL] == seen_tail:
             _yield_cpu()  # not sleep(0), which takes 90 us
-            if clocks.perf_counter() >= until:
+            if system.perf_counter() >= until:
                 return False
         return True
 

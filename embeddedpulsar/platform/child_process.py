@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.natives import system
 
 _WATCHED: Final = "EMBEDDEDPULSAR_PARENT_PIPE"
 """The variable with the descriptor of a pipe of which the process that started a program has the other
@@ -113,7 +114,7 @@ def termination(grace_s: float, parent: int) -> threads.Event:
     signal.signal(signal.SIGTERM, lambda *_: event.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Bound here: code that the program loads may replace what the modules have.
-    poller, getppid, wait = select.poll(), os.getppid, threads.sleep
+    poller, getppid, wait = system.poll(), os.getppid, threads.sleep
     watched = int(os.environ.pop(_WATCHED, "-1"))
     if watched >= 0:
         os.set_inheritable(watched, False)

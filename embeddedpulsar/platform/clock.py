@@ -8,26 +8,33 @@ messages and falls due; ages are measured on the monotonic clock. A call that sl
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 from embeddedpulsar.exceptions import DescriptorLimitError
 from embeddedpulsar.platform import descriptors, threads
+from embeddedpulsar.platform.natives import system
 from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _boot_id: bytes | None = None
 
-sleep = time.sleep
-perf_counter = time.perf_counter
+
+def sleep(seconds: float) -> None:
+    """Wait so long, under any clock."""
+    system.sleep(seconds)
+
+
+def perf_counter() -> float:
+    """Seconds on the most precise clock."""
+    return float(system.perf_counter())
 
 
 class ThreadLike(Protocol):
     """The part of a thread that its owner needs."""
 
     @property
-    def ident(self) -> int | None: ...
+    def is_current(self) -> bool: ...
     def start(self) -> None: ...
     def join(self, timeout: float | None = None) -> None: ...
 
@@ -72,14 +79,14 @@ class SystemClock:
     __slots__ = ()
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return system.time_ns() // 1_000_000
 
-    wall_ns = staticmethod(time.time_ns)
+    wall_ns = staticmethod(system.time_ns)
 
-    monotonic = staticmethod(time.monotonic)
+    monotonic = staticmethod(system.monotonic)
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        system.sleep(seconds)
 
     def scheduler(self, patience_s: float = 0.0) -> SchedulerLike:
         return Scheduler(self, patience_s)
@@ -167,4 +174,4 @@ def _windows_boot_text() -> str:  # pragma: no cover - Windows only
 
 
 def _estimated_boot_text() -> str:
-    return f"about {round((time.time() - time.monotonic()) / 3600)}"
+    return f"about {round((system.time() - system.monotonic()) / 3600)}"

@@ -11,12 +11,12 @@ The fast path of a lock does not come here: the deadline is looked up when a loc
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import Final, TypeVar
 
 from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.platform.natives import system
 from embeddedpulsar.platform.threads import RLock
 
 TURN_S: Final = 1e-3
@@ -26,7 +26,6 @@ LONGEST_S: Final = 30.0
 
 _NEVER: Final = float("inf")
 _ends: Final[ContextVar[float]] = ContextVar("embeddedpulsar_deadline", default=_NEVER)
-_monotonic: Callable[[], float] = time.monotonic
 
 R = TypeVar("R")
 
@@ -41,7 +40,7 @@ def within(seconds: float, function: Callable[..., R], *arguments: object) -> R:
     >>> left(30.0)
     30.0
     """
-    end = _monotonic() + seconds
+    end = system.monotonic() + seconds
     if _ends.get() <= end:
         return function(*arguments)
     return _run(end, function, arguments)
@@ -75,7 +74,7 @@ def anew(seconds: float, function: Callable[..., R], *arguments: object) -> R:
     >>> 0.0 < try_now(anew, 0.5, left, 30.0) <= 0.5
     True
     """
-    return _run(_monotonic() + seconds, function, arguments)
+    return _run(system.monotonic() + seconds, function, arguments)
 
 
 def unbounded(function: Callable[..., R], *arguments: object) -> R:
@@ -98,7 +97,7 @@ def left(timeout_s: float) -> float:
     end = _ends.get()
     if end == _NEVER:
         return timeout_s
-    return max(0.0, min(timeout_s, end - _monotonic()))
+    return max(0.0, min(timeout_s, end - system.monotonic()))
 
 
 def enter(lock: RLock, what: str) -> None:

@@ -21,13 +21,13 @@ import errno
 import os
 import stat
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import StorageFullError
 from embeddedpulsar.platform import descriptors, failpoints, nofollow, ownership
 from embeddedpulsar.platform.access import FULL, irregular
+from embeddedpulsar.platform.natives import system
 
 Buffer = bytes | bytearray | memoryview
 
@@ -55,7 +55,7 @@ _PAGE: Final = 4096
 _READ_STEP: Final = 1 << 20
 _BUFFERS_PER_CALL: Final = 512
 _FLUSHED_SINGLY: Final = 16
-_seek_mutex = threading.Lock()
+_seek_mutex = system.allocate_lock()
 
 failpoints.declare("document:written", "document:synced", "document:replaced", "document:directory_synced")
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 import builtins
 import os
 import signal
-import threading
 from collections.abc import Callable
 from typing import Final
+
+from embeddedpulsar.platform.natives import system
 
 ENVIRONMENT: Final = "EMBEDDEDPULSAR_FAILPOINTS"
 EXIT_STATUS: Final = 86
@@ -30,7 +31,7 @@ Action = Callable[[], object]
 
 _declared: dict[str, None] = {}
 _armed: dict[str, _Armed] = {}
-_mutex = threading.Lock()
+_mutex = system.allocate_lock()
 
 
 class InjectedFailure(Exception):

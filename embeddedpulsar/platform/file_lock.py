@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
@@ -23,6 +22,7 @@ from typing import Final, NoReturn
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline, descriptors, fork, indivisible, nofollow, ownership, threads
+from embeddedpulsar.platform.natives import system
 
 try:
     import fcntl
@@ -48,7 +48,7 @@ _NESTING_LIMIT: Final = 100
 _CLOSE_TIMEOUT_S: Final = 10.0
 _FIRST: Final = repeat(0)  # shared by all: an endless repeat has no state
 _UNLOCK: Final = repeat(LOCK_UN)
-_yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
+_yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: system.sleep(0))
 
 
 def portable_flock(fd: int, operation: int) -> None:
@@ -250,7 +250,7 @@ class FileLock:
             self._use(fd)
 
     def _new_thread_lock(self) -> None:
-        self._thread = threading.RLock()
+        self._thread = system.RLock()
         self._enter: Callable[..., bool] = partial(call, self._thread.acquire)
         self._count = indivisible.count_of(self._thread)
         self._chains: tuple[list[int], indivisible.Step, indivisible.Step] | None = None
@@ -323,16 +323,16 @@ class FileLock:
     def _wait_for_thread(self, timeout_s: float) -> float:
         """Take the thread lock and return what is left of ``timeout_s``."""
         timeout_s = deadline.left(timeout_s)
-        end = time.monotonic() + timeout_s
+        end = system.monotonic() + timeout_s
         if timeout_s <= 0 or not self._enter(True, min(timeout_s, threading.TIMEOUT_MAX)):
             self._give_up(timeout_s)
-        return max(0.0, end - time.monotonic())
+        return max(0.0, end - system.monotonic())
 
     def _acquire_slowly(self, error: OSError | ValueError, timeout_s: float) -> None:
         if not isinstance(error, BlockingIOError):
             self._reopen(error)
         timeout_s = deadline.left(timeout_s)
-        began = time.monotonic()
+        began = system.monotonic()
         end = began + timeout_s
         tries, pause = 1, _FIRST_PAUSE_S
         while True:
@@ -345,11 +345,11 @@ class FileLock:
             if tries < _EAGER_TRIES:
                 _yield_cpu()
                 continue
-            now = time.monotonic()
+            now = system.monotonic()
             if now >= end:
                 self._thread.release()
                 self._give_up(timeout_s)
-            time.sleep(min(pause, end - now))
+            system.sleep(min(pause, end - now))
             # In proportion to the wait so far: hundreds that try every millisecond leave the holder no CPU.
             patient = min((now - began) / _PATIENCE, _PATIENT_PAUSE_S)
             pause = min(2 * pause, max(patient, _LONGEST_PAUSE_S))

@@ -12,15 +12,15 @@ import itertools
 import math
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.exceptions import DescriptorLimitError
 from embeddedpulsar.platform import deadline, descriptors, fork, threads
+from embeddedpulsar.platform.natives import SimpleQueue, system
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.clock import Clock
@@ -242,7 +242,7 @@ class Scheduler:
             try:
                 self._turn()
             except BaseException:  # noqa: BLE001 - no memory, say; whatever it is, timers must continue
-                time.sleep(_AFTER_FAILURE_S)
+                system.sleep(_AFTER_FAILURE_S)
 
     def _turn(self) -> None:
         """Sleep until a timer is due or comes in; take in what came, and run what is due."""

@@ -7,10 +7,8 @@ release that does nothing when the interrupt came first; `RLock` provides it.
 
 from __future__ import annotations
 
-import _thread
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
@@ -18,6 +16,7 @@ from operator import call as _call
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import ThreadLimitError
+from embeddedpulsar.platform.natives import are_threads_replaced, system
 
 _NEVER: Final = object()
 _NOTHING: Final[Iterator[int]] = iter(())
@@ -50,9 +49,9 @@ class RLock:
     release: Callable[[], object]
 
     def __init__(self) -> None:
-        self.lock = lock = _thread.RLock()
+        self.lock = lock = system.RLock()
         self.acquire = partial(_call, lock.acquire)  # a call more, to be as deep as `release`
-        owned = iter(lock._is_owned, _NEVER)  # type: ignore[attr-defined]
+        owned = iter(lock._is_owned, _NEVER)
         # Where it is not owned, the first iterator has nothing, and the second is not asked. An item of a
         # tuple in the place of the list would make an object.
         is_ours = map(next, map([_NOTHING, _ENDLESS].__getitem__, owned))
@@ -77,18 +76,69 @@ def renewed(lock: RLock) -> RLock:
     return lock if is_free(lock.lock) else RLock()
 
 
-Lock = threading.Lock
-Event = threading.Event
+Lock = system.allocate_lock
 
-current_id = threading.get_ident
-sleep = time.sleep
+current_id = system.get_ident
+
+
+def sleep(seconds: float) -> None:
+    """Wait so long, under any clock."""
+    system.sleep(seconds)
+
 
 _LOOK_S: Final = 0.005
 _LEAVING_S: Final = 1.0
 
 
+class Event:
+    """A ``threading.Event`` of the primitives of `system`, whatever replaced those of ``threading`` since. A
+    signal handler may set it, also in the middle of a wait of its own thread.
+
+    >>> event = Event()
+    >>> event.wait(0.01), event.set(), event.wait(), event.is_set()
+    (False, None, True, True)
+    """
+
+    __slots__ = ("_is_set", "_waiters")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiters: dict[Any, None] = {}
+
+    def is_set(self) -> bool:
+        """Whether `set` was called."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Wake those that wait now, and let no one wait from now on."""
+        self._is_set = True  # before the waiters are looked at: one that is added later sees it
+        while self._waiters:
+            try:
+                waiter, _ = self._waiters.popitem()
+            except KeyError:
+                return
+            waiter.release()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is set. False if the time is over before."""
+        if self._is_set:
+            return True
+        waiter = system.allocate_lock()
+        waiter.acquire()
+        self._waiters[waiter] = None
+        try:
+            if not self._is_set:
+                waiter.acquire(
+                    True, -1 if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
+                )
+        finally:
+            self._waiters.pop(waiter, None)
+        return self._is_set
+
+
 class Daemon(threading.Thread):
-    """A thread of `start_daemon`.
+    """A daemon thread. Where something replaced threads after the package was imported, it is a real one all
+    the same, which ``threading`` does not know.
 
     Attributes:
         runner: the id of the thread that runs the target; None until then.
@@ -99,7 +149,7 @@ class Daemon(threading.Thread):
         super().__init__(target=target, name=f"embeddedpulsar-{name}", daemon=True)
         self.runner: int | None = None
         self.is_over = False
-        self._over = _thread.allocate_lock()
+        self._over = system.allocate_lock()
         self._over.acquire()
 
     def run(self) -> None:
@@ -110,12 +160,21 @@ class Daemon(threading.Thread):
             self.is_over = True
             self._over.release()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is this thread."""
+        return self.runner == current_id()
+
+    def start(self) -> None:
+        """Start it; it may not be alive yet when this returns. See `start_daemon`."""
+        _start(self)
+
     def join(self, timeout: float | None = None) -> None:
         """Wait until the target has returned; also before the thread is alive, unlike the original."""
-        deadline = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
+        deadline = system.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
         over = self._over
         while not self.is_over:
-            left = deadline - time.monotonic()
+            left = deadline - system.monotonic()
             if left <= 0:
                 return
             # Not longer at once: an interrupt between these two calls leaves the lock to no thread.
@@ -139,7 +198,7 @@ def start_daemon(target: Callable[[], object], name: str) -> Daemon:
 
 def _start(thread: Daemon) -> None:
     try:
-        _thread.start_new_thread(_start_from_inside, (thread,))
+        system.start_new_thread(_start_from_inside, (thread,))
     except RuntimeError as error:
         if sys.is_finalizing():
             raise
@@ -150,8 +209,11 @@ def _start(thread: Daemon) -> None:
 
 
 def _start_from_inside(thread: Daemon) -> None:
+    if are_threads_replaced():
+        thread.run()
+        return
     try:
-        thread.start()
+        threading.Thread.start(thread)
     except RuntimeError:
         thread.run()  # there may be no more threads by now; this one can do it as well
 
@@ -171,13 +233,13 @@ class LoneThread:
     def __init__(self, target: Callable[[], object], name: str) -> None:
         self._target = target
         self._name = name
-        self._only = threading.Lock()  # held by the thread that serves; tried, never waited for
+        self._only = system.allocate_lock()  # held by the thread that serves; tried, never waited for
         self._thread: Daemon | None = None
         self.is_started = False
 
     @property
     def is_current(self) -> bool:
-        return self._thread is not None and self._thread.runner == current_id()
+        return self._thread is not None and self._thread.is_current
 
     def start(self) -> None:
         """Start it, if need be.
@@ -206,6 +268,6 @@ class LoneThread:
         return thread.is_over
 
 
-def Thread(target: Callable[[], object], name: str, daemon: bool = True) -> threading.Thread:
-    """A thread that is not started yet, named ``embeddedpulsar-<name>``; daemon unless said otherwise."""
-    return threading.Thread(target=target, name=f"embeddedpulsar-{name}", daemon=daemon)
+def Thread(target: Callable[[], object], name: str) -> Daemon:
+    """A daemon thread that is not started yet, named ``embeddedpulsar-<name>``."""
+    return Daemon(target, name)

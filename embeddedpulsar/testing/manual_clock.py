@@ -142,7 +142,7 @@ class ManualClock:
 class _Inline:
     """A thread that runs its target inside `start`."""
 
-    ident: int | None = None
+    is_current = False
 
     def __init__(self, target: Callable[[], object]) -> None:
         self._target = target

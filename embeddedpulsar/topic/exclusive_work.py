@@ -183,7 +183,7 @@ class ExclusiveWork:
             self._is_stopped, thread = True, self._thread
         finally:
             self._lock.release()
-        if thread is not None and self.progress is not None and thread.ident != threads.current_id():
+        if thread is not None and self.progress is not None and not thread.is_current:
             thread.join()
 
     def abandon(self) -> None:

@@ -65,7 +65,7 @@ class EncodeAhead(Generic[R]):
         if not is_large or not self._has_thread():
             self._jobs.append(_Job(encode, None))
             return
-        from queue import SimpleQueue
+        from embeddedpulsar.platform.natives import SimpleQueue
 
         job = _Job(encode, SimpleQueue())
         self._jobs.append(job)
@@ -73,7 +73,7 @@ class EncodeAhead(Generic[R]):
 
     def _has_thread(self) -> bool:
         if not self._has_queue:
-            from queue import SimpleQueue
+            from embeddedpulsar.platform.natives import SimpleQueue
 
             self._todo = SimpleQueue()
             self._has_queue = (

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import stat
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.exceptions import DescriptorLimitError
 from embeddedpulsar.platform import descriptors, filesystem, nofollow, ownership
+from embeddedpulsar.platform.natives import system
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.platform.processes.lease import Liveness
 from embeddedpulsar.platform.threads import RLock
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _PIPE_CAPACITY: Final = 65536
+# The numbers of poll and epoll; eventlet removes the names.
+_POLLIN: Final = 1
+_POLLNVAL: Final = 32
 _CREATE_ATTEMPTS: Final = 100
 _CLOSING_S: Final = 2e-4
 _CLOSING_LOOKS: Final = 15
@@ -62,12 +64,21 @@ class PollPoller:
         self._masks.pop(fd, None)
 
     def poll(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        sleeper = select.poll()
+        if system.poll is None:
+            return self._select(timeout_s)
+        sleeper = system.poll()
         for fd, mask in list(self._masks.items()):
             sleeper.register(fd, mask)
         # Rounded up: a wait that ends early would spin through its last millisecond.
         events = sleeper.poll(None if timeout_s is None else -int(-timeout_s * 1000 // 1))
-        return [(fd, event) for fd, event in events if not event & select.POLLNVAL]
+        return [(fd, event) for fd, event in events if not event & _POLLNVAL]
+
+    def _select(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        """For eventlet, which has nothing else. It reports no errors: deaths are found by the looks that each
+        process takes now and then."""
+        wanted = [fd for fd, mask in list(self._masks.items()) if mask & _POLLIN]
+        readable, _, _ = system.select(wanted, [], [], timeout_s)
+        return [(fd, _POLLIN) for fd in readable]
 
     def fileno(self) -> int:
         return -1
@@ -78,7 +89,7 @@ class PollPoller:
 
 def make_poller() -> Poller:
     """The best poller of this platform."""
-    return select.epoll() if hasattr(select, "epoll") else PollPoller()
+    return system.epoll() if system.epoll is not None else PollPoller()
 
 
 def _open(path: str, flags: int) -> int:
@@ -134,7 +145,7 @@ class FifoDoorbell:
         self._blind: set[bytes] = set()  # watched as well; they live, and have no FIFO at present
         self.dead: deque[bytes] = deque()  # filled by `wait`, emptied by the mailbox
         self._is_whole = True  # both ends are of one FIFO, and the poller watches it
-        poller.register(reader, select.POLLIN)
+        poller.register(reader, _POLLIN)
 
     @classmethod
     def create(cls, clients_dir: str, liveness: Liveness | None = None) -> FifoDoorbell:
@@ -174,7 +185,7 @@ class FifoDoorbell:
         try:
             self._lock.acquire()  # not while `close` may give the descriptor's number away
             if self._writer >= 0:
-                os.write(self._writer, b"\1")
+                system.write(self._writer, b"\1")
         except (BlockingIOError, BrokenPipeError):
             return  # full: already rung; or an interrupt left the end of an old FIFO, until `mend`
         finally:
@@ -190,7 +201,7 @@ class FifoDoorbell:
         for fd, _ in self._poller.poll(timeout_s):
             if fd == self._reader:
                 try:
-                    news = bool(os.read(fd, _PIPE_CAPACITY)) or news
+                    news = bool(system.read(fd, _PIPE_CAPACITY)) or news
                 except BlockingIOError:
                     continue  # another thread or loop of this process was faster
             else:
@@ -206,7 +217,7 @@ class FifoDoorbell:
                 return False
             if not lease.is_free(fd):
                 # Someone sweeps it this very moment, or the number was closed and reused while we slept.
-                time.sleep(0.001)
+                system.sleep(0.001)
                 return False
             if self._is_alive(uuid, fd) and self._stays_alive(uuid, fd):
                 self._drop(uuid)
@@ -220,7 +231,7 @@ class FifoDoorbell:
 
     def _stays_alive(self, uuid: bytes, fd: int) -> bool:
         for _ in range(_CLOSING_LOOKS):
-            time.sleep(_CLOSING_S)
+            system.sleep(_CLOSING_S)
             if not self._is_alive(uuid, fd):
                 return False
         return True
@@ -317,7 +328,7 @@ class FifoDoorbell:
                     self._poller.unregister(self._reader)
                 os.dup2(ends[0], self._reader, inheritable=False)
                 os.dup2(ends[1], self._writer, inheritable=False)
-                self._poller.register(self._reader, select.POLLIN)
+                self._poller.register(self._reader, _POLLIN)
                 self._is_whole = True
         except OSError:
             return False  # the store was removed, or no descriptor is to be had: tried again

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, Final
+
+from embeddedpulsar.platform import threads
 
 _POLL_S: Final = 0.02
 _STOP_S: Final = 1.0
@@ -17,7 +18,7 @@ class _Entry:
 
     def __init__(self, loop: Any) -> None:
         self.loop = loop
-        self.ident = threading.get_ident()
+        self.ident = threads.current_id()
         self.callbacks: list[Callable[[], None] | None] = []
         self.timer: Any = None
 
@@ -70,10 +71,10 @@ class LoopWaiters:
         once.
         """
         for entry in list(self.entries.values()):
-            if entry.ident == threading.get_ident() or not entry.loop.is_running():
+            if entry.ident == threads.current_id() or not entry.loop.is_running():
                 self._stop(entry)
                 continue
-            stopped = threading.Event()
+            stopped = threads.Event()
             self._call(entry, self._stop, entry)
             self._call(entry, stopped.set)
             stopped.wait(_STOP_S)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from embeddedpulsar import exceptions
 from embeddedpulsar.platform import fork
+from embeddedpulsar.platform.natives import system
 from embeddedpulsar.platform.processes.doorbell import open_doorbell
 from embeddedpulsar.platform.processes.lease import Liveness
 from embeddedpulsar.platform.processes.loop_waiters import LoopWaiters
@@ -83,7 +82,7 @@ class Mailbox:
         self._deaths = doorbell.dead
         self._lock = RLock()  # guards _watchers and _listeners
         self._loops = LoopWaiters(doorbell.loop_fd, self._on_loop_ready)
-        self._tended_at = time.monotonic()
+        self._tended_at = system.monotonic()
         self._looked_at = -_GLANCE_S
         self._closed = False
         self._forked = False
@@ -119,8 +118,8 @@ class Mailbox:
             raise exceptions.AlreadyClosed(self._why_closed())
         if self.generation != seen_generation:
             return self.generation
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        gate = threading.Lock()
+        deadline = None if timeout_s is None else system.monotonic() + timeout_s
+        gate = system.allocate_lock()
         try:
             gate.acquire()
             while True:
@@ -151,7 +150,7 @@ class Mailbox:
             before, self._leader = self._leader, gate
             while self.generation == seen and not self._closed:
                 self._look(_nap(deadline, _LONGEST_LOOK_S))
-                self._looked_at = time.monotonic()
+                self._looked_at = system.monotonic()
                 if self._looked_at - self._tended_at >= _TEND_S:
                     self.tend()
                 if self.generation == seen and _is_past(deadline):
@@ -184,7 +183,7 @@ class Mailbox:
         message has just looked when it woke. Does nothing while another thread sleeps on the doorbell, which
         sees to it at once.
         """
-        if self._closed or self._is_led() or 0 <= time.monotonic() - self._looked_at < _GLANCE_S:
+        if self._closed or self._is_led() or 0 <= system.monotonic() - self._looked_at < _GLANCE_S:
             return
         try:
             if not self._leadership.acquire(blocking=False):
@@ -201,7 +200,7 @@ class Mailbox:
 
     def tend(self) -> None:
         """Make the FIFO again if it was removed; checks once a second at most."""
-        now = self._looked_at = time.monotonic()
+        now = self._looked_at = system.monotonic()
         if now - self._tended_at < _TEND_S or self._closed:
             return
         self._tended_at = now
@@ -382,11 +381,11 @@ class Mailbox:
 def _nap(deadline: float | None, most_s: float = _LONGEST_NAP_S) -> float:
     if deadline is None:
         return most_s
-    return min(max(deadline - time.monotonic(), 0.0), most_s)
+    return min(max(deadline - system.monotonic(), 0.0), most_s)
 
 
 def _is_past(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() >= deadline
+    return deadline is not None and system.monotonic() >= deadline
 
 
 def _log_failed(function: object, error: Exception) -> None:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from typing import Final
 
 from embeddedpulsar.platform import descriptors, fork
+from embeddedpulsar.platform.natives import system
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.threads import RLock
@@ -53,7 +54,7 @@ class Peers:
                 fd, is_fifo = bell
                 if is_fifo and getsignal(_SIGPIPE) != signal.SIG_DFL:
                     try:
-                        os.write(fd, b"\1")  # as `_ring_bell`, without its call
+                        system.write(fd, b"\1")  # as `_ring_bell`, without its call
                         self._bells.move_to_end(uuid)
                         return True
                     except BlockingIOError:
@@ -153,7 +154,7 @@ def _ring_bell(fd: int, is_fifo: bool) -> bool:
         if _SIGPIPE is not None and getsignal(_SIGPIPE) == signal.SIG_DFL:
             _write_without_sigpipe(fd)
         else:
-            os.write(fd, b"\1")
+            system.write(fd, b"\1")
     except BlockingIOError:
         return True  # full: it has been rung and has yet to look
     except BrokenPipeError:
@@ -167,7 +168,7 @@ def _write_without_sigpipe(fd: int) -> None:
     mask = {signal.SIGPIPE}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, mask)
     try:
-        os.write(fd, b"\1")
+        system.write(fd, b"\1")
     except BrokenPipeError:
         signal.sigtimedwait(mask, 0)  # the signal is pending for this thread: take it
         raise

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import time
 from collections import deque
 from typing import Final
 
 from embeddedpulsar.platform import descriptors, filesystem, nofollow, ownership
+from embeddedpulsar.platform.natives import system
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.platform.processes.lease import Liveness
 
@@ -91,17 +91,17 @@ class PollingDoorbell:
 
     def wait(self, timeout_s: float | None) -> bool:
         """Look, nap, look again, ever more slowly, until there is news or the timeout."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else system.monotonic() + timeout_s
         nap = _SHORTEST_NAP_S
         while self._fd >= 0:
             if self._listen() or self._probe():
                 return True
             if deadline is not None:
-                left = deadline - time.monotonic()
+                left = deadline - system.monotonic()
                 if left <= 0:
                     return False
                 nap = min(nap, left)
-            time.sleep(nap)
+            system.sleep(nap)
             nap = min(nap * _GROWTH, _LONGEST_NAP_S)
         return False
 
@@ -113,7 +113,7 @@ class PollingDoorbell:
         return True
 
     def _probe(self) -> bool:
-        now = time.monotonic()
+        now = system.monotonic()
         if not self._watched or now - self._probed_at < _PROBE_EVERY_S:
             return False
         self._probed_at = now

@@ -9,6 +9,7 @@ import pytest
 from embeddedpulsar.client import flusher as module
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.flusher import Flusher
+from embeddedpulsar.platform import natives
 
 WAIT_S = 10.0
 
@@ -54,7 +55,7 @@ def test_a_thread_that_cannot_be_started(flusher: Flusher, monkeypatch: pytest.M
 
     one, other = Publisher([]), Publisher([])
     with monkeypatch.context() as patch:
-        patch.setattr("_thread.start_new_thread", refuse)
+        patch.setattr(natives.system, "start_new_thread", refuse)
         flusher.kick(one)
     assert "can't start" in caplog.text
     flusher.kick(other)

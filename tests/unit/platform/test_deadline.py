@@ -28,7 +28,7 @@ class Now:
 def now(monkeypatch: pytest.MonkeyPatch) -> Now:
     """The clock of deadlines, moved by the test."""
     clock = Now()
-    monkeypatch.setattr(deadline, "_monotonic", clock)
+    monkeypatch.setattr(deadline.system, "monotonic", clock)
     return clock
 
 

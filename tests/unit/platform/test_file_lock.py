@@ -387,8 +387,8 @@ def test_the_pauses_grow_with_the_wait(tmp_path: Path, monkeypatch: pytest.Monke
         pauses.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(file_lock.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(file_lock.time, "sleep", sleep)
+    monkeypatch.setattr(file_lock.system, "monotonic", lambda: now[0])
+    monkeypatch.setattr(file_lock.system, "sleep", sleep)
     holder, waiter = FileLock(str(tmp_path / "lock")), FileLock(str(tmp_path / "lock"))
     try:
         holder.acquire()

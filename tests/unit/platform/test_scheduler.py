@@ -11,6 +11,7 @@ from collections import deque
 
 import pytest
 
+from embeddedpulsar.platform import natives
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.scheduler import _MOST_LATER, Scheduler, Timer
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
@@ -158,7 +159,7 @@ def test_a_thread_that_cannot_be_started_is_tried_again(
     ran: list[int] = []
     done = threading.Event()
     with monkeypatch.context() as patch:
-        patch.setattr("_thread.start_new_thread", refuse)
+        patch.setattr(natives.system, "start_new_thread", refuse)
         with pytest.raises(RuntimeError, match="can't start"):
             scheduler.call_later(0, lambda: ran.append(1))
     scheduler.call_later(0.01, done.set)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from embeddedpulsar.platform import threads
 from tests.children import in_child
 
@@ -73,3 +75,50 @@ def test_threads_carry_our_name():
     assert thread.daemon
     thread.start()
     thread.join()
+
+
+def test_an_event_wakes_all_that_wait():
+    """And lets those return at once that come later."""
+    event = threads.Event()
+    woken: list[bool] = []
+    waiting = [threads.start_daemon(lambda: woken.append(event.wait(10)), "waiter") for _ in range(3)]
+    assert not event.wait(0.01)
+    event.set()
+    for thread in waiting:
+        thread.join()
+    assert woken == [True] * 3
+    assert event.wait(0)
+    assert event.is_set()
+
+
+def test_an_event_whose_wait_is_interrupted_forgets_it(monkeypatch):
+    """As by Ctrl-C."""
+
+    class Interrupted:
+        """A lock in whose wait it happens."""
+
+        waits = 0
+
+        def acquire(self, *arguments: object) -> bool:
+            self.waits += 1
+            if self.waits > 1:
+                raise KeyboardInterrupt
+            return True
+
+    event = threads.Event()
+    monkeypatch.setattr(threads.system, "allocate_lock", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        event.wait()
+    assert not event._waiters
+
+
+def test_a_thread_after_threads_were_replaced(monkeypatch):
+    """It is a real one, which the class of `threading` does not start; it can be waited for."""
+    monkeypatch.setattr("_thread.start_new_thread", lambda *arguments: pytest.fail("started by the patch"))
+    runners: list[int] = []
+    thread = threads.start_daemon(lambda: runners.append(threads.current_id()), "worker")
+    thread.join(10)
+    assert thread.is_over
+    assert runners == [thread.runner]
+    assert thread.runner != threads.current_id()
+    assert thread.ident is None

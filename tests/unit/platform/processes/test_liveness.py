@@ -234,7 +234,7 @@ def test_a_process_that_closes_its_doorbell_first_is_dead_as_soon_as_its_byte_is
             other.liveness.close()
 
     assert watcher.watch(other.uuid)
-    monkeypatch.setattr(doorbell.time, "sleep", sleep)
+    monkeypatch.setattr(doorbell.system, "sleep", sleep)
     for end in (other._reader, other._writer):
         os.close(end)
     other._reader = other._writer = -1
