@@ -112,8 +112,8 @@ class StoreReport(NamedTuple):
         >>> with Client("./data") as client:
         ...     message_id = client.create_producer("orders").send(b"tea")
         >>> report = check_store("./data")
-        >>> report.is_clean, report.damage, report.notes, report.json()["is_whole"]
-        (True, [], [], True)
+        >>> report.is_clean, report.damage, report.unverified, report.notes, report.json()["is_whole"]
+        (True, [], [], [], True)
     """
 
     problems: list[Problem]
