@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 
 import pytest
@@ -21,10 +22,14 @@ sys.exit(storms.main(["hostile", *sys.argv[1:]]))
     [(0, 8), pytest.param(10, 60, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])],
 )
 def test_a_hostile_day_loses_and_repeats_nothing(minutes: int, seconds: int, tmp_path):
-    """Kills, stops, freezes, interrupts, handlers that send, removed FIFOs and stores, closed streams."""
+    """Kills, stops, freezes, interrupts, handlers that send, removed FIFOs and stores, closed streams,
+    daemons, interrupted calls of a notebook, hung workers."""
     options = ("--minutes", str(minutes), "--round", str(seconds), "--folder", str(tmp_path))
     output = run_python(STORM, *options, timeout_s=1400)
     assert "  clean" in output
+    for kind in ("daemons", "hung workers"):
+        assert re.search(rf"^  {kind}: [1-9]", output, re.MULTILINE), output
+    assert re.search(r"^  interrupted \w+: [1-9]", output, re.MULTILINE), output
 
 
 def judge(

@@ -83,7 +83,11 @@ def _parser() -> argparse.ArgumentParser:
         ),
         ("functions", "workers of a function killed at any moment", function_storm.add_options),
         ("spark", "driver and workers of a streaming query killed at any moment", spark_storm.add_options),
-        ("hostile", "kills, stops, freezes, interrupts, removed files", hostile_storm.add_options),
+        (
+            "hostile",
+            "kills, stops, freezes, interrupts, removed files, daemons, hung workers",
+            hostile_storm.add_options,
+        ),
         ("backups", "backups at random moments of random flows, restored", backup_storm.add_options),
         ("dispatch", "consumers of one subscription in every order, simulated", _dispatch_options),
         ("power-loss", "disks that a power loss may leave", _power_loss_options),

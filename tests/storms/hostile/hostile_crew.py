@@ -11,6 +11,9 @@ from typing import Final, Protocol
 from embeddedpulsar.platform.clock import perf_counter, sleep
 from tests.storms import storm_diary
 from tests.storms.hostile.hostile_bystander import SHARED_TOPIC, Bystander
+from tests.storms.hostile.hostile_daemons import DaemonParent
+from tests.storms.hostile.hostile_functions import FunctionKeeper
+from tests.storms.hostile.hostile_notebook import Notebook
 from tests.storms.hostile.hostile_roles import (
     FIRST_PROCESS,
     PRODUCERS,
@@ -35,11 +38,20 @@ class HostileProcess(Protocol):
         """All of it."""
 
 
+LONERS: Final[dict[str, Callable[[HostileRole], HostileProcess]]] = {
+    "daemons": DaemonParent,
+    "notebooks": Notebook,
+    "hung-workers": FunctionKeeper,
+}
+"""Processes that bring their fault about themselves, by its name."""
+
+
 class HostileCrew:
     """Starts, stops and kills processes, and writes what it does to a consumer into the diary of its topic.
 
-    ``victims`` are the members that faults may strike: producers and consumers. The bystander, and the
-    processes around the store that is removed, are only stopped together with all others.
+    ``victims`` are the members that faults may strike: producers and consumers. The bystander, the processes
+    around the store that is removed, and those that bring their fault about themselves (`LONERS`), are only
+    stopped together with all others.
     """
 
     def __init__(
@@ -63,11 +75,20 @@ class HostileCrew:
         tenants = 0 if "removed-stores" in without else _TENANTS
         self.tenants: Final = range(self.bystander + 1, self.bystander + 1 + tenants)
         self._removers: Final = range(self.tenants.stop, self.tenants.stop + (tenants > 0))
+        self._seed: Final = seed
+        self._loners: Final = dict(
+            enumerate((kind for kind in LONERS if kind not in without), self._removers.stop)
+        )
 
     @property
     def members(self) -> range:
         """Everyone."""
-        return range(FIRST_PROCESS, self._removers.stop)
+        return range(FIRST_PROCESS, self._removers.stop + len(self._loners))
+
+    @property
+    def loners(self) -> list[str]:
+        """The faults that processes bring about themselves."""
+        return list(self._loners.values())
 
     def topic_of(self, member: int) -> str | None:
         """What a consumer consumes."""
@@ -88,7 +109,9 @@ class HostileCrew:
         page = self._board.page
         share = self._closed_share if member <= self.bystander else 0.0
         closed = tuple(fd for fd in range(3) if self.rng.random() < share)
-        role = HostileRole(member, page.next_life(member), self._folder, self._board, self._began, closed)
+        role = HostileRole(
+            member, page.next_life(member), self._folder, self._board, self._began, closed, self._seed
+        )
         self._born_at[member] = page.progress(member)
         self._pids[member] = self._children.fork(lambda: self._work(role), self.name(member))
 
@@ -106,6 +129,8 @@ class HostileCrew:
             return Bystander(role, diary_of(role.folder, SHARED_TOPIC))
         if topic is not None:
             return HostileConsumer(role, topic)
+        if role.member in self._loners:
+            return LONERS[self._loners[role.member]](role)
         return Tenant(role) if role.member in self.tenants else Remover(role)
 
     def name(self, member: int) -> str:
@@ -116,6 +141,8 @@ class HostileCrew:
             return f"consumer-{member}"
         if member == self.bystander:
             return "bystander"
+        if member in self._loners:
+            return self._loners[member]
         return f"tenant-{member}" if member in self.tenants else "remover"
 
     # -- who can be struck -------------------------------------------------------------------------
@@ -208,7 +235,8 @@ class HostileCrew:
         page.stop()
         sleep(0.2)  # consumers that were leaving have left, and are started once more
         self.look_after(resume_all=True)
-        for members in ((*self.producers, *self.tenants, *self._removers), (*self.consumers, self.bystander)):
+        first = (*self.producers, *self.tenants, *self._removers, *self._loners)
+        for members in (first, (*self.consumers, self.bystander)):
             for member in members:
                 pid = self._pids.pop(member, None)
                 if pid is not None:

@@ -20,6 +20,8 @@ TOPICS: Final = {f"work-{one.name.lower()}": one for one in ConsumerType}
 SUBSCRIPTION: Final = "work"
 SIGNALS: Final = "signals"
 OWN: Final = "bystander"
+DAEMONS: Final = "daemons"
+NOTEBOOK: Final = "notebook"
 KEYS: Final = 16
 PRODUCERS: Final = 2
 KEEP_ALIVE_S: Final = 2
@@ -27,8 +29,20 @@ QUEUE: Final = 60
 
 FIRST_PROCESS: Final = 16  # the words below are those of streams
 _SIGNAL_STREAMS: Final = 200
+DAEMON_STREAM: Final = 300
+NOTEBOOK_STREAM: Final = 301
 _FROZEN_MS: Final = 2
 _WORST_GAP_MS: Final = 3
+_COUNTS: Final = 4
+COUNTED: Final = (
+    "daemons",
+    "hung workers",
+    "interrupted create_producer",
+    "interrupted create_reader",
+    "interrupted receive",
+    "interrupted subscribe",
+)
+"""What processes count that bring their fault about themselves, one process for each."""
 
 
 class HostilePage:
@@ -55,12 +69,20 @@ class HostilePage:
         """The longest time in which the bystander got nothing."""
         return int(self.page.words[_WORST_GAP_MS])
 
+    def count(self, kind: str) -> None:
+        """One more of a kind of `COUNTED`."""
+        self.page.words[_COUNTS + COUNTED.index(kind)] += 1
+
+    def counts(self) -> dict[str, int]:
+        """How many of each kind there were."""
+        return {kind: int(self.page.words[_COUNTS + at]) for at, kind in enumerate(COUNTED)}
+
 
 class HostileRole(NamedTuple):
     """One process in one of its lives.
 
     ``began`` is when the storm began, on `perf_counter`; ``closed`` are the standard descriptors it does
-    without.
+    without; ``seed`` is that of the round.
     """
 
     member: int
@@ -69,6 +91,7 @@ class HostileRole(NamedTuple):
     board: HostilePage
     began: float
     closed: tuple[int, ...]
+    seed: int
 
     @property
     def page(self) -> Page:
@@ -79,7 +102,7 @@ class HostileRole(NamedTuple):
         return store_of(self.folder)
 
     def random(self) -> random.Random:
-        return random.Random(self.member * 1_000_003 + self.life)
+        return random.Random((self.seed * 1009 + self.member) * 1_000_003 + self.life)
 
     def new_run(self) -> int:
         """A number above those of all runs before: two interrupts can strike within a millisecond."""

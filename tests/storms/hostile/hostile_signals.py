@@ -87,6 +87,6 @@ class SendingHandler:
             patient(self._producer.close)
 
 
-def accept_signals() -> None:
-    """Ctrl-C raises KeyboardInterrupt, where the process is ready for it."""
-    signal.signal(signal.SIGINT, _interrupt)
+def accept_signals(number: signal.Signals = signal.SIGINT) -> None:
+    """Ctrl-C, or another signal, raises KeyboardInterrupt, where the process is ready for it."""
+    signal.signal(number, _interrupt)

@@ -4,7 +4,9 @@ Producers and consumers of four topics, one for each type of subscription, work 
 minute. They are killed, interrupted, sent signals whose handlers send messages, stopped for moments and for
 longer than the keep-alive interval, stopped inside locks, and frozen all together; their FIFOs are removed,
 and some begin without standard descriptors. Beside them a bystander, to which nothing is done, watches its
-own topic, and other processes keep clients of a store that is removed and made again.
+own topic, and other processes keep clients of a store that is removed and made again. Daemons close every
+descriptor and use the client they inherit; a notebook keeps the exceptions of its interrupted calls; a
+function hangs while its supervisor is ended.
 
 At the end of each round everything that was promised is compared with what is there, and the store is
 audited.
@@ -28,10 +30,14 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform.clock import perf_counter, sleep
 from embeddedpulsar.testing.store_checks import check_store
 from tests.storms.hostile import hostile_stores
-from tests.storms.hostile.hostile_crew import HostileCrew
+from tests.storms.hostile.hostile_crew import LONERS, HostileCrew
 from tests.storms.hostile.hostile_faults import FAULTS, IN_LOCK_S, HostileFaults
 from tests.storms.hostile.hostile_roles import (
+    DAEMON_STREAM,
+    DAEMONS,
     KEEP_ALIVE_S,
+    NOTEBOOK,
+    NOTEBOOK_STREAM,
     PRODUCERS,
     SIGNALS,
     SUBSCRIPTION,
@@ -121,11 +127,18 @@ class HostileRound:
 
     def _judge(self) -> None:
         self.figures.update(self._faults.counts)
+        self.figures.update(self._board.counts())
         self.figures["left in good order"] = self._crew.leaves
         client = Client(self._root)
         for topic, kind in TOPICS.items():
             self._judge_topic(client, topic, kind)
         self._judge_signals(client)
+        for name, topic, stream, kind in (
+            ("daemons", DAEMONS, DAEMON_STREAM, ConsumerType.Shared),
+            ("notebooks", NOTEBOOK, NOTEBOOK_STREAM, ConsumerType.Exclusive),
+        ):
+            if name in self._crew.loners:
+                self._judge_stream(client, topic, stream, kind)
         client._core.store.peers.sweep()  # of those that were killed
         client.close()
         self.problems.extend(str(problem) for problem in check_store(self._root).problems)
@@ -151,6 +164,21 @@ class HostileRound:
         self.figures["messages"] += len(messages)
         self.figures["stored twice"] += log.duplicates
         self.figures["received again"] += verdict.redelivered
+        self.problems.extend(_left_behind(client, topic, kind))
+
+    def _judge_stream(self, client: Client, topic: str, stream: int, kind: ConsumerType) -> None:
+        """What a process sent that nothing kills is there exactly once, and was acknowledged."""
+        messages = _read(client, topic)
+        log = LogVerdict(messages, {stream: self._board.page.stored(stream)})
+        self.problems.extend(f"{topic}: {problem}" for problem in log.problems)
+        if log.duplicates or log.in_flight:
+            self.problems.append(
+                f"{topic}: {log.duplicates} messages are there twice, {log.in_flight} were not confirmed"
+            )
+        verdict = TypeVerdict(kind, log.places, list(map(_key_of, messages)), _IN_HAND)
+        verdict.judge(read_diary(diary_of(self._folder, topic)))
+        self.problems.extend(f"{topic}: {problem}" for problem in verdict.problems)
+        self.figures[f"messages of {topic}"] += len(messages)
         self.problems.extend(_left_behind(client, topic, kind))
 
     def _judge_signals(self, client: Client) -> None:
@@ -200,7 +228,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--without",
-        choices=(*FAULTS, "closed-streams", "removed-stores"),
+        choices=(*FAULTS, "closed-streams", "removed-stores", *LONERS),
         action="append",
         default=[],
         help="leave a fault out, to find what another one does; default is none",
@@ -223,7 +251,7 @@ def run(options: argparse.Namespace, progress: Progress | None = None) -> StormR
         os.makedirs(folder)
         found = _run_round(folder, options, options.seed + rounds)
         rounds += 1
-        report.problems += found["problems"]
+        report.problems += [f"seed {options.seed + rounds - 1}: {text}" for text in found["problems"]]
         figures.update(found["figures"])
         report.figures |= {f"{name} (round {rounds})": text for name, text in found["notes"].items()}
         if progress is not None:

@@ -245,6 +245,29 @@ class HostileConsumer:
         return True
 
 
+def consume_one(consumer: Consumer[bytes], diary: Diary, timeout_ms: int) -> None:
+    """Receive one message and acknowledge it.
+
+    Raises:
+        Timeout: there was none.
+    """
+    acknowledge_one(consumer, diary, consumer.receive(timeout_millis=timeout_ms))
+
+
+def acknowledge_one(consumer: Consumer[bytes], diary: Diary, message: Message[bytes]) -> None:
+    """Acknowledge a message that was received."""
+    place = place_of(message)
+    diary.write(storm_diary.RECEIVED, *place)
+    if read_payload(message.data()) is None:
+        raise AssertionError(f"{message.message_id()} is torn")
+    diary.write(storm_diary.ACKNOWLEDGING, *place)
+    try:
+        consumer.acknowledge(message)
+    except NotConnected:
+        return  # as in `HostileConsumer.step`
+    diary.write(storm_diary.ACKNOWLEDGED, *place)
+
+
 def place_of(message: Message[bytes]) -> tuple[int, int, int]:
     """Ledger, entry, batch index."""
     message_id = message.message_id()
