@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.admin.topic_figures import topic_stats
-from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.exceptions import PulsarException, TopicNotFound
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.platform.processes.lock_holders import ProcessFacts, lease_holders
 from embeddedpulsar.records import NamedTuple
@@ -83,6 +83,18 @@ class TopicActivity(NamedTuple):
     attached: tuple[Attached, ...]
 
 
+class UnreadTopic(NamedTuple):
+    """A topic or partition that cannot be read.
+
+    Attributes:
+        topic: the name.
+        reason: the error, which names the file.
+    """
+
+    topic: str
+    reason: str
+
+
 class StoreActivity(NamedTuple):
     """A store at one moment.
 
@@ -90,11 +102,13 @@ class StoreActivity(NamedTuple):
         topics: its topics and partitions that were ever used.
         processes: how many have it open, this one included.
         time_ms: when, in ms since 1970.
+        unread: the topics that cannot be read; they are missing in ``topics``.
     """
 
     topics: tuple[TopicActivity, ...]
     processes: int
     time_ms: int
+    unread: tuple[UnreadTopic, ...] = ()
 
     def json(self) -> dict[str, Any]:
         """Return the fields in camel case, as those of other results."""
@@ -117,6 +131,7 @@ class ActivityWatch:
         now_ms = store.clock.wall_ms()
         topics = made_topics(store.root)
         known: dict[str, tuple[bytes, TopicActivity]] = {}
+        unread: list[UnreadTopic] = []
         for number, topic in enumerate(topics):
             if progress is not None:
                 progress(f"looking at topic {number + 1:,} of {len(topics):,}")
@@ -127,10 +142,13 @@ class ActivityWatch:
                 continue
             try:
                 known[topic.name] = (words, _activity(store, topic.name, holders, now_ms))
-            except (PulsarException, OSError):
-                continue  # it was deleted meanwhile, or cannot be read: a check says so
+            except (TopicNotFound, FileNotFoundError):
+                continue  # it was deleted meanwhile
+            except (PulsarException, OSError) as error:
+                unread.append(UnreadTopic(topic.name, str(error)))
         self._known = known
-        return StoreActivity(tuple(one for _, one in known.values()), len(holders), now_ms)
+        activities = tuple(activity for _, activity in known.values())
+        return StoreActivity(activities, len(holders), now_ms, tuple(unread))
 
 
 def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_ms: int) -> TopicActivity:

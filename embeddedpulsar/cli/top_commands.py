@@ -134,7 +134,8 @@ def picture(root: str, now: StoreActivity, rows: list[TopicRow], width: int) -> 
     table.add_column(_COLUMNS[-1], no_wrap=True)
     for line in lines:
         table.add_row(*map(Text, (*line[:-1], _cut(line[-1], max(room - len(_COLUMNS), _LEAST)))))
-    return Group(head, Text(), table)
+    unread = [Text(f"{_short(one.topic)} cannot be read: {one.reason}", style="red") for one in now.unread]
+    return Group(head, *unread, Text(), table)
 
 
 def _cut(text: str, length: int) -> str:
@@ -192,6 +193,8 @@ def who(store: OpenedStore, is_json: bool) -> None:
     with store.admin() as admin:
         found = admin.activity().look(progress.follow)
     progress.end()
+    for unread in found.unread:
+        click.echo(f"{_short(unread.topic)} cannot be read: {unread.reason}", err=True)
     listed = [(topic.topic, one) for topic in found.topics for one in topic.attached]
     listed.sort(key=lambda pair: (pair[1].pid, pair[0], pair[1]))
     if is_json:

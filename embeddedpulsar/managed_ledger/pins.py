@@ -20,6 +20,9 @@ from embeddedpulsar.storage.filenames import pin_path, pins_path
 LEASE_S: Final = 600
 """A plan of Spark is made by one process and read by others: so long may pass between, and after."""
 _NS: Final = 10**6
+_SINKS: Final = (os.pardir, os.pardir, "sinks")
+"""From the directory of a topic to those of sinks (docs/format/directory.md)."""
+_PENDING: Final = "pending"
 
 
 def pin_for_reading(directory: str, ledger_id: int, now_ms: int) -> HeldFile | None:
@@ -122,9 +125,12 @@ def pinned_from(directory: str, now_ms: int, *, removes: bool, with_readers: boo
 
 
 def _is_pending(directory: str, path: str, key: str) -> bool:
-    """Whether the commit is not finished. A pin that names anything but a file of its sink keeps nothing."""
+    """Whether the commit is not finished. What names anything but a file of its sink, as a damaged pin does,
+    is not followed: the sink of the pin's key is asked."""
     pending = os.path.normpath(os.path.join(directory, os.fsdecode(disk.DISK.read_file(path))))
-    return os.path.basename(os.path.dirname(pending)) == key and os.path.isfile(pending)
+    if os.path.basename(os.path.dirname(pending)) == key and os.path.isfile(pending):
+        return True
+    return os.path.isfile(os.path.join(directory, *_SINKS, key, _PENDING))
 
 
 def _make_directory(directory: str) -> None:

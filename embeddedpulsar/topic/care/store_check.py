@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from embeddedpulsar.cold.object_owner import OWNER
 from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.format.catalog_record import TopicEntry
@@ -21,7 +22,16 @@ from embeddedpulsar.format.control import (
     are_possible,
     parse_control_header,
 )
-from embeddedpulsar.format.document import KIND_POLICIES, KIND_SCHEMAS, decode_document
+from embeddedpulsar.format.document import (
+    KIND_COLD_LEDGER,
+    KIND_COMPACTED_START,
+    KIND_OBJECT_OWNER,
+    KIND_OFFLOAD,
+    KIND_POLICIES,
+    KIND_SCHEMAS,
+    KIND_SINK_COMMIT,
+    decode_document,
+)
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.platform import clock, descriptors, disk, nofollow
 from embeddedpulsar.platform.file_lock import FileLock
@@ -34,6 +44,7 @@ from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter
 from embeddedpulsar.topic.care.compaction_check import check_compaction
 from embeddedpulsar.topic.care.store_report import (
+    DOCUMENT,
     ID_REUSE,
     IN_USE,
     LEFTOVER,
@@ -50,6 +61,7 @@ from embeddedpulsar.topic.care.store_report import (
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.topic_places import directories_in, read_meta
+from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING
 
 _NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
 _TEMPORARY: Final = (".tmp", filenames.NEW_SUFFIX)
@@ -167,10 +179,15 @@ def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
         report = check_topic(directory, meter.ledger)
         problems = [*report.problems, *_check_document(filenames.policies_path(directory))]
         problems += _check_document(filenames.schemas_path(directory), KIND_SCHEMAS, SCHEMAS)
+        problems += _check_document(filenames.offload_path(directory), KIND_OFFLOAD, DOCUMENT)
+        for ledger in _ledgers(directory):  # of a ledger that is away, its header was read from the note
+            problems += _check_document(filenames.cold_path(directory, ledger), KIND_COLD_LEDGER, DOCUMENT)
         problems += check_compaction(directory, _is_locked, meter.ledger)
         for name in _subscriptions(directory):
             own = os.path.join(filenames.subscriptions_path(directory), name)
             problems += check_journal(own, KIND_SUBSCRIPTION)
+            start = filenames.compacted_start_path(own)
+            problems += _check_document(start, KIND_COMPACTED_START, DOCUMENT)
     except FileNotFoundError as e:
         gone = str(e.filename or e)
         return CheckReport([Problem(META, gone, 0, "the file went away while it was read")])
@@ -315,7 +332,7 @@ def _check_ids(root: str, highest: int) -> Iterator[Problem]:
 
 
 def _check_documents(root: str) -> Iterator[Problem]:
-    """``broker.conf`` and the policies of namespaces."""
+    """``broker.conf``, the policies of namespaces, and what is noted of sinks and offloaded objects."""
     path = root_layout.in_root(root, root_layout.SETTINGS)
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -330,13 +347,22 @@ def _check_documents(root: str) -> Iterator[Problem]:
     for name in sorted(descriptors.names_in(tenants) if os.path.isdir(tenants) else ()):
         if not name.endswith(_TEMPORARY):
             yield from _check_document(os.path.join(tenants, name))
+    offloaded = root_layout.in_root(root, root_layout.OFFLOADED)
+    for name in sorted(descriptors.names_in(offloaded) if os.path.isdir(offloaded) else ()):
+        kind = KIND_OBJECT_OWNER if name == OWNER else KIND_COLD_LEDGER
+        if name == OWNER or name.endswith(filenames.COLD_SUFFIX):
+            yield from _check_document(os.path.join(offloaded, name), kind, DOCUMENT)
+    sinks = root_layout.in_root(root, root_layout.SINKS)
+    for key in _directories(sinks):
+        for name in (PENDING, DONE):
+            yield from _check_document(os.path.join(sinks, key, name), KIND_SINK_COMMIT, DOCUMENT)
 
 
 def _check_document(path: str, kind: int = KIND_POLICIES, problem: str = POLICIES) -> Iterator[Problem]:
     try:
         decode_document(disk.DISK.read_file(path), kind)
     except FileNotFoundError:
-        return  # a topic without policies or schemas
+        return  # as nearly everywhere
     except (OSError, StorageError) as e:
         yield unverified(problem, path, e)
 

@@ -21,6 +21,7 @@ ID_REUSE: Final = "ledger id"
 POLICIES: Final = "policies"
 """A document with the policies of a topic or namespace is damaged."""
 SCHEMAS: Final = "schemas"
+DOCUMENT: Final = "document"
 """The document with the schemas of a topic is damaged."""
 COMPACTED: Final = "compacted"
 """The compacted ledger of a topic, or the document that names it, is damaged or missing."""
@@ -62,6 +63,10 @@ MEANINGS: Final = {
     ),
     SCHEMAS: (
         "producers and consumers with a schema cannot use the topic; its messages are whole",
+        "restore the file from a backup",
+    ),
+    DOCUMENT: (
+        "what it says of objects in a location or of a write by Spark is unknown; the file is kept",
         "restore the file from a backup",
     ),
     COMPACTED: (

@@ -19,6 +19,7 @@ from embeddedpulsar.platform import failpoints
 from embeddedpulsar.spark import finish_commits, sink_commit
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care import sinks_cut
+from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.sinks.sink_place import PENDING, SinkPlace, sinks_of
 from tests.children import die_at
 from tests.conformance.chunks import log_of
@@ -216,5 +217,10 @@ def test_damaged_records_are_copied_as_they_are(tmp_path: Path):
     (damaged,) = [one for one in sinks_of(str(root)) if one.read(PENDING)]
     Path(damaged.file(PENDING)).write_bytes(b"damaged")
     backup(root, target)
-    assert replayed(target, tmp_path / "new", 1) == wanted(1)
-    assert Path(SinkPlace(str(tmp_path / "new"), damaged.key).file(PENDING)).read_bytes() == b"damaged"
+    restored = tmp_path / "new"
+    Admin.restore(target, restored)
+    commit(restored, 1, b" again")
+    assert rows_of(restored) == wanted(1)
+    copied = Path(SinkPlace(str(restored), damaged.key).file(PENDING))
+    assert copied.read_bytes() == b"damaged"
+    assert [problem.path for problem in check_store(restored).problems] == [str(copied)]

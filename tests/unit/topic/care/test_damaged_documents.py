@@ -1,0 +1,123 @@
+"""A damaged document is found by the check, kept by a repair, and holds back what it may still need."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar import Admin, Client
+from embeddedpulsar.cli.main import main
+from embeddedpulsar.managed_ledger import pins
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import disk
+from embeddedpulsar.policy_values import OffloadPolicies
+from embeddedpulsar.subscription.attachment.compacted_reader import note_start
+from embeddedpulsar.testing import assert_clean
+from embeddedpulsar.topic.care.store_check import check_store
+from embeddedpulsar.topic.care.store_repair import repair_store
+from embeddedpulsar.topic.care.store_report import DOCUMENT
+from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace
+from tests.support.disks.faulty_disk import FaultyDisk
+
+NOW = 1_700_000_000_000
+DAMAGES = {
+    "flipped": lambda data: data[:20] + bytes([data[20] ^ 0x55]) + data[21:],
+    "zeroed": lambda data: bytes(len(data)),
+    "cut": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+}
+DOCUMENTS = {
+    "offload record": "topics/*/offload",
+    "note of an offloaded ledger": "topics/*/*1.cold",
+    "owner of objects": "offloaded/owner",
+    "pending commit of a sink": f"sinks/*/{PENDING}",
+    "last commit of a sink": f"sinks/*/{DONE}",
+    "start of a compacted subscription": "topics/*/subscriptions/*/compacted-start",
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A closed store whose only topic was offloaded."""
+    root = tmp_path / "store"
+    root.mkdir()
+    (root / "broker.conf").write_text("managedLedgerMaxEntriesPerLedger=5\n")
+    with Client(root) as client, Admin(root) as admin:
+        client.subscribe("orders", "billing").close()
+        producer = client.create_producer("orders")
+        for number in range(12):
+            producer.send(b"order %d" % number)
+        admin.topics().set_offload_policies("orders", OffloadPolicies(str(tmp_path / "cold")))
+        assert admin.topics().offload("orders")
+    assert_clean(root)
+    return root
+
+
+def add_other_documents(root: Path) -> None:
+    """Those of a sink and of a subscription that reads compacted. No process opens the store with them."""
+    (subscription,) = root.glob("topics/*/subscriptions/*")
+    note_start(str(subscription), Position(1, -1))
+    place = SinkPlace(str(root), "0" * 32)
+    place.make()
+    for name in (PENDING, DONE):
+        place.write(name, {"batch": 1}, durable=False)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_check_finds_it_and_a_repair_keeps_it(root: Path, damage: str):
+    """Each document of its own: the finding names the file and a remedy that does not lose it."""
+    add_other_documents(root)
+    for document, pattern in DOCUMENTS.items():
+        (path,) = root.glob(pattern)
+        whole = path.read_bytes()
+        path.write_bytes(DAMAGES[damage](whole))
+        before = path.read_bytes()
+        (found,) = check_store(root).damage
+        assert (found.kind, found.path) == (DOCUMENT, str(path)), document
+        assert "backup" in found.remedy
+        assert [problem.path for problem in repair_store(str(root)).left] == [str(path)]
+        assert path.read_bytes() == before
+        path.write_bytes(whole)
+    assert_clean(root)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_pin_keeps_its_ledgers(tmp_path: Path, damage: str):
+    """As long as its sink has a commit that is not finished, and no longer."""
+    root, directory = tmp_path / "store", tmp_path / "store" / "topics" / "t-orders"
+    directory.mkdir(parents=True)
+    place = SinkPlace(str(root), "a" * 32)
+    place.make()
+    place.write(PENDING, {"batch": 1}, durable=False)
+    pins.pin_for_commit(str(directory), 5, place.key, place.file(PENDING), NOW)
+    (pin,) = (directory / "pins").iterdir()
+    pin.write_bytes(DAMAGES[damage](pin.read_bytes()))
+    os.utime(pin, (NOW / 1000, NOW / 1000))
+    later = NOW + 2 * pins.LEASE_S * 1000
+    assert pins.pinned_from(str(directory), later, removes=True) == Position(5, -1)
+    place.discard([PENDING])
+    assert pins.pinned_from(str(directory), later, removes=True) is None
+
+
+def test_activity_names_a_topic_that_cannot_be_read(root: Path, capsys: pytest.CaptureFixture[str]):
+    """With the file; the other topics are shown."""
+    with Client(root) as client:
+        client.create_producer("prices").close()
+    (path,) = root.glob("topics/*-orders/*1.log")
+    with disk.use(FaultyDisk()) as faulty:
+        assert isinstance(faulty, FaultyDisk)
+        faulty.fail("open_file", 1, errno.EIO, times=10**6, path=str(path))
+        with Admin(root) as admin:
+            now = admin.activity().look()
+        assert not main(["--store", str(root), "top", "--once", "--interval", "0.1"])
+    assert [one.topic for one in now.topics] == ["persistent://public/default/prices"]
+    (unread,) = now.unread
+    assert unread.topic == "persistent://public/default/orders"
+    assert path.name in unread.reason
+    assert "orders cannot be read: " in capsys.readouterr().out
+    with Admin(root) as admin:
+        assert not admin.activity().look().unread
+    assert_clean(root)
