@@ -71,13 +71,16 @@ def _names_left(data: bytes) -> Iterator[str]:
 def words_position(control: SubscriptionControl, word: int) -> Position | None:
     """The mark-delete position in control words whose header is intact; None if they say of no subscription.
 
+    Words of zeros, which a power loss may leave, name no position: ledger 0 is the place before all entries.
+
     Args:
         control: the words.
         word: what the commit word was before a recovery.
     """
     if control.header is None or not split_journal(word)[1] or not control.is_possible():
         return None
-    return control.mark_delete
+    position = control.mark_delete
+    return position if position.ledger_id or position == BEFORE_FIRST else None
 
 
 def rewound_position(directory: str, reached: Position) -> Position:

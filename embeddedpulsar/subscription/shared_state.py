@@ -315,7 +315,8 @@ class SharedState:
             known = words_position(self.control, word)
             if known is not None:
                 known = min(known, log_end)
-            self._journal.recover(self._clock.wall_ms(), partial(self._complete, known))
+            complete = partial(self._complete, known)
+            self._journal.recover(self._clock.wall_ms(), complete, is_word_trusted=is_trusted)
             state = self._replica.state
             if not state.exists and (self._journal.exists or self._journal.damage):
                 # The process that opens it by name must not find a subscription that never was.

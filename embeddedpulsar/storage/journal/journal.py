@@ -86,7 +86,9 @@ class Journal:
         """Throw the replica away: the next `catch_up` builds it from the files."""
         self._at.is_settled = False
 
-    def recover(self, time_ms: int, complete: Callable[[], bool] = bool) -> None:
+    def recover(
+        self, time_ms: int, complete: Callable[[], bool] = bool, *, is_word_trusted: bool = False
+    ) -> None:
         """Find the state from the files alone: after a reboot, in a copied store, when the ctl is damaged.
 
         Ends with a new generation, durable, and the commit word on it; or with a word that says that nothing
@@ -94,9 +96,11 @@ class Journal:
 
         Args:
             time_ms: when.
-            complete: called on the replica as the readable commands leave it, if something is damaged or the
-                commit word names commands that are not there. Gives it the state that is to hold, and returns
-                False if that is not known; then the files stay.
+            complete: called on the replica as the readable commands leave it, if something is damaged or a
+                trusted commit word names commands that are not there. Gives it the state that is to hold, and
+                returns False if that is not known; then the files stay.
+            is_word_trusted: whether the commit word was written in this boot. After a power loss it may name
+                commands that were not flushed: these are lost, and nothing is damaged.
 
         Raises:
             StorageError: the files are of a newer release, or nothing can be written.
@@ -120,7 +124,7 @@ class Journal:
         else:
             crc = replay(found.journal, self._at.replica, self.damage).crc
             self._at.moved(found.journal.generation, len(found.journal.data), crc)
-            if len(self.damage) > before or word > self._at.seen:
+            if len(self.damage) > before or (is_word_trusted and word > self._at.seen):
                 complete()
         self._start_generation(found.newest + 1, time_ms)
 
