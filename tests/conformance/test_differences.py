@@ -200,7 +200,7 @@ def test_statistics_that_are_left_out(client: Client, admin: Admin):
             "durable",
             "replicated",
         }
-        names |= {"metadata", "lastAckedTimestamp", "drainingHashesCount"}
+        names |= {"metadata", "drainingHashesCount"}
         assert not found.keys() & names
     assert not any("connectedSince" in found for found in stats["publishers"])
     for found in (subscription, *subscription["consumers"]):

@@ -128,7 +128,7 @@ def test_a_typo_in_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture
         (lambda admin: admin.get_stats, "it is topics().get_stats()"),
         (
             lambda admin: admin.topics().grant_permission,
-            "not built yet: permissions: those of the directory count; it has analyze_subscription_backlog, ",
+            "not built yet: permissions: those of the directory count; it has adopt_offloaded, ",
         ),
         (lambda admin: admin.topics().trim, "did you mean trim_topic()?"),
         (lambda admin: admin.topics().createSubscription, "it is written create_subscription()"),

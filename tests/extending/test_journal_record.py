@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import UnsupportedFormatVersion
 from embeddedpulsar.format import subscription_record, topic_record
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.state_machine import REWOUND, SubscriptionState
@@ -84,7 +84,7 @@ def test_a_release_without_the_command_refuses_the_journal(tmp_path: Path):
         commit(one.subscription(), ClearBacklog(*one.publish(1)[0]))
     subscription_record.RECORDS.remove(ClearBacklog)
     try:
-        with SubscriptionSite(tmp_path) as older, pytest.raises(CorruptionError, match="upgrade"):
+        with SubscriptionSite(tmp_path) as older, pytest.raises(UnsupportedFormatVersion, match="upgrade"):
             older.subscription(initial=None).exists()
     finally:
         subscription_record.RECORDS.add_fixed(100, ClearBacklog, BODY)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import (
     ACK,
@@ -136,7 +136,7 @@ def test_any_bytes_raise_nothing_but_corruption(kind: int, payload: bytes):
 
 def test_unknown_commands_ask_for_an_upgrade():
     """A journal of a newer release is not guessed at."""
-    with pytest.raises(CorruptionError, match="upgrade"):
+    with pytest.raises(UnsupportedFormatVersion, match="upgrade"):
         record.decode(77, b"")
 
 

@@ -36,7 +36,7 @@ def test_the_only_one_is_active():
     there = registry(("first", 0))
     assert EXCLUSIVE.active(there) == 1
     second = registry(("second", 0)).all()[0]
-    assert "'first' holds the subscription that 'second' wants" in EXCLUSIVE.refusal(
+    assert "'first' of this very process holds the subscription that 'second' wants" in EXCLUSIVE.refusal(
         there, second, DispatchState()
     )
     assert not EXCLUSIVE.refusal(registry(), second, DispatchState())
