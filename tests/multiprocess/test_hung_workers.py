@@ -57,7 +57,7 @@ class Site:
             "run",
             *options,
         ]
-        self.supervisors.append(subprocess.Popen(command, cwd=self.folder))
+        self.supervisors.append(subprocess.Popen(command, cwd=self.folder, preexec_fn=_hear_hangups))
         self.wait_until(lambda: self.status().num_running)
         return self.supervisors[-1]
 
@@ -85,6 +85,7 @@ class Site:
 
     def close(self) -> None:
         """End what runs."""
+        self.status()  # notes a worker that was started again
         for pid in [
             *(one.pid for one in self.supervisors if one.poll() is None),
             *filter(is_there, self.workers),
@@ -97,6 +98,11 @@ class Site:
         self.admin.close()
         Client(self.root).close()  # removes the leases of those that were killed
         assert_clean(self.root)
+
+
+def _hear_hangups() -> None:
+    """Undo what ``nohup`` did to the program that runs the tests."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def is_there(pid: int) -> bool:
