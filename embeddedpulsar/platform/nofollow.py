@@ -21,7 +21,7 @@ import contextlib
 import errno
 import os
 import stat as modes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from embeddedpulsar.exceptions import ForeignFileError, StorageOSError
@@ -201,64 +201,41 @@ def names_in(path: str) -> list[str]:
         os.close(fd)
 
 
-def unlink(path: str) -> None:
-    """``os.unlink``: of a link, the link itself."""
+def _beside(call: Callable[..., object], path: str, *args: object, **options: object) -> None:
+    """Make a call of ``os`` for a name, relative to its directory. An error names the path."""
     above, name = parent(path)
     try:
-        os.unlink(name, dir_fd=above)
+        call(name, *args, dir_fd=above, **options)
     except OSError as e:
         e.filename = path
         raise
     finally:
         os.close(above)
+
+
+def unlink(path: str) -> None:
+    """``os.unlink``: of a link, the link itself."""
+    _beside(os.unlink, path)
 
 
 def rmdir(path: str) -> None:
     """``os.rmdir``."""
-    above, name = parent(path)
-    try:
-        os.rmdir(name, dir_fd=above)
-    except OSError as e:
-        e.filename = path
-        raise
-    finally:
-        os.close(above)
+    _beside(os.rmdir, path)
 
 
 def mkdir(path: str, mode: int) -> None:
     """``os.mkdir``."""
-    above, name = parent(path)
-    try:
-        os.mkdir(name, mode, dir_fd=above)
-    except OSError as e:
-        e.filename = path
-        raise
-    finally:
-        os.close(above)
+    _beside(os.mkdir, path, mode)
 
 
 def mkfifo(path: str, mode: int) -> None:
     """``os.mkfifo``."""
-    above, name = parent(path)
-    try:
-        os.mkfifo(name, mode, dir_fd=above)
-    except OSError as e:
-        e.filename = path
-        raise
-    finally:
-        os.close(above)
+    _beside(os.mkfifo, path, mode)
 
 
 def utime(path: str, ns: tuple[int, int]) -> None:
     """``os.utime``: of a link, that of the link itself."""
-    above, name = parent(path)
-    try:
-        os.utime(name, ns=ns, dir_fd=above, follow_symlinks=False)
-    except OSError as e:
-        e.filename = path
-        raise
-    finally:
-        os.close(above)
+    _beside(os.utime, path, ns=ns, follow_symlinks=False)
 
 
 def link(src: str, dst: str) -> None:
