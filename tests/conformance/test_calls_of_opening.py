@@ -60,7 +60,7 @@ def test_an_opening_of_a_store_opens_few_files(path: str):
     calls = fewest(lambda: Client(path).close())
     assert calls["open"] <= 17, calls
     assert calls["listdir"] <= 2, calls
-    assert sum(calls.values()) <= 1180, calls
+    assert sum(calls.values()) <= 1200, calls  # 27 more where the temporary directory lies deeper
 
 
 def test_an_opening_of_a_topic_passes_few_functions(path: str):
