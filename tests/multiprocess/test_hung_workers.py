@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -46,7 +47,7 @@ class Site:
         self.workers: set[int] = set()
 
     def supervise(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start ``embeddedpulsar functions run``; return when the function runs."""
+        """Start ``embeddedpulsar functions run``."""
         command = [
             sys.executable,
             "-m",
@@ -58,7 +59,6 @@ class Site:
             *options,
         ]
         self.supervisors.append(subprocess.Popen(command, cwd=self.folder, preexec_fn=_hear_hangups))
-        self.wait_until(lambda: self.status().num_running)
         return self.supervisors[-1]
 
     def status(self) -> FunctionStatus:
@@ -67,14 +67,25 @@ class Site:
         self.workers.update(int(one.worker_id) for one in status.instances if one.worker_id)
         return status
 
-    def hang(self) -> int:
-        """Send a message for which the function hangs, and others behind it; return the id of its worker when
-        the status shows it."""
+    def hang(self) -> None:
+        """Wait until the function runs, and send a message for which it hangs, and others behind it."""
+        self.wait_until(lambda: self.status().num_running)
         for text in (b"a", b"hang", b"b"):
             self.producer.send(text)
         assert self.out.receive(30_000).data() == b"A"
-        self.wait_until(lambda: self.status().instances[0].call_since)
-        return int(self.status().instances[0].worker_id)
+
+    def hung_worker(self) -> int:
+        """Return the id of the worker when the status shows its call."""
+        in_calls: list[int] = []
+
+        def shows_call() -> bool:
+            instance = self.status().instances[0]
+            if instance.call_since:
+                in_calls.append(int(instance.worker_id))
+            return bool(in_calls)
+
+        self.wait_until(shows_call)
+        return in_calls[0]
 
     def wait_until(self, is_so: Callable[[], object], timeout_s: float = 60.0) -> None:
         """Wait until something is so."""
@@ -84,15 +95,18 @@ class Site:
             sleep(0.05)
 
     def close(self) -> None:
-        """End what runs."""
-        self.status()  # notes a worker that was started again
-        for pid in [
-            *(one.pid for one in self.supervisors if one.poll() is None),
-            *filter(is_there, self.workers),
-        ]:
-            os.kill(pid, signal.SIGKILL)
+        """End what runs: supervisors end their workers, also one that was started a moment ago and that no
+        status shows. What a test that failed left behind is killed."""
         for one in self.supervisors:
-            one.wait()
+            one.terminate()
+        for one in self.supervisors:
+            try:
+                one.wait(15.0)
+            except subprocess.TimeoutExpired:
+                one.kill()
+                one.wait()
+        for pid in filter(is_there, self.workers):
+            os.kill(pid, signal.SIGKILL)
         self.wait_until(lambda: not any(map(is_there, self.workers)))
         self.client.close()
         self.admin.close()
@@ -113,25 +127,48 @@ def is_there(pid: int) -> bool:
         return False
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    """A function without a supervisor."""
-    made = Site(tmp_path)
-    yield made
-    made.close()
+LIMITED = "with a time limit"
+SCENARIOS: dict[str, tuple[list[str], dict[str, int]]] = {
+    signal.SIGTERM.name: (["--grace", "0.5"], {}),
+    signal.SIGHUP.name: (["--grace", "0.5"], {}),
+    signal.SIGINT.name: (["--grace", "0.5"], {}),
+    "killed": (["--grace", "0.5"], {}),
+    "interrupted twice": (["--grace", "600"], {}),
+    LIMITED: ([], {"call_timeout_ms": 1500, "receiver_queue_size": 1}),
+}
+"""What each test has: the options of its supervisor, and of its function."""
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
+    """A store for each test, with a worker that hangs. They start at the same time, because they mostly wait:
+    for the imports of two programs, and until a call is a long one."""
+    made: dict[str, Site] = {}
+    try:
+        for name, (options, settings) in SCENARIOS.items():
+            made[name] = Site(tmp_path_factory.mktemp("site"), **settings)
+            made[name].supervise(*options)
+        for name, site in made.items():
+            if name != LIMITED:  # its worker would be started again and again until its test comes
+                site.hang()
+        yield made
+    finally:
+        with contextlib.ExitStack() as stack:
+            for site in made.values():
+                stack.callback(site.close)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_supervisor_that_is_asked_to_end(site: Site, number: signal.Signals):
+def test_a_supervisor_that_is_asked_to_end(sites: dict[str, Site], number: signal.Signals):
     """It kills the worker after the grace; the next worker gets what that held. The status shows the call."""
-    supervisor = site.supervise("--grace", "0.5")
-    worker = site.hang()
+    site = sites[number.name]
+    worker = site.hung_worker()
     (instance,) = site.status().instances
     assert instance.running
     assert instance.call_message_id.endswith(",1,-1,-1)")
     assert site.admin.functions().get_function_stats(*PLACE).instances[0].call_since == instance.call_since
-    supervisor.send_signal(number)
-    supervisor.wait(30)
+    site.supervisors[0].send_signal(number)
+    site.supervisors[0].wait(30)
     assert not is_there(worker)
     status = site.status()
     assert (status.num_running, status.instances[0].call_since) == (0, 0)
@@ -142,35 +179,32 @@ def test_a_supervisor_that_is_asked_to_end(site: Site, number: signal.Signals):
         site.wait_until(lambda: not site.status().instances[0].call_since)
 
 
-def test_a_supervisor_that_is_killed(site: Site):
+def test_a_supervisor_that_is_killed(sites: dict[str, Site]):
     """The worker notices by itself, and ends after the grace."""
-    supervisor = site.supervise("--grace", "0.5")
-    worker = site.hang()
-    supervisor.kill()
-    supervisor.wait()
+    site = sites["killed"]
+    worker = site.hung_worker()
+    site.supervisors[0].kill()
+    site.supervisors[0].wait()
     site.wait_until(lambda: not is_there(worker), 10.0)
 
 
-def test_a_second_interrupt(site: Site):
+def test_a_second_interrupt(sites: dict[str, Site]):
     """It kills the worker at once, whatever the grace."""
-    supervisor = site.supervise("--grace", "600")
-    worker = site.hang()
-    supervisor.send_signal(signal.SIGINT)
+    site = sites["interrupted twice"]
+    worker = site.hung_worker()
+    site.supervisors[0].send_signal(signal.SIGINT)
     sleep(1.0)
     assert is_there(worker)
-    supervisor.send_signal(signal.SIGINT)
-    supervisor.wait(30)
+    site.supervisors[0].send_signal(signal.SIGINT)
+    site.supervisors[0].wait(30)
     assert not is_there(worker)
 
 
-def test_a_call_with_a_time_limit(tmp_path: Path):
+def test_a_call_with_a_time_limit(sites: dict[str, Site]):
     """The worker is started again, and the message is processed by the next; what it had not fetched, too."""
-    site = Site(tmp_path, call_timeout_ms=1500, receiver_queue_size=1)
-    try:
-        site.supervise()
-        worker = site.hang()
-        site.wait_until(lambda: not is_there(worker))
-        (tmp_path / "cured").touch()
-        assert {site.out.receive(30_000).data() for _ in range(2)} == {b"HANG", b"B"}
-    finally:
-        site.close()
+    site = sites[LIMITED]
+    site.hang()
+    worker = site.hung_worker()
+    site.wait_until(lambda: not is_there(worker))
+    (site.folder / "cured").touch()
+    assert {site.out.receive(30_000).data() for _ in range(2)} == {b"HANG", b"B"}
