@@ -90,8 +90,9 @@ class Client(AsyncFacade):
     ) -> Producer[T]:
         """Attach a producer to a topic. The topic is created if necessary.
 
-        Batching is on by default, as in ``pulsar.asyncio``. If the coroutine is cancelled while it waits for
-        the topic (``WaitForExclusive``), its place in the queue is freed soon after.
+        Batching is on by default, as in ``pulsar.asyncio``. If the coroutine is cancelled, also while it
+        waits for the topic (``WaitForExclusive``), it ends when the producer is detached; after a second at
+        the latest, if another process stays in a lock, and then the producer is detached later.
 
         Args:
             topic: as for `embeddedpulsar.Client.create_producer`, and so are the other options.
@@ -158,8 +159,8 @@ class Client(AsyncFacade):
     ) -> Consumer[T]:
         """Attach a consumer to a subscription. Topic and subscription are created if necessary.
 
-        If the coroutine is cancelled, the consumer is closed once it is attached; until then it holds an
-        ``Exclusive`` subscription.
+        If the coroutine is cancelled, it ends when the consumer is detached; after a second at the latest, if
+        another process stays in a lock, and then the consumer is detached later.
 
         Args:
             topic: as for `embeddedpulsar.Client.subscribe`, and so are the other options.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from embeddedpulsar import error_text
 from embeddedpulsar.client.common import awaited_call
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, ThreadLimitError
-from embeddedpulsar.platform import deadline, threads
+from embeddedpulsar.platform import deadline, package_log, threads
 
 R = TypeVar("R")
-Undo = Callable[[Any], object]
+_UNDO_S: Final = 1.0
 
 
 def renumber(error: BaseException | None) -> None:
@@ -57,18 +58,20 @@ async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = 
     """Run a call that may block on a thread of its own, and return its result.
 
     The loop's thread pool is not used: it has few threads, and a producer may wait for exclusive access for
-    days. A cancelled coroutine does not get the result, so ``undo`` is called with it on a thread: an unknown
-    consumer must not keep messages. If ``call`` waits for access to a topic, cancellation ends that wait. A
-    call with an ``undo`` that has not begun by then does not begin: its thread may be slow to start, and the
-    next call of the same coroutine must not conflict with its result.
+    days. If ``call`` waits for access to a topic, cancellation ends that wait.
+
+    A cancelled coroutine does not get the result, so ``undo`` is called with it on a thread: an unknown
+    consumer must not keep messages. The cancellation waits for that, so that the next call of the program
+    does not conflict with the result; but no longer than a second, and not for a call that has not begun,
+    which then does not begin. Whatever becomes of the coroutine and of its loop, ``undo`` is called once.
     """
-    future, awaited = _begin(call, undo)
+    if undo is not None:
+        return await _Opening(call, undo).result()
+    awaited = awaited_call.AwaitedCall()
     try:
-        return await future
+        return await _begin(call, awaited)
     except asyncio.CancelledError:
         awaited.give_up()
-        if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
-            _start(undo, future.result())  # the result came just before the cancellation
         raise
 
 
@@ -78,8 +81,9 @@ async def in_thread_to_its_end(call: Callable[[], R], nothing: R) -> R:
     So nothing of it happens after the await. The ``stored`` of the cancellation is the result of the call, or
     the ``stored`` of its exception, or ``nothing``. A second cancellation does not wait.
     """
-    future, awaited = _begin(call, None)
-    future.add_done_callback(lambda done: done.exception())  # marks the exception as retrieved
+    awaited = awaited_call.AwaitedCall()
+    future = _begin(call, awaited)
+    future.add_done_callback(_retrieve)
     try:
         await asyncio.wait([future])
     except asyncio.CancelledError as cancelled:
@@ -97,17 +101,15 @@ def try_or_start(call: Callable[[], object]) -> None:
     try:
         deadline.try_now(call)
     except LockTimeout:
-        _start(lambda _: call(), None)
+        _start(call)
 
 
-def _begin(call: Callable[[], R], undo: Undo | None) -> tuple[asyncio.Future[R], awaited_call.AwaitedCall]:
+def _begin(call: Callable[[], R], awaited: awaited_call.AwaitedCall | None = None) -> asyncio.Future[R]:
+    """Start a call on a thread of its own. The future gets its result, unless the loop is closed by then."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
-    awaited = awaited_call.AwaitedCall()
 
     def run() -> None:
-        if undo is not None and awaited.is_given_up:
-            return
         awaited_call.current.set(awaited)
         outcome: Any = None
         error: BaseException | None = None
@@ -115,39 +117,106 @@ def _begin(call: Callable[[], R], undo: Undo | None) -> tuple[asyncio.Future[R],
             outcome = call()
         except BaseException as e:  # noqa: BLE001 - passed to the awaiting coroutine
             error = e
-        try:
-            loop.call_soon_threadsafe(_settle, future, outcome, error, undo)
-        except RuntimeError:  # the loop was closed meanwhile
-            if error is None and undo is not None:
-                undo(outcome)
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(_settle, future, outcome, error)
 
     try:
         threads.start_daemon(run, "blocking-call")
     except ThreadLimitError as error:
         renumber(error)
         raise
-    return future, awaited
+    return future
 
 
-def _settle(
-    future: asyncio.Future[Any],
-    outcome: Any,
-    error: BaseException | None,
-    undo: Undo | None,
-) -> None:
+def _settle(future: asyncio.Future[Any], outcome: Any, error: BaseException | None) -> None:
     if future.done():  # cancelled
-        if error is None and undo is not None:
-            _start(undo, outcome)
-    elif error is not None:
+        return
+    if error is not None:
         renumber(error)
         future.set_exception(error)
     else:
         future.set_result(outcome)
 
 
-def _start(undo: Undo, outcome: Any) -> None:
+def _retrieve(done: asyncio.Future[Any]) -> None:
+    """Mark the exception as retrieved: a cancelled coroutine does not ask for it."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _start(call: Callable[[], object]) -> None:
     def run() -> None:
         with contextlib.suppress(AlreadyClosed):  # closed with its client, meanwhile
-            undo(outcome)
+            call()
 
     threads.start_daemon(run, "undo")
+
+
+class _Opening(Generic[R]):
+    """A call that attaches something, which its coroutine gets, or which ``undo`` detaches.
+
+    Role: the thread of the call and the coroutine agree without a lock on who has the result. The thread puts
+    it into a list and then asks whether the coroutine gave up; a coroutine that ends early gives up and then
+    looks into the list. So at least one of them finds it, and only one can take it out. The loop has no part
+    in that: it may stop, or be closed, before it runs what the thread sent.
+
+    Args:
+        call: attaches, on a thread.
+        undo: detaches its result, on a thread.
+    """
+
+    def __init__(self, call: Callable[[], R], undo: Callable[[R], object]) -> None:
+        self._call = call
+        self._undo = undo
+        self._made: list[R] = []
+        self._has_begun = False
+        self._awaited = awaited_call.AwaitedCall()
+        self._future = _begin(self._run, self._awaited)
+
+    def _run(self) -> None:
+        self._has_begun = True
+        if self._awaited.is_given_up:
+            return
+        self._made.append(self._call())
+        if self._awaited.is_given_up:
+            awaited_call.current.set(None)  # what is given up is the call, not the end of its result
+            self._detach()
+
+    def _detach(self) -> None:
+        try:
+            made = self._made.pop()
+        except IndexError:
+            return  # the other one has it
+        try:
+            self._undo(made)
+        except AlreadyClosed:
+            return  # closed with its client, meanwhile
+        except Exception:
+            logging.getLogger(package_log.NAME).exception(
+                "Closing %r, which a cancelled call made, failed", made
+            )
+
+    async def result(self) -> R:
+        """Return what was attached."""
+        future = self._future
+        try:
+            await asyncio.wait([future])
+            future.result()  # an error of the call
+            return self._made.pop()
+        except asyncio.CancelledError:
+            self._awaited.give_up()
+            future.add_done_callback(_retrieve)
+            ends = [future] if self._has_begun else []
+            if self._made:
+                try:
+                    ends.append(_begin(self._detach))
+                except ThreadLimitError:
+                    self._detach()
+            if ends:
+                await asyncio.wait(ends, timeout=_UNDO_S)
+            raise
+        except GeneratorExit:  # it was dropped with its loop: nothing can be awaited
+            self._awaited.give_up()
+            if self._made:
+                _start(self._detach)
+            raise

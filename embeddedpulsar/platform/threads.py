@@ -81,11 +81,18 @@ Lock = system.allocate_lock
 current_id = system.get_ident
 
 
+def current_name() -> str:
+    """The name of this thread; empty for a thread of the package, which says nothing to an application."""
+    name = threading.current_thread().name
+    return "" if name.startswith(_OWN_THREADS) else name
+
+
 def sleep(seconds: float) -> None:
     """Wait so long, under any clock."""
     system.sleep(seconds)
 
 
+_OWN_THREADS: Final = "embeddedpulsar-"
 _LOOK_S: Final = 0.005
 _LEAVING_S: Final = 1.0
 
@@ -146,7 +153,7 @@ class Daemon(threading.Thread):
     """
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
-        super().__init__(target=target, name=f"embeddedpulsar-{name}", daemon=True)
+        super().__init__(target=target, name=_OWN_THREADS + name, daemon=True)
         self.runner: int | None = None
         self.is_over = False
         self._over = system.allocate_lock()

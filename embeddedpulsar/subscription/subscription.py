@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
+from embeddedpulsar.exceptions import (
+    BrokerMetadataError,
+    ConsumerAssignError,
+    ConsumerBusy,
+    PulsarException,
+    SubscriptionNotFound,
+)
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.log import Log
@@ -17,6 +23,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar.platform.processes.lease import Holder
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
@@ -79,7 +86,8 @@ class Subscription:
         self._settings: Final = settings
         self._options: Final = options
         self._lives: Final = SubscriptionLives(directory, options, log.last_position, self._prepare)
-        self._attached: set[int] = set()  # consumers attached through this object, and some that have left
+        self._attached: dict[int, str] = {}
+        """The consumers that were attached through this object, and some that have left: their threads."""
         self._own_scheduler: SchedulerLike | None = None
         self._admission: Admission | None = None
         self._keep_alives: Final = KeepAlives(settings.keepAliveIntervalSeconds, options.clock)
@@ -328,11 +336,25 @@ class Subscription:
             attachment.prepare()
             keep(attachment)
             return attachment
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, (ConsumerBusy, ConsumerAssignError)):
+                self._name_holders(error, shared)
             # The caller never gets this consumer (Ctrl-C, for example), so only this method can detach it.
             if membership.tried:
                 detach_surely(shared, self._log, membership.tried, self._options.scheduler.call_later, uuid)
             raise
+
+    def _name_holders(self, error: ConsumerBusy | ConsumerAssignError, shared: SharedState) -> None:
+        """Add to the error where the attached consumers are: outside of the lock, because the system is
+        asked."""
+        with contextlib.suppress(PulsarException, OSError):  # the error itself is what matters
+            consumers = shared.transact(lambda state: state.consumers.all())
+            threads = self._attached
+            holders = [
+                Holder(one.name, one.client_uuid, threads.get(one.consumer_id, "")) for one in consumers
+            ]
+            if holders:
+                error.args = (f"{error.args[0]}; attached: {self._options.peers.described(holders)}",)
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState, with_silent: bool = True) -> None:
         keep_alives = self._keep_alives if with_silent else None

@@ -124,20 +124,25 @@ def test_what_is_interrupted_is_detached_at_once(client: Any, kind: str, within:
 
 @pytest.mark.parametrize("kind", ["Exclusive", "producer", "exclusive producer"])
 def test_busy_names_the_holder_in_this_process(client: Any, kind: str):
-    """The error says that it is this very process, and which object."""
+    """The error says that it is this very process, which object and thread, and what to do."""
+    here = "; attached: 'first' by the thread 'MainThread' of this very process$"
     if kind == "Exclusive":
         client.subscribe("topic", "sub", consumer_name="first")
-        with pytest.raises(pulsar.ConsumerBusy, match=r"'first' of this very process .* since 20"):
+        with pytest.raises(
+            pulsar.ConsumerBusy, match=r"'first' of this very process .* since 20.*; close it.*" + here
+        ):
             client.subscribe("topic", "sub")
     elif kind == "producer":
         first = client.create_producer("topic", "first")
-        with pytest.raises(pulsar.ProducerBusy, match="'first' is connected by this very process"):
+        with pytest.raises(pulsar.ProducerBusy, match="'first' is connected by this very process.*" + here):
             client.create_producer("topic", "first")
         first.close()
     else:
         first = client.create_producer("topic", "first", access_mode=pulsar.ProducerAccessMode.Exclusive)
-        with pytest.raises(pulsar.ProducerBusy, match="'first' of this very process"):
+        with pytest.raises(pulsar.ProducerBusy, match="'first' of this very process; close it.*" + here):
             client.create_producer("topic")
+        with pytest.raises(pulsar.ProducerFenced, match="'first' of this very process; close it.*" + here):
+            client.create_producer("topic", access_mode=pulsar.ProducerAccessMode.Exclusive)
         first.close()
 
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
 
 import pytest
 
-from embeddedpulsar import AlreadyClosed, Client, ProducerAccessMode, ProducerFenced
+from embeddedpulsar import (
+    AlreadyClosed,
+    Client,
+    ConsumerBusy,
+    ConsumerType,
+    ProducerAccessMode,
+    ProducerBusy,
+    ProducerFenced,
+)
 from tests.multiprocess.children import Child, say
 
 Exclusive = ProducerAccessMode.Exclusive
@@ -68,6 +77,36 @@ def test_a_killed_holder_frees_the_topic_at_once(client, tmp_path, mode):
         child.join()
         producer = client.create_producer("topic", access_mode=Exclusive)
         assert producer._publisher.prefix.epoch == 2
+
+
+def consume(root: str) -> None:
+    """Child: hold a subscription until it is told to end."""
+    with Client(root) as client:
+        client.subscribe("topic", "sub", consumer_name="theirs")
+        say("subscribed")
+        input()
+
+
+def test_errors_name_the_process_of_the_holder(client, tmp_path):
+    """Of a consumer, of a producer with the same name, and of one that has the topic for itself."""
+    with Child(consume, tmp_path / "store") as child:
+        child.read()
+        with pytest.raises(ConsumerBusy) as refused:
+            client.subscribe("topic", "sub")
+        pattern = r"'theirs' holds .*close it, .*; attached: 'theirs' by process %d \(python.*\)$"
+        assert re.search(pattern % child.process.pid, str(refused.value)), refused.value
+        with pytest.raises(ConsumerBusy, match=f"different type.* by process {child.process.pid} "):
+            client.subscribe("topic", "sub", ConsumerType.Shared)
+    with Child(hold, tmp_path / "store", "Exclusive") as child:
+        child.read()
+        for error, options in (
+            (ProducerBusy, {}),
+            (ProducerFenced, {"access_mode": Exclusive}),
+        ):
+            with pytest.raises(error, match=f"close it, .*attached: '.*' by process {child.process.pid} "):
+                client.create_producer("topic", **options)
+        child.tell("end")
+        child.join()
 
 
 def test_a_kill_promotes_the_first_in_the_queue(client, tmp_path):

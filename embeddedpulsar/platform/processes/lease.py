@@ -28,6 +28,7 @@ import sys
 from typing import Final
 
 from embeddedpulsar.platform import descriptors, nofollow
+from embeddedpulsar.records import NamedTuple
 
 HEX_LENGTH: Final = 32
 BUILDING: Final = ".new"
@@ -40,6 +41,15 @@ _ARE_THERE: Final = sys.platform == "linux" and struct.calcsize("P") == 8 and ha
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _FIRST: Final = 1 << 62  # beyond every byte of the file
 _EVERY: Final = 1 << 61
+
+
+class Holder(NamedTuple):
+    """A producer or consumer that is attached: its name, the lease of its process, and the thread of this
+    process that attached it, empty if it is another's or unknown."""
+
+    name: str
+    client_uuid: bytes
+    thread: str = ""
 
 
 def lease_path(clients_dir: str, uuid: bytes) -> str:

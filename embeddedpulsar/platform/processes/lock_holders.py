@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from embeddedpulsar.platform import descriptors, nofollow
 from embeddedpulsar.platform.processes import lease
@@ -16,6 +17,40 @@ class ProcessFacts(NamedTuple):
 
     pid: int = 0
     program: str = ""
+
+
+_FEW: Final = 3
+
+
+def described(holders: Sequence[lease.Holder], own: bytes, clients: str) -> str:
+    """Where the first of those are that are attached, for the text of an error.
+
+    Args:
+        holders: what is attached.
+        own: the lease of this process.
+        clients: the directory of the leases. It is read only if one is of another process.
+
+    Example:
+        >>> from embeddedpulsar.platform.processes import lease
+        >>> one, two = lease.Holder("a", b"1" * 16, "MainThread"), lease.Holder("b", b"2" * 16)
+        >>> described([one, two], b"1" * 16, "")
+        "'a' by the thread 'MainThread' of this very process, 'b' by another process"
+    """
+    few = holders[:_FEW]
+    is_here = all(one.client_uuid == own for one in few)
+    processes = {} if is_here else lease_holders(clients)
+    texts = []
+    for name, uuid, thread in few:
+        process = processes.get(uuid, ProcessFacts())
+        if uuid == own:
+            place = f"the thread {thread!r} of this very process" if thread else "this very process"
+        elif process.pid:
+            place = f"process {process.pid}" + (f" ({process.program})" if process.program else "")
+        else:
+            place = "another process"
+        texts.append(f"{name!r} by {place}")
+    more = len(holders) - len(few)
+    return ", ".join(texts) + (f" and {more} more" if more else "")
 
 
 def lease_holders(clients: str) -> dict[bytes, ProcessFacts]:

@@ -8,6 +8,7 @@ import signal
 import stat
 from _signal import getsignal  # type: ignore[import-not-found]  # a tenth of signal.getsignal's cost
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 from embeddedpulsar.platform import descriptors, fork
@@ -36,6 +37,12 @@ class Peers:
         self._lock = RLock()  # guards _bells and every write to a descriptor in it
         self._bells: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()  # uuid -> descriptor, is a FIFO
         fork.register(self)
+
+    def described(self, holders: Sequence[lease.Holder]) -> str:
+        """Where some that are attached are, for the text of an error; see `lock_holders.described`."""
+        late = descriptors.late_import("embeddedpulsar.platform.processes.lock_holders")
+        text: str = late.described(holders, self._mailbox.uuid, self._clients_dir)
+        return text
 
     def ring(self, uuid: bytes) -> bool:
         """Wake the process that holds lease ``uuid``. Call it after releasing the lock that guards the

@@ -12,6 +12,7 @@ from embeddedpulsar.format.consumer_record import CONSUMER_TYPES, ConsumerRules
 from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.format.subscription_record import Attach
 from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
@@ -120,7 +121,8 @@ class Membership:
     Attributes:
         uuid: the lease of this process.
         monotonic, call_later: the time, and timers.
-        joined: ids of the consumers of this process; closing the subscription detaches them.
+        joined: the threads of this process that attached consumers, by the ids of these; closing the
+            subscription detaches them.
 
     Attributes:
         tried: ids that the consumer has, or would have had if a `join` had not been interrupted. None while
@@ -136,11 +138,12 @@ class Membership:
         options: StateOptions,
         settings: BrokerSettings,
         keep_alives: KeepAlives,
-        joined: set[int],
+        joined: dict[int, str],
     ) -> None:
         self.uuid: Final = uuid
         self.joined: Final = joined
         self.tried: Final = set[int]()
+        self._thread: Final = threads.current_name()
         self._attach_request: Final = attach_request
         self._log: Final = log
         self._shared: Final = shared
@@ -169,8 +172,9 @@ class Membership:
             if len(state.consumers) <= _FEW or not self._detach_lost(state):
                 raise
             return self.join(state, facts)
-        self.joined.intersection_update(one.consumer_id for one in state.consumers.all())
-        self.joined.add(trial.consumer_id)  # first: only this process could detach it
+        for number in self.joined.keys() - {one.consumer_id for one in state.consumers.all()}:
+            self.joined.pop(number, None)
+        self.joined[trial.consumer_id] = self._thread  # first: only this process could detach it
         self.tried.add(trial.consumer_id)
         shared.wakeups.waiting.forget(trial.code)
         shared.control.take_slot(

@@ -231,13 +231,17 @@ class ProducerTable:
         """
         mode = request.access_mode
         if mode == _EXCLUSIVE and (self.connected or self.waiting):
-            raise ProducerFenced(f"the topic is in use by {self._holder(request)}")
+            raise ProducerFenced(
+                f"the topic is in use by {self._holder(request)}; close it, wait for it with "
+                "ProducerAccessMode.WaitForExclusive, or replace it with ExclusiveWithFencing"
+            )
         self._check_name(request)
         held = [one for one in self.connected.values() if one.access_mode != _SHARED]
         if mode == _SHARED:
             if held or self.waiting:
                 raise ProducerBusy(
-                    f"the topic is exclusively held by, or promised to, {self._holder(request)}"
+                    f"the topic is exclusively held by, or promised to, {self._holder(request)}; close it, "
+                    "or wait for its end with ProducerAccessMode.WaitForExclusive"
                 )
             if most and len(self.connected) >= most:
                 raise ProducerBusy(f"the topic has {most} producers, as many as maxProducersPerTopic allows")
@@ -267,7 +271,9 @@ class ProducerTable:
         for one in self.everybody():
             if one.name == request.name:
                 where = " by this very process" if one.client_uuid == request.client_uuid else ""
-                raise ProducerBusy(f"a producer named {request.name!r} is connected{where}")
+                raise ProducerBusy(
+                    f"a producer named {request.name!r} is connected{where}; close it, or give another name"
+                )
 
     def _holder(self, request: ProducerRequest) -> str:
         """The producers that are there, for the text of an error; which are of the process that asks."""

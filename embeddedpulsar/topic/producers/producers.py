@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -11,6 +12,7 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     ProducerBusy,
     ProducerFenced,
+    PulsarException,
     StoreGoneError,
     Timeout,
     TopicTerminated,
@@ -24,9 +26,10 @@ from embeddedpulsar.format.topic_record import (
     Terminate,
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import deadline, failpoints, fork
+from embeddedpulsar.platform import deadline, failpoints, fork, threads
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK, Clock
+from embeddedpulsar.platform.processes.lease import Holder
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.records import NamedTuple
@@ -98,6 +101,8 @@ class Producers:
         """Producers that left while another process held the lock, and the last sequence ids they stored."""
         self._rejoined: dict[int, int] = {}
         """The ids of shared producers that were fenced out and came back, by those of their registrations."""
+        self._threads: Final[dict[int, str]] = {}
+        """The threads that attached producers of this process, by the ids of the producers."""
         self._is_closed = False
         self._detaching: Final = BackgroundWork(scheduler.call_later, self._take_out_left)
 
@@ -146,14 +151,29 @@ class Producers:
             registration = ProducerRegistration(
                 own.name, own.epoch, last, own.producer_id, fork.GENERATION, highest is not None
             )
+            self._threads[own.producer_id] = threads.current_name()
             keep(registration)
             return registration
-        except BaseException:
+        except BaseException as error:
             # The caller never gets its registration (Ctrl-C, a time-out): it is given back, or the caller's
             # next attempt would find the name taken.
             if given:
                 self._leave(given[-1].producer_id, None)
+            elif isinstance(error, (ProducerBusy, ProducerFenced)):
+                self._name_holders(error, name)
             raise
+
+    def _name_holders(self, error: ProducerBusy | ProducerFenced, name: str) -> None:
+        """Add to the error where the producer of that name is, or those that are attached: outside of the
+        lock, because the system is asked."""
+        with contextlib.suppress(PulsarException, OSError):  # the error itself is what matters
+            everybody = self._section(lambda _: self._table.everybody())
+            holders = [
+                Holder(one.name, one.client_uuid, self._threads.get(one.producer_id, ""))
+                for one in [one for one in everybody if one.name == name] or everybody
+            ]
+            if holders:
+                error.args = (f"{error.args[0]}; attached: {self._shared.peers.described(holders)}",)
 
     def _admit(self, request: ProducerRequest, deduplicate: bool, most: int, given: list[Applicant]) -> bool:
         """Let the producer in or into the queue; False if deduplication has to be switched before."""
@@ -226,6 +246,7 @@ class Producers:
 
     def _leave(self, producer_id: int, highest: int | None) -> None:
         """Take a producer out. Later, if another process holds the lock for long: closing must not wait."""
+        self._threads.pop(producer_id, None)
         try:
             self._section(lambda commit: self._take_out(commit, producer_id, highest), _DETACH_TIMEOUT_S)
         except LockTimeout:

@@ -79,7 +79,7 @@ class TopicJournal:
         self.lock_timeout_s: Final = lock_timeout_s
         self._directory: Final = directory
         self.lock: Final = lock
-        self._peers: Final = peers
+        self.peers: Final = peers
         self._clock: Final = clock
         self._report: Final = report
         self._is_named = False
@@ -123,7 +123,7 @@ class TopicJournal:
         finally:
             self.lock.release()
             for uuid in to_ring:
-                self._peers.ring(uuid)
+                self.peers.ring(uuid)
             while self.journal.damage:
                 self._report(self.journal.damage.pop(0))
 
@@ -153,7 +153,7 @@ class TopicJournal:
         dead = set()
         for uuid in self.table.clients():
             try:
-                if not self._peers.is_alive(uuid):
+                if not self.peers.is_alive(uuid):
                     dead.add(uuid)
             except OSError:
                 continue  # no answer (no descriptors left, no permission): that proves no death
