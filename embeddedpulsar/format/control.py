@@ -189,6 +189,7 @@ def are_possible(kind: int, words: Sequence[int] | memoryview) -> bool:
             (generation > 0 or not end)
             and words[SubscriptionWord.REMOVED] <= 1
             and words[SubscriptionWord.CONSUMERS] <= CONSUMER_SLOTS
+            and words[SubscriptionWord.EPOCH] > 0  # raised before the header is written
         )
     generation, length = split_journal(words[TopicWord.JOURNAL])
     synced = words[TopicWord.SYNCED]  # before the tail, which it follows

@@ -67,10 +67,11 @@ from embeddedpulsar.storage.filenames import (
     snapshot_path,
 )
 from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
-from embeddedpulsar.storage.journal.journal_follower import choose
+from embeddedpulsar.storage.journal.journal_follower import choose, note_lost
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
 from embeddedpulsar.storage.segment_headers import find_segment_header
+from embeddedpulsar.topic_name import NON_DURABLE_PREFIX
 
 LINK: Final = "link"
 """What a segment's header says about the ledger before it is not what that ledger holds."""
@@ -362,7 +363,7 @@ def check_journal(directory: str, kind: int, *, with_words: bool = True) -> list
     words = _words_or_problem(directory, kind)
     problems = [words.problem] if words.problem and with_words else []
     if not words.values:
-        return problems + _check_newest_journal(directory, kind)
+        return problems + _check_newest_journal(directory, kind, _word_at_rest(directory, kind))
     generation, end = split_journal(
         words.of(TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL)
     )
@@ -391,14 +392,34 @@ def check_journal(directory: str, kind: int, *, with_words: bool = True) -> list
     return problems
 
 
-def _check_newest_journal(directory: str, kind: int) -> list[Problem]:
+def _word_at_rest(directory: str, kind: int) -> int | None:
+    """The commit word in a control file of another boot or place; None if nothing says what it was."""
+    try:
+        data = disk.DISK.read_file(control_path(directory), CONTROL_SIZE).ljust(CONTROL_SIZE, b"\0")
+    except (OSError, StorageError) as e:
+        is_lost = isinstance(e, FileNotFoundError) and kind == KIND_SUBSCRIPTION
+        return None if is_lost and not _is_volatile(directory) else 0
+    word: int = _WORDS.unpack(data)[TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL]
+    try:
+        parse_control_header(data, kind)
+    except (CorruptionError, UnsupportedFormatVersion):
+        is_known = bool(split_journal(word)[1]) or kind == KIND_TOPIC or _is_volatile(directory)
+        return word if is_known else None
+    return word
+
+
+def _is_volatile(directory: str) -> bool:
+    return os.path.basename(directory).startswith(NON_DURABLE_PREFIX)
+
+
+def _check_newest_journal(directory: str, kind: int, word: int | None) -> list[Problem]:
     found, _ = generations(directory)
     if not found:
         return []
     lost: list[Damage] = []
     try:
         journal = JournalFile(directory, found[-1])
-        choose(directory, kind, lost)
+        note_lost(directory, word, choose(directory, kind, lost).journal, lost)
     except FileNotFoundError:
         raise
     except (OSError, StorageError) as e:

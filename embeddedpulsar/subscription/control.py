@@ -15,6 +15,7 @@ from embeddedpulsar.format.control import (
     SUBSCRIPTION_CONTROL_SIZE,
     ConsumerSlotWord,
     SubscriptionWord,
+    split_journal,
 )
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.mapped_file import MappedFile
@@ -62,6 +63,13 @@ class SubscriptionControl(ControlFile):
             return bool(self.words[SubscriptionWord.REMOVED])
         except ValueError:
             return False  # closed
+
+    @property
+    def is_word_known(self) -> bool:
+        """Whether something says what the commit word was, be it of another boot or place."""
+        words = self.words
+        is_stored = self.header is not None and words[SubscriptionWord.EPOCH] > 0
+        return is_stored or bool(split_journal(words[SubscriptionWord.JOURNAL])[1])
 
     def mark_removed(self) -> None:
         """Set REMOVED. Under the lock, when nothing exists here."""

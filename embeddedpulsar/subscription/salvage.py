@@ -103,7 +103,9 @@ def rewound_position(directory: str, reached: Position) -> Position:
         for _, found in journal.records(strict=False):
             if journal.damage:
                 lowest = min(lowest, _position_of(found) or lowest)
-        if any(may_hold(journal.data, lost.offset, lost.end_offset, _SEEK_SIZE) for lost in journal.damage):
+        if journal.is_empty or any(
+            may_hold(journal.data, lost.offset, lost.end_offset, _SEEK_SIZE) for lost in journal.damage
+        ):
             return BEFORE_FIRST
     return lowest
 

@@ -310,13 +310,14 @@ class SharedState:
                 return  # another process was faster; a header that it was writing is not damaged
             if self.control.is_damaged or is_trusted:
                 damaged = "its words are damaged" if is_trusted else "its header is damaged"
+            is_known = self.control.is_word_known or files.is_volatile(self.directory)
+            known = words_position(self.control, self.control.words[SubscriptionWord.JOURNAL])
             self.control.forget()
             word = self.control.words[SubscriptionWord.JOURNAL]
-            known = words_position(self.control, word)
             if known is not None:
                 known = min(known, log_end)
             complete = partial(self._complete, known)
-            self._journal.recover(self._clock.wall_ms(), complete, is_word_trusted=is_trusted)
+            self._journal.recover(self._clock.wall_ms(), complete, is_word_known=is_known)
             state = self._replica.state
             if not state.exists and (self._journal.exists or self._journal.damage):
                 # The process that opens it by name must not find a subscription that never was.

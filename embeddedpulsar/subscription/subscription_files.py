@@ -28,10 +28,12 @@ from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import gone_path, lock_path, parse_generation
-from embeddedpulsar.storage.journal.journal_follower import choose, note_if_lost, replay
+from embeddedpulsar.storage.journal.journal_follower import choose, note_lost, replay
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.salvage import words_position
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar.topic_name import NON_DURABLE_PREFIX
 
 _ATTEMPTS: Final = 4
 
@@ -141,6 +143,11 @@ def is_bare(directory: str) -> bool:
     )
 
 
+def is_volatile(directory: str) -> bool:
+    """Whether a directory is that of a subscription that ends with its consumers. Nothing is lost with it."""
+    return os.path.basename(directory).startswith(NON_DURABLE_PREFIX)
+
+
 def is_word_damaged(directory: str, control: SubscriptionControl) -> bool:
     """Whether the commit word says that there is no subscription, and the files of its generation say that it
     did not end. A process that dies while it makes one leaves a later generation, one that dies while it ends
@@ -202,24 +209,29 @@ def mark_deletes(directories: Sequence[str], boot: bytes) -> list[Position]:
 
 
 def _mark_delete(directory: str, boot: bytes) -> Position | None:
-    word = 0
+    word, known = None, None
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, CorruptionError):
         control = descriptors.opening(f"cannot look at {directory}", SubscriptionControl.open, directory)
         with closing(control):
-            word = control.words[SubscriptionWord.JOURNAL]
-            if control.is_trusted(boot) and split_journal(word)[1] and control.is_possible():
+            word = control.words[SubscriptionWord.JOURNAL] if control.is_word_known else None
+            if word and control.is_trusted(boot) and split_journal(word)[1] and control.is_possible():
                 return control.mark_delete
-    return _from_files(directory, word)
+            known = None if word is None else words_position(control, word)
+    return _from_files(directory, word, known)
 
 
-def _from_files(directory: str, word: int) -> Position | None:
-    """What snapshot and journal say. Also used if the words say that there is nothing, as they do when all is
-    damaged and no process that knows the name has started the subscription anew yet."""
+def _from_files(directory: str, word: int | None, known: Position | None) -> Position | None:
+    """What snapshot and journal say; if commands are missing, nothing behind ``known``, which the words say.
+
+    Also used if the words say that there is nothing, as they do when all is damaged and no process that knows
+    the name has started the subscription anew yet.
+    """
     attempt = 0
     while True:
         damage: list[Damage] = []
         try:
             journal = choose(directory, KIND_SUBSCRIPTION, damage).journal
+            is_behind = note_lost(directory, word, journal, damage)
             break
         except (FileNotFoundError, NotADirectoryError):
             if not os.path.isdir(directory):
@@ -230,10 +242,11 @@ def _from_files(directory: str, word: int) -> Position | None:
             if attempt == _ATTEMPTS:
                 raise
     replica = SubscriptionReplica()
-    if journal is None:
-        note_if_lost(directory, *split_journal(word), damage)
-    else:
+    if journal is not None:
         replay(journal, replica, damage)
     if damage:
         raise CorruptionError(path=damage[0].path, offset=damage[0].offset, reason=damage[0].reason)
-    return replica.state.mark_delete if replica.state.exists else None
+    if not replica.state.exists:
+        return None
+    mark_delete = replica.state.mark_delete
+    return min(mark_delete, known) if is_behind and known is not None else mark_delete

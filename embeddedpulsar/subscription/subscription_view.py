@@ -28,7 +28,7 @@ from embeddedpulsar.subscription.state.expired_counts import ExpiredCounts
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 from embeddedpulsar.subscription.statistics import Acknowledged, acknowledged_in
-from embeddedpulsar.subscription.subscription_files import is_word_damaged
+from embeddedpulsar.subscription.subscription_files import is_volatile, is_word_damaged
 
 R = TypeVar("R")
 
@@ -159,6 +159,21 @@ class SubscriptionView:
 
     def _is_there(self) -> bool:
         """Whether the subscription exists; then the replica is up to date."""
+        is_there = self._follow()
+        journal = self._journal
+        if journal is not None and journal.damage:
+            # Without the lock: the control words may have been those of a moment before it was made.
+            self.close()
+            is_there = self._follow()
+            journal = self._journal
+        if journal is None or not (journal.damage or journal.is_behind):
+            return is_there
+        self._complete()
+        for found in journal.damage:
+            self._report(found._replace(subscription=self._replica.state.name))
+        return True
+
+    def _follow(self) -> bool:
         journal = self._opened()
         if journal is None:
             return False
@@ -168,15 +183,11 @@ class SubscriptionView:
         is_trusted = control is not None and control.is_trusted(self._boot) and control.is_possible()
         if control is not None and is_trusted and is_word_damaged(self._directory, control):
             is_trusted = False
-        is_there = journal.follow(is_trusted=is_trusted)
+        is_known = is_volatile(self._directory) or (control is not None and control.is_word_known)
+        is_there = journal.follow(is_trusted=is_trusted, is_word_known=is_known)
         if self._replica.has_diverged:
             journal.read_again()
-            is_there = journal.follow(is_trusted=is_trusted)
-        for found in journal.damage:
-            self._report(found)
-        if journal.damage:
-            self._complete()
-            return True
+            is_there = journal.follow(is_trusted=is_trusted, is_word_known=is_known)
         return is_there and self._replica.state.exists
 
     def _complete(self) -> None:

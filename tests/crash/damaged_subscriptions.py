@@ -44,6 +44,7 @@ class Case(NamedTuple):
         at: where in the file.
         is_believed: whether the control words are of this boot and place, as in the store itself.
         then: one of `ACTIONS`.
+        has_words: whether there is a control file.
     """
 
     history: str
@@ -52,6 +53,7 @@ class Case(NamedTuple):
     at: int
     is_believed: bool
     then: str
+    has_words: bool = True
 
 
 # -- histories -----------------------------------------------------------------------------------------------
@@ -172,6 +174,10 @@ def _noise(data: bytearray, at: int) -> None:
     data[:] = random.Random(at).randbytes(len(data))
 
 
+def _zeroed(data: bytearray, at: int) -> None:
+    data[at:] = bytes(len(data) - at)
+
+
 def _cut(data: bytearray, at: int) -> None:
     del data[at:]
 
@@ -182,6 +188,7 @@ IN_PLACE: Final[dict[str, Callable[[bytearray, int], None]]] = {
     "bit": _bit,
     "sector": _sector,
     "noise": _noise,
+    "zeroed": _zeroed,
 }
 DAMAGES: Final = (*IN_PLACE, "cut", "missing")
 
@@ -274,6 +281,8 @@ def run(case: Case, histories: dict[str, History], workspace: Path) -> str:
     copy(history, root, is_believed=case.is_believed)
     (place,) = root.glob("topics/*/subscriptions/*")
     damage(place / case.file, case)
+    if not case.has_words:
+        (place / "ctl").unlink()
     try:
         root = ACTIONS[case.then](root)
         missing = history.unacknowledged - delivered(root)
@@ -302,7 +311,12 @@ def cases(histories: dict[str, History]) -> Iterator[Case]:
             length = min(size, os.path.getsize(next(history.root.glob(f"topics/*/subscriptions/*/{file}"))))
             for then in ACTIONS:
                 for is_believed in (True, False):
-                    yield Case(name, file, "missing", 0, is_believed, then)
+                    # In a copy, a journal that is missing is that of a subscription that ended.
+                    if is_believed or not file.startswith("journal"):
+                        yield Case(name, file, "missing", 0, is_believed, then)
+                    if file != "ctl":
+                        yield Case(name, file, "cut", 0, is_believed, then, has_words=False)
+                        yield Case(name, file, "zeroed", 0, is_believed, then, has_words=False)
                     for at in range(length):
                         yield from (
                             Case(name, file, kind, at, is_believed, then)

@@ -13,6 +13,8 @@ import pytest
 
 from embeddedpulsar import Admin, Client, Damage, InitialPosition
 from embeddedpulsar.format.control import SubscriptionWord
+from embeddedpulsar.format.subscription_record import SEEK
+from embeddedpulsar.storage.journal.journal_file import JournalFile
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store
@@ -55,6 +57,49 @@ def test_words_that_say_that_it_ended(
     assert not damaged.run(Case("plain", "ctl", damage, 8 * word, True, then), histories, tmp_path)
 
 
+@pytest.mark.parametrize("has_words", [True, False], ids=["words", "no words"])
+@pytest.mark.parametrize("is_believed", [True, False], ids=["believed", "copied"])
+@pytest.mark.parametrize("damage", ["zeroed", "cut"])
+@pytest.mark.parametrize("history", ["rewound", "compacted"])
+def test_a_journal_of_which_nothing_is_left(
+    histories: dict[str, History],
+    tmp_path: Path,
+    history: str,
+    damage: str,
+    is_believed: bool,
+    has_words: bool,
+):
+    """Empty, or zeros: whatever happens next, the backlog is delivered; it is found, reported and shown."""
+    newest = max(file for file in damaged.files_of(histories[history]) if file.startswith("journal"))
+    case = Case(history, newest, damage, 0, is_believed, "", has_words)
+    found = [damaged.run(case._replace(then=then), histories, tmp_path) for then in damaged.ACTIONS]
+    assert not any(found), found
+    root = tmp_path / "store"
+    damaged.copy(histories[history], root, is_believed=is_believed)
+    (place,) = root.glob("topics/*/subscriptions/*")
+    damaged.damage(place / newest, case)
+    if not has_words:
+        (place / "ctl").unlink()
+    assert [problem.path for problem in check_store(root).damage] == [str(place / newest)]
+    reports: list[Damage] = []
+    with Admin(root, on_damage=reports.append) as admin:
+        assert admin.topics().get_subscriptions(damaged.TOPIC) == ["billing"]
+        assert list(admin.topics().get_stats(damaged.TOPIC).subscriptions) == ["billing"]
+    assert {(one.kind, one.topic, one.subscription) for one in reports} == {
+        ("journal", damaged.TOPIC, "billing")
+    }
+
+
+@pytest.mark.parametrize("then", damaged.ACTIONS)
+def test_a_journal_that_was_cut_before_a_seek(histories: dict[str, History], tmp_path: Path, then: str):
+    """In a copy, whose control words say how long it was: the position before the seek is not believed."""
+    (place,) = histories["rewound"].root.glob("topics/*/subscriptions/*")
+    journal = JournalFile(str(place), 1).records(strict=True)
+    seek = next(end - record.length for end, record in journal if record.type == SEEK)
+    case = Case("rewound", "journal.1", "cut", seek, False, then)
+    assert not damaged.run(case, histories, tmp_path)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_any_byte_of_any_file(histories: dict[str, History], tmp_path: Path, seed: int):
     """A sample of all files, bytes, damages and orders."""
@@ -64,6 +109,7 @@ def test_any_byte_of_any_file(histories: dict[str, History], tmp_path: Path, see
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
 def test_every_byte_of_every_file(histories: dict[str, History], tmp_path: Path):
     """Ten thousand of them, the control words of consumers left out."""
     cases = [case for case in damaged.cases(histories) if case.file != "ctl" or case.at < 1024]

@@ -26,7 +26,7 @@ from embeddedpulsar.storage.journal.journal_follower import (
     JournalPlace,
     Replica,
     choose,
-    note_if_lost,
+    note_lost,
     replay,
 )
 
@@ -87,7 +87,7 @@ class Journal:
         self._at.is_settled = False
 
     def recover(
-        self, time_ms: int, complete: Callable[[], bool] = bool, *, is_word_trusted: bool = False
+        self, time_ms: int, complete: Callable[[], bool] = bool, *, is_word_known: bool = True
     ) -> None:
         """Find the state from the files alone: after a reboot, in a copied store, when the ctl is damaged.
 
@@ -96,22 +96,22 @@ class Journal:
 
         Args:
             time_ms: when.
-            complete: called on the replica as the readable commands leave it, if something is damaged or a
-                trusted commit word names commands that are not there. Gives it the state that is to hold, and
-                returns False if that is not known; then the files stay.
-            is_word_trusted: whether the commit word was written in this boot. After a power loss it may name
-                commands that were not flushed: these are lost, and nothing is damaged.
+            complete: called on the replica as the readable commands leave it, if something is damaged or the
+                commit word names commands that are not there. Gives it the state that is to hold, and returns
+                False if that is not known; then the files stay.
+            is_word_known: False if nothing says what the commit word was: the control file is new or damaged.
 
         Raises:
             StorageError: the files are of a newer release, or nothing can be written.
         """
         self._at.is_settled = False
         self.close()
-        before, word = len(self.damage), self._words[self._word]
+        before = len(self.damage)
         found = choose(self.place.directory, self.place.owner_kind, self.damage)
+        word = self._words[self._word] if is_word_known else None
+        is_behind = note_lost(self.place.directory, word, found.journal, self.damage)
         if found.journal is None:
             self._at.generation = found.newest
-            note_if_lost(self.place.directory, *split_journal(self._words[self._word]), self.damage)
             if found.newest and not self.damage:
                 self._finish_removal()
                 return
@@ -124,7 +124,7 @@ class Journal:
         else:
             crc = replay(found.journal, self._at.replica, self.damage).crc
             self._at.moved(found.journal.generation, len(found.journal.data), crc)
-            if len(self.damage) > before or (is_word_trusted and word > self._at.seen):
+            if is_behind or len(self.damage) > before:
                 complete()
         self._start_generation(found.newest + 1, time_ms)
 

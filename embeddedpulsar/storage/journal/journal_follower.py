@@ -141,6 +141,8 @@ def choose(directory: str, owner_kind: int, damage: list[Damage]) -> Choice:
             if journal.header is None:
                 damage.extend(journal.damage)
             left.append(Damage(journal.path, reason="no command in it can be read", kind=JOURNAL))
+        elif generation in snapshots:  # the snapshot has its name once the journal is flushed
+            damage.append(Damage(journal.path, reason="it is empty, and its snapshot is there", kind=JOURNAL))
     if not damage:
         # The state has not ended. A crash leaves no generation without commands beside none with commands.
         paths = [snapshot_path(directory, one) for one in snapshots if one not in journals]
@@ -149,19 +151,40 @@ def choose(directory: str, owner_kind: int, damage: list[Damage]) -> Choice:
     return Choice(None, newest)
 
 
-def note_if_lost(directory: str, generation: int, end: int, damage: list[Damage]) -> None:
-    """Note damage if commands were committed to a journal from which none can be read.
+def note_lost(directory: str, word: int | None, chosen: JournalFile | None, damage: list[Damage]) -> bool:
+    """Note damage if commands were committed, and the files lead to another state or to none.
 
-    Where there was nothing, there is no commit word (`end` is 0); where it was removed, no file, or one that
-    says so.
+    Where there was nothing, the word has no end; where the state was removed, there is no file, or one that
+    says so. A power loss may take the last commands of a generation and leave the word: that is no damage.
+
+    Args:
+        directory: of the topic or subscription.
+        word: the commit word that was stored last, in whatever boot and place; None if nothing says it.
+        chosen: what `choose` gave.
+        damage: a list; if it has something, nothing is added.
+
+    Returns:
+        Whether commands that were committed are missing, damage or not.
     """
-    if not end or damage:
-        return
-    with contextlib.suppress(FileNotFoundError):
-        journal = JournalFile(directory, generation)
-        if not journal.cut_at_break()[2]:
-            reason = f"none of the commands in its {end} bytes can be read"
+    if damage:
+        return True
+    if word is None:
+        found = generations(directory)[0]
+        journal = JournalFile(directory, found[-1]) if found and chosen is None else None
+        if journal is not None and journal.is_empty:
+            reason = "it is empty, and nothing says that it never had a command"
             damage.append(Damage(journal.path, reason=reason, kind=JOURNAL))
+        return bool(damage)
+    generation, end = split_journal(word)
+    if chosen is not None and chosen.generation >= generation:
+        return chosen.generation == generation and len(chosen.data) < end
+    if not end:
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        if not JournalFile(directory, generation).cut_at_break()[2]:
+            reason = f"none of the commands in its {end} bytes can be read"
+            damage.append(Damage(journal_path(directory, generation), reason=reason, kind=JOURNAL))
+    return bool(damage)
 
 
 def _is_whole(journal: JournalFile) -> bool:

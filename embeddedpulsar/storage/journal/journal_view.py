@@ -12,6 +12,7 @@ from embeddedpulsar.storage.journal.journal_follower import (
     JournalPlace,
     Replica,
     choose,
+    note_lost,
     replay,
 )
 
@@ -29,6 +30,7 @@ class JournalView:
 
     Attributes:
         damage: what could not be read in the last call.
+        is_behind: whether commands that were committed are missing all the same, as after a power loss.
     """
 
     def __init__(self, place: JournalPlace, replica: Replica) -> None:
@@ -38,16 +40,18 @@ class JournalView:
         self._follower: Final = JournalFollower(place, replica)
         self._follower.on_removed = self._note_end
         self.damage: list[Damage] = []
+        self.is_behind = False
 
     def _note_end(self) -> None:
         self._has_ended = True
 
-    def follow(self, *, is_trusted: bool) -> bool:
+    def follow(self, *, is_trusted: bool, is_word_known: bool = True) -> bool:
         """Bring the replica up to date.
 
         Args:
             is_trusted: whether the commit word may be believed. If not, as in a copied store, the files alone
                 are asked, all of them again.
+            is_word_known: see `Journal.recover`.
 
         Returns:
             Whether the state exists.
@@ -55,8 +59,9 @@ class JournalView:
         Raises:
             StorageError: the journal is of a newer release, or cannot be read at all.
         """
+        self.is_behind = False
         if not is_trusted:
-            return self._read_files()
+            return self._read_files(self._word if is_word_known else None)
         follower = self._follower
         try:
             for _ in range(_ATTEMPTS):
@@ -82,11 +87,12 @@ class JournalView:
         """Have the next `follow` build the replica anew."""
         self._follower.is_settled = False
 
-    def _read_files(self) -> bool:
+    def _read_files(self, word: int | None) -> bool:
         self._follower.seen, self._follower.is_settled = 0, False
         self.damage = []
         try:
             journal = choose(self._place.directory, self._place.owner_kind, self.damage).journal
+            self.is_behind = note_lost(self._place.directory, word, journal, self.damage)
         except (FileNotFoundError, NotADirectoryError):
             return False  # it ended
         if journal is None:

@@ -304,6 +304,13 @@ class TopicCut:
             journals = {number: committed} if committed else {}
             if not committed and os.path.basename(filenames.journal_path(directory, number)) in names:
                 journals = {number: None}  # the file itself says whether it ended, or the word is damaged
+            if committed and not self._has(directory, word):
+                # Damaged: all there is, and a file that says that there was more; see `note_lost`.
+                self._take_journal(directory, None)
+                path = filenames.journal_path(directory, number)
+                if not os.path.exists(path):
+                    self._target.take_bytes(self._relative(path), b"")
+                return
         for generation, end in journals.items():
             path = filenames.journal_path(directory, generation)
             length = os.path.getsize(path) if end is None else end
@@ -311,6 +318,25 @@ class TopicCut:
             path = filenames.snapshot_path(directory, generation)
             if os.path.basename(path) in names or os.path.exists(path):
                 self._target.take_unchanging(self._relative(path), path)
+
+    def _has(self, directory: str, word: int) -> bool:
+        """Whether the journal that a commit word names is there, as long as it says.
+
+        Raises:
+            FileNotFoundError: it is not, and the word is another meanwhile; or the directory is gone.
+        """
+        number, committed = split_journal(word)
+        try:
+            return os.path.getsize(filenames.journal_path(directory, number)) >= committed
+        except FileNotFoundError:
+            if directory == self.directory:
+                is_named = self._journal_word(self._words()) == word
+            else:
+                words = trusted_words(directory, KIND_SUBSCRIPTION)
+                is_named = bool(words) and words[SubscriptionWord.JOURNAL] == word
+            if not is_named or not os.path.isdir(directory):
+                raise
+            return False
 
     # -- 3. ledgers --------------------------------------------------------------------------------
 
