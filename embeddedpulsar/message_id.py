@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import index
 from typing import Any, ClassVar, SupportsIndex
 
-_LATEST = 0x7FFFFFFFFFFFFFFF
+LARGEST_ID = 0x7FFFFFFFFFFFFFFF
 _MASK = 0xFFFFFFFFFFFFFFFF
 _PARSE_ERROR = "Failed to parse serialized message id"
 
@@ -297,4 +297,4 @@ def _parse(data: bytes, *, nested: bool) -> MessageId:
 
 
 MessageId.earliest = make(-1, -1, -1, -1, 0)
-MessageId.latest = make(_LATEST, _LATEST, -1, -1, 0)
+MessageId.latest = make(LARGEST_ID, LARGEST_ID, -1, -1, 0)

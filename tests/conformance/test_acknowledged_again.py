@@ -14,6 +14,7 @@ from embeddedpulsar import (
     InitialPosition,
     MessageId,
 )
+from embeddedpulsar.exceptions import LockTimeout
 from tests.conformance.conftest import Topic, numbers, receive_all
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.pool import take
@@ -288,3 +289,77 @@ def test_the_fast_path_is_back_afterwards(topic: Topic, kind: ConsumerType):
     assert len(consumer._core.queue.messages) == 3
     assert consumer._acks._recent is None
     assert consumer._acks.quick
+
+
+@pytest.mark.parametrize("by", ["message", "id"])
+@pytest.mark.parametrize("kind", SINGLY)
+def test_another_consumer_gets_the_rest_of_a_batch(time: ManualTime, kind: ConsumerType, by: str):
+    """One message of it is given back, another is acknowledged before, and one after; neither is written by a
+    timer before another consumer gets the batch."""
+    topic = Topic(time.client)
+    options = {"consumer_type": kind, "batch_index_ack_enabled": True, "ack_group_time_ms": 60_000}
+    consumer = topic.consumer(negative_ack_redelivery_delay_ms=100, **options)
+    topic.publish_batch(5)
+    messages = take(consumer)
+    acknowledge(consumer, messages[1], by)
+    consumer.negative_acknowledge(messages[0])
+    with topic.consumer(consumer_name="other", **options) as other:
+        time.pass_ms(200)
+        acknowledge(consumer, messages[3], by)
+        assert numbers(take(other)) == [0, 2, 4]
+
+
+@pytest.mark.parametrize("kind", SINGLY)
+@pytest.mark.parametrize("size", [1, 3])
+def test_another_consumer_does_not_get_what_is_complete(time: ManualTime, kind: ConsumerType, size: int):
+    """An entry is acknowledged as a whole after a message of it was given back."""
+    topic = Topic(time.client)
+    options = {"consumer_type": kind, "ack_group_time_ms": 60_000}
+    consumer = topic.consumer(negative_ack_redelivery_delay_ms=100, **options)
+    (topic.publish_batch if size > 1 else topic.publish)(size)
+    messages = take(consumer)
+    consumer.negative_acknowledge(messages[0])
+    with topic.consumer(consumer_name="other", **options) as other:
+        time.pass_ms(200)
+        for message in messages:
+            consumer.acknowledge(message)
+        assert not take(other)
+
+
+@pytest.mark.parametrize("kind", SINGLY)
+def test_another_consumer_gets_the_rest_when_all_are_given_back(time: ManualTime, kind: ConsumerType):
+    """What is acknowledged of a batch afterwards is left out at once."""
+    topic = Topic(time.client)
+    options = {"consumer_type": kind, "batch_index_ack_enabled": True, "ack_group_time_ms": 60_000}
+    consumer = topic.consumer(**options)
+    topic.publish_batch(4)
+    messages = take(consumer)
+    with topic.consumer(consumer_name="other", **options) as other:
+        consumer.redeliver_unacknowledged_messages()
+        consumer.acknowledge(messages[1])
+        consumer.acknowledge(messages[2])
+        assert numbers(take(other)) == [0, 3]
+
+
+@pytest.mark.parametrize("kind", SINGLY)
+def test_a_batch_that_cannot_be_given_back_is_kept(
+    time: ManualTime, kind: ConsumerType, monkeypatch: pytest.MonkeyPatch
+):
+    """It is acknowledged as before: when all its messages are."""
+    topic = Topic(time.client)
+    consumer = topic.consumer(consumer_type=kind, negative_ack_redelivery_delay_ms=100)
+    topic.publish_batch(3)
+    messages = take(consumer)
+
+    def refused(positions: Any) -> bool:
+        raise LockTimeout("the lock of the subscription")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer._core.session.attachment, "redeliver_entries", refused)
+        with pytest.raises(LockTimeout):
+            consumer._core.redelivery.due([(messages[0]._entry.ledger_id, messages[0]._entry.entry_id)])
+    assert list(consumer._acks.open) == [(messages[0]._entry.ledger_id, messages[0]._entry.entry_id)]
+    for message in messages:
+        consumer.acknowledge(message)
+    consumer.redeliver_unacknowledged_messages()
+    assert not take(consumer)

@@ -5,12 +5,10 @@ Hot: `Consumer.acknowledge` works on the fields of the tracker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
-from embeddedpulsar.client.consumer.repeated_entries import RecentAcks
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -19,6 +17,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.format.acknowledgement import bitsets_of
 from embeddedpulsar.message import is_skipped
+from embeddedpulsar.message_id import LARGEST_ID
 from embeddedpulsar.platform import deadline, failpoints, threads
 from embeddedpulsar.platform.background import Backoff
 from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, NOWHERE
@@ -35,6 +34,7 @@ _STRIDE: Final = 100
 _RETRY_S: Final = 1.0
 _PATIENCE_S: Final = 0.1
 """Seconds that a call waits for a lock to write acknowledgements that are lost if this process dies."""
+_MOST_GIVEN_BACK: Final = 10_000
 _TURN_S: Final = 0.02
 """Seconds that the timer waits for a lock that passes from one to the next; not for one that is stuck."""
 
@@ -104,6 +104,7 @@ class AckGroupingTracker:
         self._partial: dict[Position, bytearray] = {}
         self._cumulative: tuple[int, int, int, int] | None = None
         self._through = _NOWHERE  # all up to this message is acknowledged, as (ledger, entry, index)
+        self._given_back: dict[Position, None] = {}  # the last ones: other consumers may have them
         self._removal = threads.RLock()  # held while items leave `done`
         self._recent: RecentAcks | None = None  # while fetched entries may have been delivered before
         self._arm = call_later
@@ -150,7 +151,7 @@ class AckGroupingTracker:
             # messages, so no number of acknowledgements here would complete it.
             flags = self._partial.setdefault(position, bytearray(size))
             flags[index] = 1
-            self.after_ack(self._note_part(position, index, size))
+            self._after_part(position, index, size)
 
     def _acknowledge_index(self, position: Position, flags: bytearray, index: int) -> None:
         flags[index] = 1
@@ -159,7 +160,7 @@ class AckGroupingTracker:
                 self.complete(position)
         elif self._index_acks:
             self._partial[position] = flags
-            self.after_ack(self._note_part(position, index, len(flags)))
+            self._after_part(position, index, len(flags))
 
     def complete(self, position: Position, *, is_whole: bool = False) -> None:
         """Acknowledge a whole entry; ``is_whole`` if it was received, and is not a chunked message."""
@@ -176,11 +177,13 @@ class AckGroupingTracker:
         self._partial.pop(position, None)
         if self.on_done is not None:
             self.on_done(position)
-        self.after_ack(is_known)
+        self.after_ack(is_known and position not in self._given_back)
 
-    def _note_part(self, position: Position, index: int, size: int) -> bool:
+    def _after_part(self, position: Position, index: int, size: int) -> None:
+        """Record that a message of a batch was acknowledged."""
         ring = self._ring_for(position)
-        return ring is not None and ring.note_part(*position, index, size)
+        is_known = ring is not None and ring.note_part(*position, index, size)
+        self.after_ack(is_known and position not in self._given_back)
 
     def _ring_for(self, position: Position, *, is_cumulative: bool = False) -> AckRing | None:
         """Return the ring if it can hold an acknowledgement; None if it must be written at once."""
@@ -369,11 +372,12 @@ class AckGroupingTracker:
     # -- entries that are delivered again ------------------------------------------------------------------
 
     def begin_fetch(self) -> None:
-        """See `Acknowledged.begin_fetch`."""
+        """Remember what is acknowledged from here on, also when it is written: what is fetched is without
+        what was written before."""
         self._recent = RecentAcks(self.done, self._removal)
 
     def end_fetch(self) -> None:
-        """See `Acknowledged.end_fetch`."""
+        """Remember no more of them: no fetched entry was delivered before."""
         self._recent = None
 
     def has_acknowledged(self, view: EntryView, index: int) -> bool:
@@ -395,6 +399,38 @@ class AckGroupingTracker:
         if any(flags):
             view.skip = flags
         return 0 in flags
+
+    def give_back(self, positions: Iterable[Position]) -> dict[Position, bytearray]:
+        """Prepare for entries that will be given back, on a subscription whose consumers get single entries.
+
+        Another consumer may get them at once, with all that is not acknowledged in writing. So this comes
+        first: what is acknowledged of them from here on is written before its call returns. Then `flush`
+        writes what was acknowledged before. Then they may be given back.
+
+        Returns:
+            The batches among them, for `keep` if they cannot be given back.
+        """
+        given_back, batches = self._given_back, {}
+        for position in positions:
+            given_back[position] = None
+            flags = self.open.pop(position, None)
+            if flags is not None:
+                batches[position] = flags
+        for position in list(given_back)[: max(0, len(given_back) - _MOST_GIVEN_BACK)]:
+            given_back.pop(position, None)
+        return batches
+
+    def take_back(self, views: Iterable[EntryView]) -> None:
+        """Note that entries which may have been given back are here again: no other consumer has them."""
+        given_back = self._given_back
+        if given_back:
+            for view in views:
+                given_back.pop((view.ledger_id, view.entry_id), None)
+
+    def keep(self, batches: Mapping[Position, bytearray]) -> None:
+        """Have batches open again that were not given back."""
+        for position, flags in batches.items():
+            self.open.setdefault(position, flags)
 
     def forget(self, position: Position) -> None:
         """Drop a delivered batch that will be fetched again, or was acknowledged in another way."""
@@ -449,3 +485,45 @@ def _order_of(cumulative: tuple[int, int, int, int]) -> tuple[int, int, int]:
     """The end of a cumulative acknowledgement, for comparison."""
     ledger, entry, index, _ = cumulative
     return (ledger, entry, index if index >= 0 else LARGEST_ID)
+
+
+class RecentAcks:
+    """The acknowledgements of a consumer since its last fetch, to be asked for single messages.
+
+    Role: those that are not written yet are in ``done``, and those that were written since are noted. What
+    was written before the fetch the fetch leaves out. Each item of ``done`` is looked at once.
+    Callers: any thread, under `lock`, which is held during no call that waits.
+
+    Args:
+        done: entries whose acknowledgement is not written. It grows without a lock, at its end, and loses
+            items from its front under `lock`, after `note_written`.
+    """
+
+    __slots__ = ("_done", "_entries", "_parts", "_seen", "lock")
+
+    def __init__(self, done: list[Position], lock: threads.RLock) -> None:
+        self.lock = lock
+        self._done = done
+        self._seen = 0
+        self._entries: set[Position] = set()
+        self._parts: dict[Position, bytes] = {}
+
+    def note_written(self, count: int, parts: Mapping[Position, bytes]) -> None:
+        """Note that the first ``count`` items of ``done`` are written, and these parts of batches."""
+        self._entries.update(self._done[self._seen : count])
+        self._seen = max(0, self._seen - count)
+        self._parts.update(parts)
+
+    def has(self, position: Position, index: int) -> bool:
+        """Whether an entry, or this message of it, was acknowledged."""
+        try:
+            self.lock.acquire()
+            added = self._done[self._seen :]
+            self._entries.update(added)
+            self._seen += len(added)
+            flags = self._parts.get(position)
+            return position in self._entries or (
+                flags is not None and index < len(flags) and flags[index] > 0
+            )
+        finally:
+            self.lock.release()

@@ -233,6 +233,7 @@ class Consumer(ProcessBound, Generic[T]):
                     return
                 position = ledger, number = entry.ledger_id, entry.entry_id
                 if acks.open.pop(position, None) is None:
+                    acks.complete(position)  # received by another consumer, or given back, or repeated
                     return
             elif entry.count == 1:
                 position = ledger, number = entry.ledger_id, entry.entry_id

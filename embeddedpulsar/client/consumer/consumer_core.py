@@ -9,7 +9,7 @@ from embeddedpulsar.client.common.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.consumer.closing import ConsumerClosing
 from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
-from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, resolve
+from embeddedpulsar.client.consumer.consumer_session import resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
 from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
@@ -21,8 +21,10 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     PulsarException,
 )
+from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.entry_lookup import last_message_id
 from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import LARGEST_ID
 from embeddedpulsar.platform import deadline, fork, interrupts
 from embeddedpulsar.platform.descriptors import late_import
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
-    from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.message_id import MessageId
 
 Position = tuple[int, int]
@@ -246,6 +247,14 @@ class ConsumerCore:
     def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
         ledger, entry, _, _ = id_parts(message)
         if not self.delivery.closed_text:
+            view: Any = getattr(message, "_entry", None)
+            if (
+                isinstance(view, EntryView)
+                and view.count == 1
+                and view.acked is None
+                and self._delivers_singly
+            ):
+                view.acked = bytearray(1)  # `Consumer.acknowledge` then asks whether it was given back
             self.redelivery.later(ledger, entry, redelivery_count(message))
 
     def reconsume_later(

@@ -15,7 +15,7 @@ from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
 from embeddedpulsar.managed_ledger.entry_lookup import read_entry
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.message_id import LARGEST_ID, MessageId
 from embeddedpulsar.topic.policies.creation_policy import check_type
 from embeddedpulsar.topic.policies.rate_policy import check_subscribe_rate
 from embeddedpulsar.topic.schemas.message_origins import origin_of
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.subscription.attachment.attachment import Attachment
     from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.topic import Topic
-
-LARGEST_ID = 0x7FFFFFFFFFFFFFFF
 
 
 class ConsumerSession:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.common.opened_parts import OPENED
 from embeddedpulsar.client.consumer.closing import CloseGuard
-from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, last_or_start, resolve
+from embeddedpulsar.client.consumer.consumer_session import last_or_start, resolve
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
@@ -16,7 +16,7 @@ from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.message_id import LARGEST_ID, MessageId, make
 from embeddedpulsar.platform import fork
 from embeddedpulsar.topic.policies.creation_policy import check_type
 from embeddedpulsar.topic.schemas.message_origins import origin_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
 from embeddedpulsar.client.consumer.due_entries import DueEntries, negative_acks, unacked_messages
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.message_id import LARGEST_ID
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.platform.descriptors import late_import
 
@@ -131,8 +131,13 @@ class Redelivery:
             else:
                 self._drop(positions)
 
-        core.acks.flush()
-        self._while_active(redeliver)
+        batches = core.acks.give_back(positions) if core.session.attachment.delivers_singly else {}
+        try:
+            core.acks.flush()
+            self._while_active(redeliver)
+        except BaseException:
+            core.acks.keep(batches)
+            raise
 
     def _while_active(self, redeliver: Callable[[], object]) -> None:
         """Call ``redeliver`` under the queue's lock, unless another consumer has the subscription."""
@@ -167,6 +172,16 @@ class Redelivery:
 
     def everything(self) -> None:
         """Have all unacknowledged messages delivered again, including those fetched ahead."""
+        core = self._core
+        singly = core.session.attachment.delivers_singly
+        batches = core.acks.give_back(list(core.acks.open)) if singly else {}
+        try:
+            self._give_all_back()
+        except BaseException:
+            core.acks.keep(batches)
+            raise
+
+    def _give_all_back(self) -> None:
         core = self._core
         core.acks.flush()
         if self.dead_letters is not None and not core.delivery.closed_text:

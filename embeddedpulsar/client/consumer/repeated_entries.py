@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
-
-from embeddedpulsar.platform import threads
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.format.entry import EntryView
 
 Position = tuple[int, int]
 _BEFORE_ALL: Final = (-1, -1)
-
-
-class Acknowledged(Protocol):
-    """What a consumer acknowledged: of its `AckGroupingTracker`."""
-
-    def begin_fetch(self) -> None:
-        """Forget written acknowledgements: what is fetched from here on is without them."""
-
-    def end_fetch(self) -> None:
-        """Remember no more of them: no fetched entry was delivered before."""
-
-    def has_acknowledged(self, view: EntryView, index: int) -> bool:
-        """Whether a fetched message was acknowledged since."""
 
 
 class RepeatedEntries:
@@ -48,7 +34,9 @@ class RepeatedEntries:
 
     __slots__ = ("_acks", "_before", "_counts", "_last_handed")
 
-    def __init__(self, acks: Acknowledged, counts: bool, last_handed: Callable[[], EntryView | None]) -> None:
+    def __init__(
+        self, acks: AckGroupingTracker, counts: bool, last_handed: Callable[[], EntryView | None]
+    ) -> None:
         self._acks = acks
         self._counts = counts
         self._last_handed = last_handed
@@ -73,51 +61,10 @@ class RepeatedEntries:
     def end_fetch(self, views: Sequence[EntryView]) -> bool:
         """Return whether some of the fetched entries may have been delivered before."""
         if any(map(self.may_be_repeated, views if self._counts else views[:1])):
+            self._acks.take_back(views)
             return True
         self._acks.end_fetch()
         return False
 
     def has_acknowledged(self, view: EntryView, index: int) -> bool:
         return self._acks.has_acknowledged(view, index)
-
-
-class RecentAcks:
-    """The acknowledgements of a consumer since its last fetch, to be asked for single messages.
-
-    Role: those that are not written yet are in ``done``, and those that were written since are noted. What
-    was written before the fetch the fetch leaves out. Each item of ``done`` is looked at once.
-    Callers: any thread, under `lock`, which is held during no call that waits.
-
-    Args:
-        done: entries whose acknowledgement is not written. It grows without a lock, at its end, and loses
-            items from its front under `lock`, after `note_written`.
-    """
-
-    __slots__ = ("_done", "_entries", "_parts", "_seen", "lock")
-
-    def __init__(self, done: list[Position], lock: threads.RLock) -> None:
-        self.lock = lock
-        self._done = done
-        self._seen = 0
-        self._entries: set[Position] = set()
-        self._parts: dict[Position, bytes] = {}
-
-    def note_written(self, count: int, parts: Mapping[Position, bytes]) -> None:
-        """Note that the first ``count`` items of ``done`` are written, and these parts of batches."""
-        self._entries.update(self._done[self._seen : count])
-        self._seen = max(0, self._seen - count)
-        self._parts.update(parts)
-
-    def has(self, position: Position, index: int) -> bool:
-        """Whether an entry, or this message of it, was acknowledged."""
-        try:
-            self.lock.acquire()
-            added = self._done[self._seen :]
-            self._entries.update(added)
-            self._seen += len(added)
-            flags = self._parts.get(position)
-            return position in self._entries or (
-                flags is not None and index < len(flags) and flags[index] > 0
-            )
-        finally:
-            self.lock.release()

@@ -6,13 +6,12 @@ import functools
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, CloseGuard, together
-from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
 from embeddedpulsar.client.consumer.reader_core import ReaderCore
 from embeddedpulsar.client.consumer.topic_group.group_delivery import GroupDelivery, Part
 from embeddedpulsar.client.consumer.topic_group.matching_topics import MatchingTopics
 from embeddedpulsar.exceptions import AlreadyClosed, OperationNotSupported, PulsarException
-from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.message_id import LARGEST_ID, MessageId
 from embeddedpulsar.platform import deadline, fork, garbage, threads
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic_name import TopicName
