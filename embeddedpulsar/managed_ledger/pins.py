@@ -15,14 +15,11 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import descriptors, disk, nofollow
 from embeddedpulsar.platform.clock import CLOCK
 from embeddedpulsar.platform.held_file import HeldFile, is_held, remove_if_free
-from embeddedpulsar.storage.filenames import pin_path, pins_path
+from embeddedpulsar.storage.filenames import pending_commit_path, pin_path, pins_path
 
 LEASE_S: Final = 600
 """A plan of Spark is made by one process and read by others: so long may pass between, and after."""
 _NS: Final = 10**6
-_SINKS: Final = (os.pardir, os.pardir, "sinks")
-"""From the directory of a topic to those of sinks (docs/format/directory.md)."""
-_PENDING: Final = "pending"
 
 
 def pin_for_reading(directory: str, ledger_id: int, now_ms: int) -> HeldFile | None:
@@ -130,7 +127,7 @@ def _is_pending(directory: str, path: str, key: str) -> bool:
     pending = os.path.normpath(os.path.join(directory, os.fsdecode(disk.DISK.read_file(path))))
     if os.path.basename(os.path.dirname(pending)) == key and os.path.isfile(pending):
         return True
-    return os.path.isfile(os.path.join(directory, *_SINKS, key, _PENDING))
+    return os.path.isfile(pending_commit_path(directory, key))
 
 
 def _make_directory(directory: str) -> None:

@@ -12,10 +12,11 @@ from embeddedpulsar.cold.fetching import problem_of, refusal
 from embeddedpulsar.cold.leftovers import has_leftovers, remove_leftovers
 from embeddedpulsar.cold.location import LocationError, check_location, location_of
 from embeddedpulsar.cold.object_owner import is_own, make_owner
+from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload
-from embeddedpulsar.platform import package_log
+from embeddedpulsar.platform import descriptors, package_log
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.cold_ledger import (
@@ -23,9 +24,10 @@ from embeddedpulsar.storage.cold_ledger import (
     UPLOADING,
     ColdLedger,
     cold_ledgers,
+    damaged_notes,
     remove_unfinished_notes,
 )
-from embeddedpulsar.storage.filenames import log_path, offload_lock_path
+from embeddedpulsar.storage.filenames import COLD_SUFFIX, ledgers_of, log_path, offload_lock_path
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_chain import ClosedLedger
 from embeddedpulsar.storage.topic_control import is_deleted
@@ -109,6 +111,8 @@ class TopicOffload:
         survey = self._log.survey()
         closed, ledgers = survey.closed(), survey.ledgers()
         away = {note.ledger_id for note in notes if self._is_away(note)}
+        noted = ledgers_of(descriptors.names_in(self._directory), COLD_SUFFIX)
+        away |= set(noted).difference(note.ledger_id for note in notes)  # damaged notes are kept
         sizes = [0 if one.ledger_id in away else _size(one) for one in closed]
         left = sum(sizes) + (ledgers[-1].size if ledgers else 0)
         now_ms = self._clock.wall_ms()
@@ -251,6 +255,8 @@ class TopicOffload:
             self._try(errors, note, self._release, note, note.ledger_id in fresh)
 
     def _upload_due(self, before: int | None, errors: list[str]) -> set[int]:
+        if before is not None:
+            errors += self._damaged_notes(before)
         due = list(self._due(cold_ledgers(self._directory), before))
         fresh: set[int] = set()
         if due:
@@ -273,6 +279,15 @@ class TopicOffload:
             elif ledger.ledger_id >= self._log.trimming.first_retained:  # not trimmed meanwhile
                 errors += failed
         return fresh
+
+    def _damaged_notes(self, before: int) -> list[str]:
+        """Report the damaged notes of the ledgers before one; return what is wrong with each."""
+        damaged = [error for ledger, error in damaged_notes(self._directory).items() if ledger < before]
+        report = self._log.damage or package_log.damage
+        for error in damaged:
+            found = Damage(error.path or "", offset=error.offset or 0, reason=error.reason, kind=TOPIC_FILES)
+            report(found._replace(remedy=error.remedy))
+        return [f"{self._log.name}: {error}" for error in damaged]
 
     def _release(self, note: ColdLedger, is_verified: bool) -> None:
         try:

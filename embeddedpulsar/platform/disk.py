@@ -85,6 +85,14 @@ def _storage_full(e: OSError, what: str) -> StorageFullError:
     )
 
 
+def path_of(fd: int) -> str | None:
+    """The path of an open file, for messages; None where the system does not tell it."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return None
+
+
 class Disk:
     """The real disk. Thread-safe, without state; all paths are strings, all failures `OSError` or a kind of
     it."""
@@ -152,7 +160,7 @@ class Disk:
                 at += len(part)
             return parts[0] if len(parts) == 1 else b"".join(parts)
         except OSError as e:
-            e.filename = e.filename or path  # the system names no file where a descriptor was given
+            e.filename = path  # as the caller names it
             raise
         finally:
             os.close(fd)
@@ -233,9 +241,13 @@ class Disk:
         return int(blocks * status.f_frsize)
 
     def pread(self, fd: int, n: int, offset: int) -> bytes:
-        """Up to ``n`` bytes at ``offset``; fewer at the end of the file."""
+        """Up to ``n`` bytes at ``offset``; fewer at the end of the file. An error names the file."""
         if HAS_PWRITE:
-            return os.pread(fd, n, offset)
+            try:
+                return os.pread(fd, n, offset)
+            except OSError as e:
+                e.filename = path_of(fd)  # the system names no file where a descriptor was given
+                raise
         with _seek_mutex:
             os.lseek(fd, offset, os.SEEK_SET)
             return os.read(fd, n)

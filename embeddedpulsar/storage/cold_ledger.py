@@ -167,6 +167,24 @@ def cold_ledgers(directory: str) -> list[ColdLedger]:
     return found
 
 
+def damaged_notes(directory: str) -> dict[int, StorageError]:
+    """The notes of a topic that are damaged, by their ledgers, each with the error that says what to do.
+
+    Such a note is neither replaced nor removed: it is all that says which objects belong to the ledger, and
+    whether its log may go.
+    """
+    found: dict[int, StorageError] = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for ledger_id in ledgers_of(descriptors.names_in(directory), COLD_SUFFIX):
+            try:
+                read_cold_ledger(directory, ledger_id)
+            except (CorruptionError, ForeignFileError) as e:
+                path, offset = cold_path(directory, ledger_id), e.offset
+                remedy = "restore it from a backup; or, if the log is here, move it away and offload again"
+                found[ledger_id] = CorruptionError(path=path, reason=e.reason, offset=offset, remedy=remedy)
+    return found
+
+
 def ledgers_with_cold(directory: str, names: Iterable[str]) -> list[int]:
     """The ledgers of a directory that have a log, here or in a location, ascending."""
     names = list(names)

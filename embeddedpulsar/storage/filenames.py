@@ -28,6 +28,11 @@ SUBSCRIPTIONS: Final = "subscriptions"
 PINS: Final = "pins"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
+TOPICS: Final = "topics"
+"""In the directory of a store, like the next one."""
+SINKS: Final = "sinks"
+PENDING: Final = "pending"
+"""In the directory of a sink."""
 COLD_SUFFIX: Final = ".cold"
 OFFLOAD: Final = "offload"
 OFFLOAD_LOCK: Final = "offload.lock"
@@ -262,3 +267,16 @@ def ledgers_of(names: Iterable[str], suffix: str = LOG_SUFFIX) -> list[int]:
     """
     found = [parse_ledger(name, suffix) for name in names]
     return sorted(ledger for ledger in found if ledger is not None)
+
+
+def pending_commit_path(directory: str, key: str) -> str:
+    """The document of a sink's commit that is not finished, in the store that a topic belongs to.
+
+    Args:
+        directory: of the topic: ``topics/<dir>`` or ``topics/<xx>/<dir>`` of the store.
+        key: of the sink.
+    """
+    above = os.path.dirname(os.path.abspath(directory))
+    if os.path.basename(above) != TOPICS:
+        above = os.path.dirname(above)
+    return os.path.join(os.path.dirname(above), SINKS, key, PENDING)

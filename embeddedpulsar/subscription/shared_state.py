@@ -392,6 +392,10 @@ class SharedState:
         """Log something when the lock is free again. Inside `transact`."""
         self._notes.append(text)
 
+    def note_damage(self, found: Damage) -> None:
+        """Report damage when the lock is free again. Inside `transact`."""
+        self._journal.damage.append(found)
+
     def _act(self) -> None:
         """Do what was decided under the lock and needs none."""
         if self.wakeups.has_any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, MessageId
+from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance.compacting import (
     TOPIC,
@@ -116,6 +116,40 @@ def test_seeks(admin, client):
         assert [one[2] for one in rest_of(reader)] == everything
         reader.seek(MessageId.latest)
         assert not reader.has_message_available()
+
+
+@pytest.mark.files("a damaged file")
+@pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut", "empty", "noise"])
+def test_a_damaged_start_passes_nothing_over(store_path: Path, damage: str):
+    """What only the compacted ledger has comes, again if need be, and not each time; it is reported."""
+    reports: list[Damage] = []
+    with Client(store_path, on_damage=reports.append) as client, Admin(store_path) as admin:
+        send(client, ("a", b"0"), ("b", b"1"))
+        next_ledger(client)
+        compact(admin)
+        messages = send(client, ("c", b"2"))
+        admin.topics().trim_topic(TOPIC)
+        consumer_of(client).close()
+        (start,) = store_path.glob("topics/*/subscriptions/*/compacted-start")
+        whole = start.read_bytes()
+        start.write_bytes(
+            {
+                "flipped": whole[:20] + bytes([whole[20] ^ 1]) + whole[21:],
+                "zeroed": bytes(len(whole)),
+                "cut": whole[:-1],
+                "empty": b"",
+                "noise": b"\x93" * len(whole),
+            }[damage]
+        )
+        consumer = consumer_of(client)
+        assert received(consumer, 3) == [b"0", b"1", b"2"]
+        consumer.acknowledge_cumulative(messages[0])
+        consumer.close()
+        send(client, ("d", b"3"))
+        assert received(consumer_of(client), 1) == [b"3"]
+        (report,) = reports
+        assert (report.path, report.kind, report.subscription) == (str(start), "journal", "sub")
+    assert_clean(store_path)
 
 
 def test_what_was_trimmed_begins_a_new_subscription(admin, client):

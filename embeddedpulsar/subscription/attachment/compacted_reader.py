@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.damage import JOURNAL, Damage
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.document import KIND_COMPACTED_START, decode_document, encode_document
 from embeddedpulsar.format.entry import EntryView
@@ -27,10 +28,16 @@ def note_start(directory: str, position: Position) -> None:
 
 
 def _noted_start(directory: str) -> Position | None:
+    """None without a note.
+
+    Raises:
+        CorruptionError, ForeignFileError: it is damaged.
+    """
     try:
-        fields = decode_document(disk.DISK.read_file(compacted_start_path(directory)), KIND_COMPACTED_START)
-    except (FileNotFoundError, CorruptionError):  # after a power loss it may be missing, too
+        data = disk.DISK.read_file(compacted_start_path(directory))
+    except FileNotFoundError:  # it may be missing after a power loss, too
         return None
+    fields = decode_document(data, KIND_COMPACTED_START)
     return Position(int(fields.get("ledger", -1)), int(fields.get("entry", -1)))
 
 
@@ -74,11 +81,28 @@ class CompactedReader(UnackedReader):
         self._deferred = []
         self._is_trimmed = False
         is_untouched = state.acks.last_touched() <= state.mark_delete
-        self._is_from_start = is_untouched and _noted_start(self._shared.directory) == state.mark_delete
+        self._is_from_start = is_untouched and self._begins_at(state.mark_delete)
         if self._is_from_start:
             start = BEFORE_FIRST.next()
             self._cursor.seek(start)
             self.position = start
+
+    def _begins_at(self, mark_delete: Position) -> bool:
+        """Whether a subscription that stands there begins with the first compacted message.
+
+        If the note is damaged it does: some messages come again, and none that only the compacted ledger has
+        is passed over. The note is written again, so that they do not come each time.
+        """
+        directory = self._shared.directory
+        try:
+            return _noted_start(directory) == mark_delete
+        except (CorruptionError, ForeignFileError) as e:
+            note_start(directory, mark_delete)
+            path, done = compacted_start_path(directory), "it reads again from the first compacted message"
+            self._shared.note_damage(
+                Damage(path, reason=e.reason, kind=JOURNAL, done=done, remedy="expect messages again")
+            )
+            return True
 
     def before_seek(self, position: Position) -> None:
         first = self._log.first_position()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from embeddedpulsar.storage import control_file
+from embeddedpulsar.storage import control_file, filenames
 
 SETTINGS: Final = "broker.conf"
 META: Final = "store.meta"
@@ -20,10 +20,10 @@ CATALOG_INDEX: Final = "catalog.index"
 CATALOG_LOCK: Final = "catalog.lock"
 HOUSEKEEPING_LOCK: Final = "housekeeping.lock"
 CLIENTS: Final = control_file.CLIENTS
-TOPICS: Final = "topics"
+TOPICS: Final = filenames.TOPICS
 STAGING: Final = "staging"
 TENANTS: Final = "tenants"
-SINKS: Final = "sinks"
+SINKS: Final = filenames.SINKS
 QUARANTINE: Final = "quarantine"
 OFFLOADED: Final = "offloaded"
 

@@ -12,12 +12,13 @@ from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document, en
 from embeddedpulsar.format.staged_rows import staged_chunks
 from embeddedpulsar.platform import descriptors, disk, failpoints, filesystem
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 
 T = TypeVar("T")
 
 LOCK: Final = "lock"
-PENDING: Final = "pending"
+PENDING: Final = filenames.PENDING
 DONE: Final = "done"
 ROWS: Final = ".rows"
 failpoints.declare("sink:staging")

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar.platform.disk import Buffer, Disk, naming_full
+from embeddedpulsar.platform.disk import Buffer, Disk, naming_full, path_of
 
 ANY: Final = "*"
 
@@ -111,7 +111,7 @@ class FaultyDisk(Disk):
             return super().pwrite_all(fd, buffers, offset)
 
     def pread(self, fd: int, n: int, offset: int) -> bytes:
-        self._step("pread")
+        self._step("pread", path_of(fd) or "")
         return super().pread(fd, n, offset)
 
     def fsync(self, fd: int, path: str) -> None:

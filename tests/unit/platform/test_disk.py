@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -189,3 +190,14 @@ def test_use_puts_another_disk_in_place():
     with disk.use(other):
         assert disk.DISK is other
     assert disk.DISK is before
+
+
+def test_a_read_that_fails_names_its_file(tmp_path: Path):
+    """Although the system is given a descriptor."""
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(IsADirectoryError) as caught:
+            disk.DISK.pread(fd, 1, 0)
+    finally:
+        os.close(fd)
+    assert caught.value.filename == str(tmp_path)

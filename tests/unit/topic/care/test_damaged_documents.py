@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Admin, Client
+from embeddedpulsar import Admin, Client, Damage, MessageId
+from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.managed_ledger import pins
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import clock, disk
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.subscription.attachment.compacted_reader import note_start
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store
 from embeddedpulsar.topic.care.store_report import DOCUMENT
+from embeddedpulsar.topic.exclusive_work import LongRunningProcessStatus
 from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace
 from tests.support.disks.faulty_disk import FaultyDisk
 
@@ -85,20 +87,63 @@ def test_the_check_finds_it_and_a_repair_keeps_it(root: Path, damage: str):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_pin_keeps_its_ledgers(tmp_path: Path, damage: str):
-    """As long as its sink has a commit that is not finished, and no longer."""
-    root, directory = tmp_path / "store", tmp_path / "store" / "topics" / "t-orders"
+def test_a_damaged_note_is_not_replaced(tmp_path: Path, damage: str):
+    """While the log is here, another offload names the note and leaves it and the log alone."""
+    root = tmp_path / "store"
+    root.mkdir()
+    (root / "broker.conf").write_text("managedLedgerMaxEntriesPerLedger=5\n")
+    reports: list[Damage] = []
+    with Client(root, on_damage=reports.append) as client, Admin(root) as admin:
+        topics = admin.topics()
+        producer = client.create_producer("orders")
+        sent = [b"order %d" % number for number in range(12)]
+        for data in sent:
+            producer.send(data)
+        topics.set_retention("orders", -1, -1)
+        topics.set_offload_policies(
+            "orders", OffloadPolicies(str(tmp_path / "cold"), offload_deletion_lag_in_millis=10**9)
+        )
+        assert topics.offload("orders")
+        _wait(topics)
+        (note,) = root.glob("topics/*/*1.cold")
+        note.write_bytes(DAMAGES[damage](note.read_bytes()))
+        before = note.read_bytes()
+        objects = sorted((tmp_path / "cold").rglob("*"))
+        for data in sent:
+            producer.send(data)
+        topics.offload("orders")
+        status = _wait(topics)
+        assert str(note) in status.last_error and "backup" in status.last_error
+        assert note.read_bytes() == before and note.with_suffix(".log").exists()
+        assert set(objects) < set((tmp_path / "cold").rglob("*"))
+        with client.create_reader("orders", MessageId.earliest) as reader:
+            assert [message.data() for message in reader] == [*sent, *sent]
+        assert [(one.path, one.kind) for one in reports] == [(str(note), "topic files")]
+
+
+def _wait(topics: Topics) -> LongRunningProcessStatus:
+    until = clock.perf_counter() + 60
+    while (status := topics.offload_status("orders")).status == "RUNNING":
+        assert clock.perf_counter() < until
+    return status
+
+
+@pytest.mark.parametrize("place", ["t-orders", "a7/t-orders"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_pin_keeps_its_ledgers(tmp_path: Path, damage: str, place: str):
+    """As long as its sink has a commit that is not finished, and no longer; wherever the topic is."""
+    root, directory = tmp_path / "store", tmp_path / "store" / "topics" / place
     directory.mkdir(parents=True)
-    place = SinkPlace(str(root), "a" * 32)
-    place.make()
-    place.write(PENDING, {"batch": 1}, durable=False)
-    pins.pin_for_commit(str(directory), 5, place.key, place.file(PENDING), NOW)
+    sink = SinkPlace(str(root), "a" * 32)
+    sink.make()
+    sink.write(PENDING, {"batch": 1}, durable=False)
+    pins.pin_for_commit(str(directory), 5, sink.key, sink.file(PENDING), NOW)
     (pin,) = (directory / "pins").iterdir()
     pin.write_bytes(DAMAGES[damage](pin.read_bytes()))
     os.utime(pin, (NOW / 1000, NOW / 1000))
     later = NOW + 2 * pins.LEASE_S * 1000
     assert pins.pinned_from(str(directory), later, removes=True) == Position(5, -1)
-    place.discard([PENDING])
+    sink.discard([PENDING])
     assert pins.pinned_from(str(directory), later, removes=True) is None
 
 

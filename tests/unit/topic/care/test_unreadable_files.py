@@ -143,6 +143,32 @@ def test_a_read_that_fails_half_way(root: Path):
             number += 2  # every third
 
 
+@pytest.mark.parametrize("call", ["open_file", "pread"])
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ELOOP])
+def test_a_backup_that_cannot_be_read(root: Path, code: int, call: str):
+    """A restore names the file, leaves nothing, and succeeds once it can be read; a backup likewise."""
+    with Admin(root) as admin:
+        backup, target = root.with_name("backup"), root.with_name("restored")
+        with disk.use(FaultyDisk()) as faulty:
+            assert isinstance(faulty, FaultyDisk)
+            faulty.fail(call, 1, code, times=10**6, path="0001.log")
+            with pytest.raises(PulsarException, match=r"0001\.log|descriptors"):
+                admin.backup(backup)
+        admin.backup(backup)
+    copy = max(backup.glob("objects/**/*"), key=lambda path: path.is_file() and path.stat().st_size)
+    with disk.use(FaultyDisk()) as faulty:
+        assert isinstance(faulty, FaultyDisk)
+        faulty.fail(call, 1, code, times=10**6, path=copy.name)
+        with pytest.raises((PulsarException, OSError)) as caught:
+            Admin.restore(backup, target)
+        assert isinstance(caught.value, PulsarException)
+        assert copy.name in str(caught.value) or "descriptors" in str(caught.value)
+    assert not target.exists()
+    Admin.restore(backup, target)
+    assert len(use(target)) == SENT
+    assert_clean(target)
+
+
 def test_the_check_on_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]):
     """The file, the reason and the remedy; no word of damage or repair, and an exit status that is not 0."""
     (path,) = root.glob(FILES["first segment"])
