@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from embeddedpulsar.error_text import naming_fields
 from embeddedpulsar.exceptions import InvalidConfiguration, LockTimeout
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
@@ -22,6 +23,7 @@ class TopicHeld(LockTimeout):
     """An append found the topic held back by its quota, and stored nothing. Internal."""
 
 
+@naming_fields
 class BacklogQuota(NamedTuple):
     """A limit for the backlog of the subscription that is furthest behind.
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from embeddedpulsar.enums import Result
 
+F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K", bound=type[Any])
+
+_UNEXPECTED = "got an unexpected keyword argument "
 _PREFIX = "Pulsar error: "
 _PACKAGE = __name__.partition(".")[0] + "."
 _CLASSES = _PACKAGE + "exceptions"
@@ -61,6 +67,53 @@ def nearest(name: str, known: Iterable[str], similarity: float = 0.75) -> str | 
         lower.setdefault(one.lower(), one)
     near = difflib.get_close_matches(name.lower(), lower, 1, similarity)
     return lower[near[0]] if near else None
+
+
+def with_nearest_argument(error: TypeError, function: Any) -> TypeError | None:
+    """Return the error for an argument that a call of ``function`` does not have, with the argument that is
+    most likely meant; None if that is not why the call failed.
+
+    >>> def open_shop(*, doors): ...
+    >>> try:
+    ...     open_shop(door=1)
+    ... except TypeError as error:
+    ...     str(with_nearest_argument(error, open_shop))
+    "open_shop() got an unexpected keyword argument 'door'; did you mean 'doors'?"
+    """
+    text = str(error)
+    traceback = error.__traceback__
+    if _UNEXPECTED not in text or traceback is None or traceback.tb_next is not None:
+        return None  # raised further down, by another call
+    name = text.rpartition(_UNEXPECTED)[2].strip("'")
+    code = function.__code__
+    known = [one for one in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if one[0] != "_"]
+    known = [one for one in known if one not in ("self", "cls")]
+    near = nearest(name, known) or next((one for one in known if name in one or one in name), None)
+    hint = f"did you mean {near!r}?" if near else f"there are {', '.join(known)}"
+    return TypeError(f"{text}; {hint}")
+
+
+def naming_arguments(function: F) -> F:
+    """Decorate a function whose calls are not frequent, so that a wrong argument is answered with the nearest
+    one: `with_nearest_argument`. Signature and documentation stay."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            told = with_nearest_argument(error, function)
+            if told is None:
+                raise
+            raise told from None
+
+    return cast(F, call)
+
+
+def naming_fields(kind: K) -> K:
+    """Decorate a class of records, for its constructor: `naming_arguments`."""
+    setattr(kind, "__new__", staticmethod(naming_arguments(kind.__new__)))
+    return kind
 
 
 def is_made_here() -> bool:

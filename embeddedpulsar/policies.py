@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from embeddedpulsar.enums import KeySharedMode
+from embeddedpulsar.error_text import naming_arguments, naming_fields
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
 
@@ -24,6 +25,7 @@ class BatchReceivePolicy:
 
     __slots__ = ("_max_bytes", "_max_messages", "_timeout_ms")
 
+    @naming_arguments
     def __init__(
         self, max_num_messages: int = -1, max_num_bytes: int = _DEFAULT_BATCH_BYTES, timeout_ms: int = 100
     ) -> None:
@@ -71,6 +73,7 @@ class ConsumerBatchReceivePolicy:
         <BatchReceivePolicy 100 messages, -1 bytes, 50 ms>
     """
 
+    @naming_arguments
     def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
         self._policy = BatchReceivePolicy(
             _int("max_num_message", max_num_message),
@@ -161,6 +164,7 @@ class ConsumerKeySharedPolicy:
         [(0, 32767)]
     """
 
+    @naming_arguments
     def __init__(
         self,
         key_shared_mode: KeySharedMode = KeySharedMode.AutoSplit,
@@ -258,6 +262,7 @@ class ConsumerDeadLetterPolicy:
         True
     """
 
+    @naming_arguments
     def __init__(
         self,
         max_redeliver_count: int,
@@ -329,6 +334,7 @@ def _checked_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 UNLIMITED = -1
 
 
+@naming_fields
 class Retention(NamedTuple):
     """A retention policy, by Pulsar's rules. Unacknowledged messages are always kept.
 

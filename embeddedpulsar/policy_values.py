@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from embeddedpulsar.error_text import naming_fields
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
 
@@ -18,6 +19,7 @@ _FLAGS = ("relative_to_publish_rate", "active")
 _DELETE_MODES = (DELETE_WHEN_NO_SUBSCRIPTIONS, DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP)
 
 
+@naming_fields
 class PublishRate(NamedTuple):
     """How much may be published in a second. A batch counts its messages.
 
@@ -47,6 +49,7 @@ class PublishRate(NamedTuple):
         return max(self) <= 0
 
 
+@naming_fields
 class DispatchRate(NamedTuple):
     """How much may be delivered in a period. A batch counts its messages.
 
@@ -82,6 +85,7 @@ class DispatchRate(NamedTuple):
         return self.dispatch_throttling_rate_in_msg <= 0 and self.dispatch_throttling_rate_in_byte <= 0
 
 
+@naming_fields
 class SubscribeRate(NamedTuple):
     """How often a consumer may subscribe to a topic.
 
@@ -106,6 +110,7 @@ class SubscribeRate(NamedTuple):
         return _with_numbers(self, rate_period_in_second=1)
 
 
+@naming_fields
 class ResourceGroup(NamedTuple):
     """How much the topics of a group may publish and deliver in a second, together. A batch counts its
     messages.
@@ -135,6 +140,7 @@ class ResourceGroup(NamedTuple):
         return _with_numbers(self)
 
 
+@naming_fields
 class AutoTopicCreationOverride(NamedTuple):
     """Whether topics are created when they are first used, and of which kind.
 
@@ -170,6 +176,7 @@ class AutoTopicCreationOverride(NamedTuple):
         return self
 
 
+@naming_fields
 class AutoSubscriptionCreationOverride(NamedTuple):
     """Whether durable subscriptions are created by their first consumer.
 
@@ -193,6 +200,7 @@ class AutoSubscriptionCreationOverride(NamedTuple):
         return self
 
 
+@naming_fields
 class DelayedDeliveryPolicies(NamedTuple):
     """Whether messages are delayed that were sent with a delay, and how precisely.
 
@@ -219,6 +227,7 @@ class DelayedDeliveryPolicies(NamedTuple):
         return _with_numbers(self, tick_time=1)
 
 
+@naming_fields
 class InactiveTopicPolicies(NamedTuple):
     """Whether a topic is deleted that has not been used for some time.
 
@@ -253,6 +262,7 @@ class InactiveTopicPolicies(NamedTuple):
         return self
 
 
+@naming_fields
 class OffloadPolicies(NamedTuple):
     """Where closed ledgers of topics are moved, and when. Fields that are None are taken from the policies of
     their own (`set_offload_threshold` and others), the location from ``broker.conf``.

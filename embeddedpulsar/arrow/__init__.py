@@ -30,6 +30,7 @@ from embeddedpulsar.arrow.schema import (
     require_pyarrow,
 )
 from embeddedpulsar.enums import ConsumerCryptoFailureAction
+from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic.service_url import directory_of
@@ -54,6 +55,7 @@ LARGE_ENTRY: Final = 1024
 Time = int | datetime
 
 
+@naming_arguments
 def read_topic(
     path: str | os.PathLike[str],
     topic: str,
@@ -139,6 +141,7 @@ def read_topic(
     return found
 
 
+@naming_arguments
 def scan_topic(
     path: str | os.PathLike[str],
     topic: str,
@@ -198,6 +201,7 @@ def scan_topic(
     return reader.from_batches(arrow_schema(names), batches)
 
 
+@naming_arguments
 def dataset(
     path: str | os.PathLike[str],
     topic: str,

@@ -25,6 +25,7 @@ from embeddedpulsar.enums import (
     RegexSubscriptionMode,
     SubscriptionMode,
 )
+from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.platform.descriptors import late_import
@@ -104,6 +105,7 @@ class Client:
         >>> client.close()
     """
 
+    @naming_arguments
     def __init__(
         self,
         service_url: str | os.PathLike[str],
@@ -142,6 +144,7 @@ class Client:
                 opened.pop()()
             raise
 
+    @naming_arguments
     def create_producer(
         self,
         topic: str,
@@ -243,6 +246,7 @@ class Client:
             close_opened(self._core, producer, opened)
             raise
 
+    @naming_arguments
     def subscribe(
         self,
         topic: str | list[str] | re.Pattern[str],
@@ -378,6 +382,7 @@ class Client:
             close_opened(self._core, consumer, opened)
             raise
 
+    @naming_arguments
     def create_reader(
         self,
         topic: str,
@@ -441,6 +446,7 @@ class Client:
             close_opened(self._core, reader, opened)
             raise
 
+    @naming_arguments
     def create_table_view(
         self,
         topic: str,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.enums import InitialPosition
+from embeddedpulsar.error_text import naming_fields, nearest
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.functions.window_config import WindowConfig
 from embeddedpulsar.policy_values import camel_case
@@ -38,6 +39,7 @@ class ProcessingGuarantees(enum.Enum):
     """Acknowledged by the function, with `Context.ack`."""
 
 
+@naming_fields
 class FunctionConfig(NamedTuple):
     """What a function does, and how.
 
@@ -338,5 +340,7 @@ def _by_names(names: tuple[str, ...], fields: dict[str, Any]) -> dict[str, Any]:
     known = {camel_case(name): name for name in names}
     unknown = [name for name in fields if name not in known]
     if unknown:
-        raise InvalidConfiguration(f"{unknown[0]} is unknown here; there are {', '.join(known)}")
+        near = nearest(unknown[0], known)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(known)}"
+        raise InvalidConfiguration(f"{unknown[0]} is unknown here; {hint}")
     return {known[name]: value for name, value in fields.items()}

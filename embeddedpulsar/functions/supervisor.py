@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.exceptions import NotAllowedError, ProducerBusy, PulsarException
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.state_log import SUPERVISOR, make_state_topic, protect
@@ -55,6 +56,7 @@ class Supervisor:
         >>> supervisor.close()
     """
 
+    @naming_arguments
     def __init__(
         self,
         service_url: str | os.PathLike[str],

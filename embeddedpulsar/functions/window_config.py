@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar.error_text import naming_fields
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName
@@ -11,6 +12,7 @@ from embeddedpulsar.topic_name import TopicName
 _TEXTS: Final = ("timestamp_extractor_class_name", "late_data_topic")
 
 
+@naming_fields
 class WindowConfig(NamedTuple):
     """The windows of a function: how many messages, or milliseconds, each has, and how far the next one is.
 

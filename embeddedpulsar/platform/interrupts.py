@@ -13,6 +13,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
 
+from embeddedpulsar.error_text import with_nearest_argument
 from embeddedpulsar.exceptions import Interrupted, PulsarException
 from embeddedpulsar.platform.access import named
 
@@ -56,6 +57,9 @@ def translating(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
         except BaseException as error:
             translate(error)
+            told = with_nearest_argument(error, method) if isinstance(error, TypeError) else None
+            if told is not None:
+                raise told from None
             raise
 
     call._is_translating = True  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from embeddedpulsar.client.common.arguments import check_type
+from embeddedpulsar.error_text import naming_arguments
 
 
 class MultiplierRedeliveryBackoff:
@@ -31,6 +32,7 @@ class MultiplierRedeliveryBackoff:
 
     __slots__ = ("_largest_power", "_max_delay_ms", "_min_delay_ms", "_multiplier")
 
+    @naming_arguments
     def __init__(
         self, min_delay_ms: int = 10_000, max_delay_ms: int = 600_000, multiplier: float = 2.0
     ) -> None:
