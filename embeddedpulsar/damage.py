@@ -27,6 +27,11 @@ TOPIC_FILES: Final = "topic files"
 CONTROL: Final = "control file"
 """Words in shared memory; they were derived from the files again, nothing is lost."""
 
+REPLACE_POLICIES: Final = (
+    "restore the file from a backup; or set the policies at another topic or namespace, and put a copy of "
+    "its file in the place of this one. Do not remove it: the defaults would hold at once"
+)
+"""What to do about damaged policies."""
 _RESTORE: Final = "restore the file from a backup if the messages matter"
 _NOTHING: Final = "nothing needs to be done"
 

@@ -121,7 +121,11 @@ class StoreSession:
             lock.check_reopened = session.check_in_place
             words = control.words
             session.policies = PolicyDocuments(
-                root, settings, lambda name: session.catalog.find(name), lambda: words[StoreWord.POLICIES]
+                root,
+                settings,
+                lambda name: session.catalog.find(name),
+                lambda: words[StoreWord.POLICIES],
+                damage.note,
             )
             session._open_catalog(clock)
             undo.callback(session.catalog.close)

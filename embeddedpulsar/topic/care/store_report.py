@@ -58,8 +58,8 @@ MEANINGS: Final = {
     ),
     META: ("this is not found or opened", "repair the store, or restore the file from a backup"),
     POLICIES: (
-        "its policies are unknown, so nothing is trimmed",
-        "restore the file from a backup, or remove it and set the policies again",
+        "its policies are unknown, so nothing is trimmed or expires, and no one opens it",
+        damage.REPLACE_POLICIES,
     ),
     SCHEMAS: (
         "producers and consumers with a schema cannot use the topic; its messages are whole",

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.damage import REPLACE_POLICIES, TOPIC_FILES, Damage
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.document import KIND_POLICIES, decode_document, encode_document
 from embeddedpulsar.platform import descriptors, disk, filesystem, threads
@@ -48,6 +49,7 @@ class PolicyDocuments:
         find: the catalog's: a topic that was made again after a deletion has another directory.
         version: changes with every change of a document of a namespace, in whatever process, and is odd
             meanwhile: these are kept in memory until then. Without it they are read each time.
+        report: called with a document that is damaged, under any lock.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class PolicyDocuments:
         settings: BrokerSettings,
         find: Callable[[str], TopicEntry | None] = lambda name: None,
         version: Callable[[], int] = lambda: _CHANGING,
+        report: Callable[[Damage], object] = bool,
     ) -> None:
+        self._report: Final = report
         self._version: Final = version
         self.defaults: Final = _defaults_of(settings)
         self.following: Final = threads.RLock()
@@ -76,13 +80,26 @@ class PolicyDocuments:
         """
         return self._read_namespace(self._namespace_path(namespace))
 
+    def _read(self, path: str, topic: str = "") -> dict[str, Any]:
+        """What a document says; reports it if it is damaged."""
+        try:
+            return _read(path)
+        except (CorruptionError, ForeignFileError) as e:
+            place = Damage(path, offset=e.offset or 0, reason=e.reason, kind=TOPIC_FILES, topic=topic)
+            self._report(
+                place._replace(
+                    done="nothing is trimmed or expires, and no one opens it", remedy=REPLACE_POLICIES
+                )
+            )
+            raise
+
     def _read_namespace(self, path: str) -> dict[str, Any]:
         version, kept = self._version(), self._kept  # the version before the document
         if kept[0] != version or version & 1:
             kept = self._kept = version, {}
         found = kept[1].get(path)
         if found is None:
-            found = kept[1][path] = _policies(_read(path))
+            found = kept[1][path] = _policies(self._read(path))
         return found
 
     def of_topic(self, name: str) -> dict[str, Any]:
@@ -91,7 +108,7 @@ class PolicyDocuments:
         Raises:
             StorageError: the document is damaged.
         """
-        return _policies(_read(self._topic_path(name)))
+        return _policies(self._read(self._topic_path(name), name))
 
     def own(self, policy: TopicPolicy[Value], name: str) -> Value | None:
         """The value of a policy at a topic or namespace itself; None if it has none.
@@ -131,7 +148,7 @@ class PolicyDocuments:
             StorageError: a document is damaged.
         """
         *own, namespace = self._paths(name, directory)
-        found = [*(_policies(_read(path)) for path in own), self._read_namespace(namespace)]
+        found = [*(_policies(self._read(path, name)) for path in own), self._read_namespace(namespace)]
         system = self.of_namespace(OWNER)
         if system:
             found[-1] = found[-1] | stored_in(system) | held_group(system, found)
@@ -273,6 +290,8 @@ def _read(path: str) -> dict[str, Any]:
         return {}
     try:
         return decode_document(data, KIND_POLICIES)
+    except (CorruptionError, ForeignFileError) as e:
+        raise type(e)(path=path, reason=e.reason, offset=e.offset, remedy=REPLACE_POLICIES) from None
     except StorageError as e:
         raise e.at(path) from None
 

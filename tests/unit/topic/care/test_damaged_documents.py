@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from embeddedpulsar import Admin, Client, Damage, MessageId
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
+from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.managed_ledger import pins
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import clock, disk
@@ -83,6 +85,54 @@ def test_the_check_finds_it_and_a_repair_keeps_it(root: Path, damage: str):
         assert [problem.path for problem in repair_store(str(root)).left] == [str(path)]
         assert path.read_bytes() == before
         path.write_bytes(whole)
+    assert_clean(root)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("level", ["topic", "namespace"])
+def test_damaged_policies_hold_everything_back(tmp_path: Path, damage: str, level: str):
+    """No default is in force in their place, and the remedy of the check replaces them without a gap."""
+    root = tmp_path / "store"
+    root.mkdir()
+    (root / "broker.conf").write_text("managedLedgerMaxEntriesPerLedger=5\nttlDurationDefaultInSeconds=1\n")
+    with Client(root) as client, Admin(root) as admin:
+        admin.namespaces().create_namespace("public/other")
+        consumer = client.subscribe("orders", "billing")
+        producer = client.create_producer("orders")
+        client.create_producer("other").close()
+        where = {"topic": (admin.topics(), "orders", "other")}
+        where["namespace"] = (admin.namespaces(), "public/default", "public/other")
+        level_calls, name, other = where[level]
+        for owner in (name, other):
+            level_calls.set_retention(owner, -1, -1)
+            level_calls.set_message_ttl(owner, 0)
+        for number in range(12):
+            producer.send(b"order %d" % number)
+            consumer.acknowledge(consumer.receive(1000))
+    patterns = {"topic": ("topics/*-orders/policies", "topics/*-other/policies")}
+    patterns["namespace"] = ("tenants/ns-*-public-default", "tenants/ns-*-public-other")
+    (path,), (whole,) = (list(root.glob(pattern)) for pattern in patterns[level])
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    (found,) = check_store(root).damage
+    assert found.path == str(path) and "another topic or namespace" in found.remedy
+    assert [problem.path for problem in repair_store(str(root)).left] == [str(path)]
+    with Admin(root) as admin:
+        with pytest.raises(StorageError, match=path.name):
+            admin.topics().trim_topic("orders")
+        calls = admin.topics() if level == "topic" else admin.namespaces()
+        with pytest.raises(StorageError, match=path.name):
+            calls.set_message_ttl(name, 1)
+    reports: list[Damage] = []
+    with Client(root, on_damage=reports.append) as client:
+        for opening in (client.create_producer, partial(client.subscribe, subscription_name="billing")):
+            with pytest.raises(StorageError, match=path.name):
+                opening("orders")
+    assert [(one.path, one.kind) for one in reports] == [(str(path), "topic files")]
+    path.write_bytes(whole.read_bytes())
+    with Client(root) as client, Admin(root) as admin:
+        assert admin.topics().trim_topic("orders") == 0
+        with client.create_reader("orders", MessageId.earliest) as reader:
+            assert len(list(reader)) == 12
     assert_clean(root)
 
 
