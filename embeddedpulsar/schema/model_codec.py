@@ -209,6 +209,9 @@ class _Forms:
             def check(value: Any) -> None:
                 if not isinstance(value, expected):
                     text = f"Invalid record obj of type {type(value)} - expected type is {expected}"
+                    if isinstance(value, dict) and len(classes) > 1:
+                        names = ", ".join(one.__name__ for one in classes)
+                        text += f"; a dict, or a row of a frame, is none of {names}: send an object of one"
                     raise TypeError(text)
 
             return check

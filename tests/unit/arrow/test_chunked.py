@@ -21,8 +21,10 @@ NAME = TopicName.parse("topic")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A store with small entries."""
+    """A store with small entries, which keeps closed ledgers that no subscription needs."""
     use_small_entries(tmp_path / "store")
+    with (tmp_path / "store" / "broker.conf").open("a") as settings:
+        settings.write("defaultRetentionTimeInMinutes=-1\ndefaultRetentionSizeInMB=-1\n")
     return tmp_path / "store"
 
 

@@ -496,3 +496,32 @@ def test_values_that_are_no_records(store: Path) -> None:
         (message,) = published(store.with_name("2"), JsonSchema(dict), pa.table({"value": [row]}))
         assert message.value() == row
     assert_clean(store.with_name("2"))
+
+
+@dataclasses.dataclass
+class Paid:
+    """One model of a union."""
+
+    amount: int
+
+
+@dataclasses.dataclass
+class Sent:
+    """The other one."""
+
+    place: str
+
+
+def test_a_union_of_models_takes_objects(tmp_path: Path):
+    """A row of a frame does not say which model it is: the error says what to send, and nothing is stored."""
+    schema: Any = JsonSchema(Paid | Sent)
+    with Client(tmp_path / "store") as client:
+        producer = client.create_producer("t", schema=schema)
+        rows = pa.array([{"amount": 1}, {"amount": 2}])
+        for frame in (rows, pa.table({"value": rows})):
+            with pytest.raises(TypeError, match="a row of a frame, is none of Paid, Sent: send an object"):
+                producer.send_arrow(frame)
+        producer.send_many([Paid(3), Sent("here")])
+    found = read_topic(tmp_path / "store", "t").column("value").to_pylist()
+    assert found == [b'{"type":"Paid","amount":3}', b'{"type":"Sent","place":"here"}']
+    assert_clean(tmp_path / "store")
