@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
 from zlib import crc32
 
@@ -150,8 +151,8 @@ LARGEST_COUNT: Final = 1 << 48
 """No count, size or time in a control file comes to that."""
 _STATES: Final = 1 << 4  # see `storage.topic_control`
 _COUNTS: Final = {
-    KIND_STORE: (StoreWord.NEXT_CLIENT_NUMBER, StoreWord.POLICIES, StoreWord.INACTIVE_LOOK_MS),
-    KIND_TOPIC: (
+    KIND_STORE: itemgetter(StoreWord.NEXT_CLIENT_NUMBER, StoreWord.POLICIES, StoreWord.INACTIVE_LOOK_MS),
+    KIND_TOPIC: itemgetter(
         TopicWord.EPOCH,
         TopicWord.ALLOCATED,
         TopicWord.INDEX_ALLOCATED,
@@ -159,7 +160,7 @@ _COUNTS: Final = {
         TopicWord.RECOVERIES,
         TopicWord.LAST_PUBLISH_MS,
     ),
-    KIND_SUBSCRIPTION: (
+    KIND_SUBSCRIPTION: itemgetter(
         SubscriptionWord.EPOCH,
         SubscriptionWord.VERSION,
         SubscriptionWord.CLAIMS,
@@ -179,7 +180,7 @@ def are_possible(kind: int, words: Sequence[int] | memoryview) -> bool:
         >>> are_possible(KIND_TOPIC, [0] * WORD_COUNT), are_possible(KIND_TOPIC, [7 << 60] * WORD_COUNT)
         (True, False)
     """
-    if not all(words[word] < LARGEST_COUNT for word in _COUNTS[kind]):
+    if max(_COUNTS[kind](words)) >= LARGEST_COUNT:
         return False
     if kind == KIND_STORE:
         return 0 < words[StoreWord.NEXT_LEDGER_ID] < LARGEST_COUNT

@@ -60,16 +60,18 @@ class Sleepers:
 
     def opened(self, sleeper: Sleeper) -> None:
         """Note that a sleeper opened descriptors. The one that had its own open longest closes them."""
-        most = max(_FEWEST, limit() // _SHARE)
         tired: list[weakref.ref[Sleeper]] = []
         try:
             self._lock.acquire()
             self._open[id(sleeper)] = weakref.ref(sleeper)
-            while len(self._open) > most:
-                tired.append(self._open.popitem(last=False)[1])
+            if len(self._open) > _FEWEST:
+                most = max(_FEWEST, limit() // _SHARE)
+                while len(self._open) > most:
+                    tired.append(self._open.popitem(last=False)[1])
         finally:
             self._lock.release()
-        self._let_rest(tired)
+        if tired:
+            self._let_rest(tired)
 
     def closed(self, sleeper: Sleeper) -> None:
         """Note that a sleeper has none open any more."""

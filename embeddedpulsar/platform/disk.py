@@ -114,6 +114,11 @@ class Disk:
 
     def create_exclusive(self, path: str) -> int:
         """Create ``path`` for reading and writing, with the rights of its directory."""
+        what = f"cannot create {path}"
+        fd: int = descriptors.calling(what, nofollow.within, nofollow.split(path)[0], self._create, path)
+        return fd
+
+    def _create(self, path: str) -> int:
         rights = ownership.rights_beside(path)
         fd = self.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, rights.file_mode)
         try:

@@ -278,7 +278,7 @@ class FileLock:
         give_back = indivisible.results(self._thread.release)
         last = give_back
         if descriptor is not None:
-            last = indivisible.all_of(map(flock, descriptor, _UNLOCK), give_back)
+            last = zip(map(flock, descriptor, _UNLOCK), give_back)  # noqa: B905 - slower
         return indivisible.choose([_FIRST, last, *(give_back,) * _NESTING_LIMIT], self._count)
 
     def _reopen(self, error: OSError | ValueError) -> None:

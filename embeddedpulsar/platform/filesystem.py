@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError, StorageOSError
@@ -88,12 +88,10 @@ def _type_of_device(path: str, mounts: str) -> str | None:
     return right.split(" ", 1)[0] if is_third_field and dash else None
 
 
-def _remembered_type(path: str) -> str | None:
+def _remembered_type(path: str, status: os.stat_result | None) -> str | None:
     """As `filesystem_type`; of a directory that did not change since it was asked, this takes a tenth of the
     time. Its number and the time of its change tell it from one that was mounted there since."""
-    try:
-        status = os.stat(path)
-    except OSError:
+    if status is None:
         return filesystem_type(path)
     place = status.st_dev, status.st_ino, status.st_ctime_ns
     if place not in _types:
@@ -113,21 +111,29 @@ def _is_within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def check_writable_filesystem(path: str, allow_network: bool = False) -> None:
+def check_writable_filesystem(
+    path: str, allow_network: bool = False, status: os.stat_result | None = None
+) -> None:
     """Refuse a store on a file system where locks and maps are not shared.
+
+    Args:
+        path: of the store.
+        allow_network: whether the caller insists.
+        status: of the directory, if it is there.
 
     Raises:
         NetworkFilesystemError: the type is a network file system's and ``allow_network`` is false.
         StorageError: the file system is mounted read-only.
     """
-    kind = _remembered_type(path)
+    kind = _remembered_type(path, status)
     if kind is not None and is_network_type(kind) and not allow_network:
         raise NetworkFilesystemError(
             f"{path} lies on a file system of type {kind}, where file locks and memory maps are not shared "
             "between machines",
             remedy="use a local directory, or pass allow_network_fs=True if one machine alone opens it",
         )
-    if hasattr(os, "statvfs") and os.statvfs(_existing_parent(path)).f_flag & os.ST_RDONLY:
+    present = path if status is not None else _existing_parent(path)
+    if hasattr(os, "statvfs") and os.statvfs(present).f_flag & os.ST_RDONLY:
         raise StorageError(
             f"the file system of {path} is mounted read-only",
             remedy="remount it, or copy the store elsewhere",
@@ -139,6 +145,31 @@ def _existing_parent(path: str) -> str:
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path
+
+
+def lease_root(path: str, *, allow_network: bool = False) -> tuple[str, DirectoryLease]:
+    """The `nofollow.canonical` path of the directory of a store, and the open directory.
+
+    Whether it may be used, whether it must be made, and the errors are as of `prepare_root`.
+    """
+    fd, root = -1, ""
+    try:
+        fd, root = descriptors.opening(f"cannot open {path}", nofollow.open_root, path)
+    except OSError as e:
+        if descriptors.is_shortage(e):
+            raise
+    if not root:
+        if fd >= 0:
+            os.close(fd)
+        root = prepare_root(path, allow_network=allow_network)  # or it says what is wrong
+        return root, DirectoryLease.open(root)
+    lease = DirectoryLease(fd)
+    try:
+        _check_root(root, lease.status, allow_network)
+    except BaseException:
+        lease.close()
+        raise
+    return root, lease
 
 
 def prepare_root(path: str, *, create: bool = True, allow_network: bool = False) -> str:
@@ -153,15 +184,24 @@ def prepare_root(path: str, *, create: bool = True, allow_network: bool = False)
         NetworkFilesystemError: see `check_writable_filesystem`.
     """
     root = nofollow.canonical(path)
-    check_writable_filesystem(root, allow_network)
-    if create:
+    try:
+        status = os.stat(root)
+    except FileNotFoundError:
+        check_writable_filesystem(root, allow_network)
+        if not create:
+            raise
         make_directories(root)
-    status = os.stat(root)
+        status = os.stat(root)
+    _check_root(root, status, allow_network)
+    return root
+
+
+def _check_root(root: str, status: os.stat_result, allow_network: bool) -> None:
+    check_writable_filesystem(root, allow_network, status)
     if not stat.S_ISDIR(status.st_mode):
         raise ForeignFileError(f"{root} is not a directory", remedy="choose another path for the store")
     check_owner(root, status)
     ownership.check_access(root)
-    return root
 
 
 def make_directories(path: str, mode: int | None = PRIVATE) -> None:
@@ -215,20 +255,14 @@ def check_owner(path: str, status: os.stat_result) -> None:
         )
 
 
-def check_directories(root: str, names: Sequence[str]) -> None:
-    """Refuse a store in which something else lies where these directories are; those that are missing are not
-    looked for. See `check_below`."""
-    above = nofollow.open_directory(root)
-    try:
-        owner = os.fstat(above)
-        for name in names:
-            try:
-                status = os.stat(name, dir_fd=above, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            check_below(owner, f"{root}{os.sep}{name}", status)
-    finally:
-        os.close(above)
+def check_directories(root: str, lease: DirectoryLease, names: Iterable[str]) -> None:
+    """Refuse a store in which something else lies where these directories are; see `check_below`."""
+    for name in names:
+        try:
+            status = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        check_below(lease.status, f"{root}{os.sep}{name}", status)
 
 
 def check_below(root: os.stat_result, path: str, status: os.stat_result) -> None:
@@ -246,17 +280,19 @@ def check_below(root: os.stat_result, path: str, status: os.stat_result) -> None
         StorageOSError: it is a symbolic link, or something else than a directory.
         ForeignFileError: it is another user's.
     """
-    if stat.S_ISLNK(status.st_mode):
-        raise nofollow.link_error(path)
     if not stat.S_ISDIR(status.st_mode):
+        if stat.S_ISLNK(status.st_mode):
+            raise nofollow.link_error(path)
         raise StorageOSError(
             path=path,
             reason="it is no directory",
             remedy="it does not belong to the store: move it away, and run a repair of the store",
             errno=errno.ENOTDIR,
         )
+    is_own = (
+        status.st_uid in (root.st_uid, 0) or status.st_gid == root.st_gid or status.st_uid == os.geteuid()
+    )
     is_free_for_all = root.st_mode & stat.S_IWOTH  # with the sticky bit: no user owns it for the others
-    is_own = status.st_uid in (root.st_uid, 0, os.geteuid()) or status.st_gid == root.st_gid
     if not is_own and not is_free_for_all:
         raise ForeignFileError(
             path=path,
@@ -278,16 +314,18 @@ class DirectoryLease:
     (device, inode) identifies it while it is in use.
 
     Attributes:
+        fd: the descriptor; for calls made right after `open`, for the process may close it later, or fork.
+        status: of the directory, when it was opened.
         device, inode: the identity of the directory.
     """
 
-    __slots__ = ("_fd", "device", "inode")
+    __slots__ = ("device", "fd", "inode", "status")
 
     def __init__(self, fd: int) -> None:
-        status = os.fstat(fd)
-        self._fd = fd
-        self.device: Final = status.st_dev
-        self.inode: Final = status.st_ino
+        self.fd = fd
+        self.status: Final = os.fstat(fd)
+        self.device: Final = self.status.st_dev
+        self.inode: Final = self.status.st_ino
 
     @classmethod
     def open(cls, path: str) -> DirectoryLease:
@@ -309,13 +347,13 @@ class DirectoryLease:
 
     def _try(self, mode: int) -> bool:
         try:
-            fcntl.flock(self._fd, mode | fcntl.LOCK_NB)
+            fcntl.flock(self.fd, mode | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
     def close(self) -> None:
         """Close the directory; in a forked child the parent's hold stays. Idempotent."""
-        fd, self._fd = self._fd, -1
+        fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)

@@ -33,12 +33,8 @@ def in_order(*steps: Step | Iterator[object]) -> Step:
     >>> both(), done
     ((None, None), [1])
     """
-    return all_of(*steps).__next__
-
-
-def all_of(*steps: Step | Iterator[object]) -> Iterator[object]:
-    """An endless iterator whose every ``next`` runs ``steps`` in order, as `in_order`."""
-    return zip(*[step if isinstance(step, Iterator) else results(step) for step in steps], strict=False)
+    iterators = [step if isinstance(step, Iterator) else results(step) for step in steps]
+    return zip(*iterators, strict=False).__next__
 
 
 def choose(table: list[Iterator[object]], selector: Callable[[], int]) -> Step:

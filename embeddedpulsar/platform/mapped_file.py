@@ -58,7 +58,7 @@ def map_limit() -> int:
         return _USUAL_MAP_LIMIT
 
 
-def map_file(fd: int, size: int, *, writable: bool = True) -> mmap.mmap:
+def map_file(fd: int, size: int, writable: bool = True) -> mmap.mmap:
     """Map ``size`` bytes of the file. The map has no descriptor of its own; ``fd`` may be closed afterwards.
 
     A descriptor inside of a map would be closed with it, in a forked child too, where the program may have
@@ -81,7 +81,7 @@ def map_file(fd: int, size: int, *, writable: bool = True) -> mmap.mmap:
     mapping = mmap.mmap(-1, size, flags=_ANONYMOUS, prot=rights)
     rights |= mmap.PROT_READ
     try:
-        address = calls.address_of(mapping)
+        address = calls.address_of(mapping, writable)
         mapped = calls.map(address, size, rights, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
     except calls.argument_error as error:
         raise RecursionError(str(error)) from None  # an argument is converted by a call
@@ -95,7 +95,7 @@ def map_file(fd: int, size: int, *, writable: bool = True) -> mmap.mmap:
 
 class _Calls(NamedTuple):
     map: Callable[..., int | None]
-    address_of: Callable[[mmap.mmap], int]
+    address_of: Callable[[mmap.mmap, bool], int]
     errno: Callable[[], int]
     argument_error: type[Exception]
 
@@ -116,6 +116,7 @@ def _load() -> _Calls | None:
 def _calls_of(c: Any, symbol: Callable[[str], int]) -> _Calls:
     simple = c._SimpleCData
     pointer: Any = type("Pointer", (simple,), {"_type_": "P"})
+    byte: Any = type("Byte", (simple,), {"_type_": "b"})
     long: Any = type("Long", (simple,), {"_type_": "l"})
     number: Any = type("Int", (simple,), {"_type_": "i"})
     obj: Any = type("Object", (simple,), {"_type_": "O"})
@@ -131,7 +132,9 @@ def _calls_of(c: Any, symbol: Callable[[str], int]) -> _Calls:
     get.argtypes, release.argtypes = (obj, pointer, number), (pointer,)
     py_buffer = pointer * _WORDS_OF_PY_BUFFER
 
-    def address_of(mapping: mmap.mmap) -> int:
+    def address_of(mapping: mmap.mmap, writable: bool) -> int:
+        if writable:
+            return int(c.addressof(byte.from_buffer(mapping)))
         buffer = py_buffer()
         place = c.addressof(buffer)
         get(mapping, place, 0)
@@ -193,7 +196,7 @@ class MappedFile:
         self.allocated = 0
         what = f"cannot map {path}"
         self._map: mmap.mmap | None
-        self._map = descriptors.calling(what, lambda: map_file(fd, size, writable=writable))
+        self._map = descriptors.calling(what, map_file, fd, size, writable)
         view = memoryview(self._map)
         self.view = view if writable else view.toreadonly()
         self.words = self.view[: size // 8 * 8].cast("Q")

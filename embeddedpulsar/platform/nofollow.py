@@ -11,6 +11,10 @@ asked for. That is one `readlink`, whatever the depth. Where it says otherwise, 
 ``/proc``, a process that gave up its rights), the path is walked from ``/`` step by step, and the walk names
 the link that it meets.
 
+That proof takes twice as long as an opening. A series of calls on files of one directory, as an opening of a
+store or of a topic makes, proves it once (`within`): the directory stays open meanwhile, and what is below it
+is opened relative to the directory above, name by name, with ``O_NOFOLLOW``.
+
 So all paths are canonical: those below a store begin with what `canonical` made of the path of its root, when
 it was opened. A link *to* a store is followed there, and nowhere else.
 """
@@ -22,9 +26,11 @@ import errno
 import os
 import stat as modes
 from collections.abc import Callable, Iterator
-from typing import Final
+from contextvars import ContextVar, copy_context
+from typing import Final, TypeVar
 
 from embeddedpulsar.exceptions import ForeignFileError, StorageOSError
+from embeddedpulsar.platform import fork
 from embeddedpulsar.records import NamedTuple
 
 _SEARCH: Final = getattr(os, "O_PATH", os.O_RDONLY)
@@ -32,6 +38,8 @@ _DIRECTORY: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP: Final = _SEARCH | _DIRECTORY
 _OPEN_NAME: Final = "/proc/self/fd/"
 _DELETED: Final = " (deleted)"
+
+R = TypeVar("R")
 
 
 def canonical(path: str) -> str:
@@ -45,6 +53,14 @@ def canonical(path: str) -> str:
         >>> canonical("/proc/self/../version")
         '/proc/version'
     """
+    try:
+        fd, name = open_root(path, _SEARCH)
+    except OSError:
+        name = ""
+    else:
+        os.close(fd)
+    if name:
+        return name
     found = os.path.realpath(path)
     if os.path.islink(path) and not os.path.lexists(found):
         raise ForeignFileError(
@@ -53,6 +69,23 @@ def canonical(path: str) -> str:
             remedy="mount or make that directory, or remove the link",
         )
     return found
+
+
+def open_root(path: str, flags: int = os.O_RDONLY) -> tuple[int, str]:
+    """A descriptor of the directory ``path``, links in it followed, and its `canonical` path.
+
+    The path is "" if the system does not say it.
+
+    Raises:
+        OSError: it is not there, no directory, or not to be opened.
+    """
+    fd = os.open(path, flags | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        name = os.readlink(f"{_OPEN_NAME}{fd}")
+    except OSError:
+        name = ""
+    # Another form of the name is of a directory that was removed, or lies beyond the root of this process.
+    return fd, name if name.startswith(os.sep) and not name.endswith(_DELETED) else ""
 
 
 def link_error(path: str) -> StorageOSError:
@@ -69,6 +102,157 @@ def link_error(path: str) -> StorageOSError:
     )
 
 
+class _Series(dict[str, int]):
+    """The directories that a series of calls holds open: one that was proved, and others that were reached
+    from it without a link. An item is the descriptor of a directory by its path: one that is not held yet is
+    opened, and from then on held; -1 if it cannot be reached.
+
+    Invariants: nothing is held after a call that failed, unless it failed where the path leads, too; nor in a
+        forked child. The path may lead to another directory by now, and the number to another file.
+    Callers: the thread that runs the series.
+    """
+
+    __slots__ = ("_below", "_outer", "_own", "_statuses")
+
+    def __init__(self, path: str, fd: int, *, is_own: bool) -> None:
+        self._own = [fd] if is_own else []
+        self[path] = fd
+        self._below: Final = path + os.sep
+        self._statuses: dict[str, os.stat_result] = {}
+        self._outer = _series.get()
+
+    def __missing__(self, path: str) -> int:
+        fd = self.opened(path, os.O_RDONLY | _DIRECTORY) if path.startswith(self._below) else -1
+        if fd >= 0:
+            self._own.append(fd)
+            self[path] = fd
+        return fd
+
+    def status(self, path: str) -> os.stat_result | None:
+        """That of the directory ``path``, when it was first asked for; None if it cannot be reached."""
+        fd = self[path]
+        if fd < 0:
+            return None
+        status = self._statuses.get(path)
+        if status is None:
+            status = self._statuses[path] = os.fstat(fd)
+        return status
+
+    def opened(self, path: str, flags: int) -> int:
+        """Another descriptor of the directory ``path``, the caller's; -1 if it cannot be opened from here."""
+        above, name = self.get(path, -1), os.curdir
+        if above < 0:
+            end = path.rfind(os.sep)
+            if end <= 0 or (above := self[path[:end]]) < 0:
+                return -1
+            name = path[end + 1 :]
+        try:
+            return _step(above, name, path, flags)
+        except OSError as e:
+            self.confirms(e, path)  # the walk of the whole path says what is wrong
+            return -1
+
+    def confirms(self, error: OSError, path: str) -> bool:
+        """Whether the error of a call in the directory of ``path`` is that of the call by the path.
+
+        If not, nothing is held from now on.
+        """
+        if isinstance(error, FileExistsError):
+            return True
+        if isinstance(error, FileNotFoundError):
+            directory = path[: path.rfind(os.sep)]
+            with contextlib.suppress(OSError):
+                status = self.status(directory)
+                if status is not None and os.path.samestat(os.stat(directory), status):
+                    return True
+        self.end()
+        return False
+
+    def end(self) -> None:
+        """Hold nothing any more."""
+        self.clear()
+        own, self._own = self._own, []
+        for fd in own:
+            os.close(fd)
+
+    def note_moved(self, path: str) -> None:
+        """Another file has that name by now, or none."""
+        if path in self:
+            below = path + os.sep
+            for held in [held for held in self if held == path or held.startswith(below)]:
+                del self[held]
+                self._statuses.pop(held, None)
+
+    def abandon(self) -> None:
+        """In a forked child: the numbers are the parent's."""
+        self.clear()
+        self._own.clear()
+        if self._outer is not None:
+            self._outer.abandon()
+
+
+_series: Final[ContextVar[_Series | None]] = ContextVar("embeddedpulsar_directories", default=None)
+
+
+class _ForkHook:
+    def after_fork_in_child(self) -> None:
+        series = _series.get()  # of the thread that forks: a signal handler of its may
+        if series is not None:
+            series.abandon()
+
+
+_hook: Final = _ForkHook()
+fork.register(_hook)
+
+
+def within(directory: str, function: Callable[..., R], *arguments: object) -> R:
+    """Call ``function(*arguments)``. The calls of this module that it makes for what is in ``directory``, or
+    below, prove once that no link leads there.
+
+    The directories that they use stay open until it returns, so what is renamed meanwhile is found where it
+    was: one series is one attempt, and a loop that begins anew begins another, or calls `forget`. A call that
+    fails is made again by its path, unless that leads to the same directory. Inside of a series that has the
+    directory, it goes on with that. Where the directory cannot be opened, each call finds out by itself.
+
+    Args:
+        directory: a canonical path.
+        function, arguments: what to call.
+
+    Example:
+        >>> within("/usr", status, "/usr/bin") == status("/usr/bin")
+        True
+    """
+    series = _series.get()
+    if series is not None and series[directory] >= 0:
+        return function(*arguments)
+    try:
+        fd = open_directory(directory, os.O_RDONLY)
+    except OSError:
+        return function(*arguments)
+    return _run(_Series(directory, fd, is_own=True), function, arguments)
+
+
+def within_open(directory: str, fd: int, function: Callable[..., R], *arguments: object) -> R:
+    """As `within`, with a descriptor of the directory that is read, and proved; it stays the caller's."""
+    return _run(_Series(directory, fd, is_own=False), function, arguments)
+
+
+def forget() -> None:
+    """Let the rest of the present series go by paths: a directory that it holds is found to be renamed."""
+    series = _series.get()
+    if series is not None:
+        series.end()
+
+
+def _run(series: _Series, function: Callable[..., R], arguments: tuple[object, ...]) -> R:
+    try:
+        context = copy_context()
+        context.run(_series.set, series)
+        return context.run(function, *arguments)  # entered and left in C: no interrupt leaves it behind
+    finally:
+        series.end()
+
+
 def open_directory(path: str, flags: int = _SEARCH) -> int:
     """A descriptor of the directory ``path``, by default one to be used as ``dir_fd`` only.
 
@@ -76,6 +260,11 @@ def open_directory(path: str, flags: int = _SEARCH) -> int:
         StorageOSError: a part of the path is a symbolic link.
         OSError: it is not there, no directory, or not to be opened.
     """
+    series = _series.get()
+    if series is not None:
+        fd = series.opened(path, flags | _DIRECTORY)
+        if fd >= 0:
+            return fd
     try:
         fd = os.open(path, flags | _DIRECTORY)
     except NotADirectoryError:
@@ -160,6 +349,17 @@ def named(above: int, name: str) -> int:
 def open_file(path: str, flags: int, mode: int = 0o600) -> int:
     """``os.open`` of a file. ``flags`` should have ``O_NOFOLLOW`` and, for what may be a FIFO,
     ``O_NONBLOCK``."""
+    series = _series.get()
+    if series is not None:
+        end = path.rfind(os.sep)
+        above = series[path[:end]]
+        if above >= 0:
+            try:
+                return os.open(path[end + 1 :], flags, mode, dir_fd=above)
+            except OSError as e:
+                if series.confirms(e, path):
+                    e.filename = path
+                    raise
     if not flags & os.O_CREAT:
         # Nothing is made and nothing is read: so the file itself is opened, and its own name tells the rest.
         fd = os.open(path, flags)
@@ -170,30 +370,34 @@ def open_file(path: str, flags: int, mode: int = 0o600) -> int:
         if name in (path, path + _DELETED):  # of which another process has put a newer one in its place
             return fd
         os.close(fd)
-    above, name = parent(path)
-    try:
-        return os.open(name, flags, mode, dir_fd=above)
-    except OSError as e:
-        e.filename = path
-        raise
-    finally:
-        os.close(above)
+    return _beside(os.open, path, flags, mode)
 
 
 def status(path: str) -> os.stat_result:
     """``os.lstat``."""
-    above, name = parent(path)
+    return _beside(os.stat, path, follow_symlinks=False)
+
+
+def directory_status(path: str) -> os.stat_result:
+    """``os.fstat`` of the directory ``path``. Errors are those of `open_directory`."""
+    series = _series.get()
+    if series is not None and (status := series.status(path)) is not None:
+        return status
+    fd = open_directory(path)
     try:
-        return os.stat(name, dir_fd=above, follow_symlinks=False)
-    except OSError as e:
-        e.filename = path
-        raise
+        return os.fstat(fd)
     finally:
-        os.close(above)
+        os.close(fd)
 
 
 def names_in(path: str) -> list[str]:
     """``os.listdir``."""
+    series = _series.get()
+    if series is not None and (fd := series[path]) >= 0:
+        try:
+            return os.listdir(fd)
+        except OSError:
+            series.end()
     fd = open_directory(absolute(path), os.O_RDONLY)
     try:
         return os.listdir(fd)
@@ -201,16 +405,34 @@ def names_in(path: str) -> list[str]:
         os.close(fd)
 
 
-def _beside(call: Callable[..., object], path: str, *args: object, **options: object) -> None:
+def _beside(call: Callable[..., R], path: str, *args: object, **options: object) -> R:
     """Make a call of ``os`` for a name, relative to its directory. An error names the path."""
-    above, name = parent(path)
+    series = _series.get()
+    if series is not None:
+        end = path.rfind(os.sep)
+        above = series[path[:end]]
+        if above >= 0:
+            try:
+                return call(path[end + 1 :], *args, dir_fd=above, **options)
+            except OSError as e:
+                if series.confirms(e, path):
+                    e.filename = path
+                    raise
+    directory, name = split(path)
+    above = open_directory(directory)
     try:
-        call(name, *args, dir_fd=above, **options)
+        return call(name, *args, dir_fd=above, **options)
     except OSError as e:
         e.filename = path
         raise
     finally:
         os.close(above)
+
+
+def _note_moved(path: str) -> None:
+    series = _series.get()
+    if series is not None:
+        series.note_moved(path)
 
 
 def unlink(path: str) -> None:
@@ -221,11 +443,13 @@ def unlink(path: str) -> None:
 def rmdir(path: str) -> None:
     """``os.rmdir``."""
     _beside(os.rmdir, path)
+    _note_moved(path)
 
 
 def mkdir(path: str, mode: int) -> None:
     """``os.mkdir``."""
     _beside(os.mkdir, path, mode)
+    _note_moved(path)
 
 
 def mkfifo(path: str, mode: int) -> None:
@@ -253,6 +477,18 @@ def link(src: str, dst: str) -> None:
 def replace(src: str, dst: str) -> None:
     """``os.replace``."""
     (directory, name), (other, new) = split(src), split(dst)
+    series = _series.get()
+    if series is not None:
+        above, beside = series[directory], series[other]
+        if above >= 0 and beside >= 0:
+            try:
+                os.replace(name, new, src_dir_fd=above, dst_dir_fd=beside)
+            except OSError:
+                series.end()
+            else:
+                series.note_moved(src)
+                series.note_moved(dst)
+                return
     above = open_directory(directory)
     try:
         beside = above if other == directory else open_directory(other)

@@ -50,11 +50,8 @@ class Rights(NamedTuple):
 
 def rights_in(directory: str) -> Rights:
     """The rights of new files in ``directory``."""
-    fd = descriptors.calling(f"cannot look at {directory}", nofollow.open_directory, directory or os.curdir)
-    try:
-        status = os.fstat(fd)
-    finally:
-        os.close(fd)
+    what = f"cannot look at {directory}"
+    status = descriptors.calling(what, nofollow.directory_status, directory or os.curdir)
     return Rights(status.st_uid, status.st_gid, status.st_mode & _FOR_DIRECTORIES)
 
 
@@ -85,11 +82,11 @@ def grant_directory(path: str, rights: Rights) -> None:
 def _grant_unopened(path: str, rights: Rights, mode: int) -> None:
     """By a descriptor that only names the file: another user may put a link in its place at any moment."""
     what = f"cannot give {path} its rights"
+    status = descriptors.calling(what, nofollow.status, path)
+    if (status.st_uid, status.st_gid) == (rights.uid, rights.gid) and status.st_mode & _BITS == mode:
+        return
     above, name = descriptors.calling(what, nofollow.parent, path)
     try:
-        status = os.stat(name, dir_fd=above, follow_symlinks=False)
-        if (status.st_uid, status.st_gid) == (rights.uid, rights.gid) and status.st_mode & _BITS == mode:
-            return
         fd = descriptors.calling(what, nofollow.named, above, name)
         try:
             status, opened = os.fstat(fd), f"/proc/self/fd/{fd}"

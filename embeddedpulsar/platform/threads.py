@@ -21,6 +21,7 @@ from embeddedpulsar.platform.natives import are_threads_replaced, system
 _NEVER: Final = object()
 _NOTHING: Final[Iterator[int]] = iter(())
 _ENDLESS: Final[Iterator[int]] = repeat(0)
+_one_of: Final = [_NOTHING, _ENDLESS].__getitem__
 
 
 class RLock:
@@ -54,7 +55,7 @@ class RLock:
         owned = iter(lock._is_owned, _NEVER)
         # Where it is not owned, the first iterator has nothing, and the second is not asked. An item of a
         # tuple in the place of the list would make an object.
-        is_ours = map(next, map([_NOTHING, _ENDLESS].__getitem__, owned))
+        is_ours = map(next, map(_one_of, owned))
         self.release = partial(next, zip(is_ours, iter(lock.release, _NEVER)), None)  # noqa: B905 - slower
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import TopicWord, tail_word
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
-from embeddedpulsar.platform import descriptors, disk, failpoints, indivisible
+from embeddedpulsar.platform import descriptors, disk, failpoints, indivisible, nofollow
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.segment import Ending, Segment
@@ -121,6 +121,12 @@ def start_ledger(
         StorageFullError: no room; the old ledger is still the tail, and no file is left.
         StorageError: the new id is out of range.
     """
+    return nofollow.within(directory, _start_within, directory, words, new, previous, lean)
+
+
+def _start_within(
+    directory: str, words: memoryview, new: NewLedger, previous: Ending | None, lean: bool
+) -> Segment:
     tail_ledger = previous.ledger_id if previous else 0
     if not tail_ledger < new.ledger_id <= MAX_LEDGER_ID:
         raise StorageError(

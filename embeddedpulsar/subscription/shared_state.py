@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import failpoints, fork, package_log
+from embeddedpulsar.platform import failpoints, fork, nofollow, package_log
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
@@ -106,6 +106,12 @@ class SharedState:
             StorageError: the files are of a newer release, or cannot be written.
             LockTimeout: another process stayed in the lock.
         """
+        return nofollow.within(directory, cls._open, directory, options, log_end)
+
+    @classmethod
+    def _open(
+        cls, directory: str, options: StateOptions, log_end: Callable[[], Position | None]
+    ) -> SharedState:
         lock, control = files.open_files(directory, options.lock_timeout_s)
         with contextlib.ExitStack() as stack:
             stack.callback(lock.close)

@@ -20,7 +20,7 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import package_log
+from embeddedpulsar.platform import nofollow, package_log
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.platform.processes.lease import Holder
@@ -198,7 +198,9 @@ class Subscription:
         is_made: bool | None = None
         while is_made is None:
             with contextlib.suppress(SubscriptionGone):  # meanwhile: it gets another directory
-                is_made = self._create(self._lives.make(), initial)
+                is_made = nofollow.within(
+                    self._lives.topic_directory, lambda: self._create(self._lives.make(), initial)
+                )
         self._log.trimming.note_retreat()
         return is_made
 

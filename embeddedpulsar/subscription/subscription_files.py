@@ -21,7 +21,7 @@ from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import descriptors, disk, failpoints
+from embeddedpulsar.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.peers import Peers
@@ -115,6 +115,7 @@ def open_files(directory: str, timeout_s: float) -> tuple[FileLock, Subscription
             lock.close()
             raise
         lock.close()
+        nofollow.forget()
         if gone:
             remove_gone(gone)
 

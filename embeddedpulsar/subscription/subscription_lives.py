@@ -23,6 +23,7 @@ class SubscriptionLives:
 
     Attributes:
         name: of the subscription; empty to take the one that is stored.
+        topic_directory: two above its own.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class SubscriptionLives:
         prepare: Callable[[SharedState], object],
     ) -> None:
         self.name = options.name
+        self.topic_directory: Final = os.path.dirname(os.path.dirname(directory))
         self._directory: Final = directory
         self._options: Final = options
         self._log_end: Final = log_end

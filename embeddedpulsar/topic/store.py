@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions, ledger_options
 from embeddedpulsar.platform import clock as clocks
-from embeddedpulsar.platform import descriptors, fork, interrupts
+from embeddedpulsar.platform import descriptors, fork, interrupts, nofollow
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.platform.processes.mailbox import Mailbox
@@ -232,6 +232,9 @@ class Store:
         return self._topics.use(parsed.full, open_topic)
 
     def _open_topic(self, session: StoreSession, entry: TopicEntry) -> Topic:
+        return nofollow.within(session.directories.path(entry), self._open_within, session, entry)
+
+    def _open_within(self, session: StoreSession, entry: TopicEntry) -> Topic:
         topic = Topic.open(
             session.directories.ensure(entry),
             entry,

@@ -214,10 +214,10 @@ def lease_root(path: str, allow_network_fs: bool) -> tuple[str, DirectoryLease]:
     """The directory, made if need be, and the shared hold on it."""
     if is_memory(path):
         path = create()
-    else:
-        refuse_directory_of_another(path)
-        path = filesystem.prepare_root(path, allow_network=allow_network_fs)
-    return path, shared_lease(path)
+        return path, shared_lease(path)
+    refuse_directory_of_another(path)
+    root, lease = filesystem.lease_root(path, allow_network=allow_network_fs)
+    return root, _shared(lease, root)
 
 
 def shared_lease(path: str) -> DirectoryLease:
@@ -226,7 +226,10 @@ def shared_lease(path: str) -> DirectoryLease:
     Raises:
         AlreadyClosed: it is being removed or repaired.
     """
-    lease = DirectoryLease.open(path)
+    return _shared(DirectoryLease.open(path), path)
+
+
+def _shared(lease: DirectoryLease, path: str) -> DirectoryLease:
     if not lease.try_shared():
         lease.close()
         raise AlreadyClosed(f"the store {path} is being removed or repaired")

@@ -13,7 +13,7 @@ from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.format.headers import require_little_endian
-from embeddedpulsar.platform import disk, failpoints, filesystem
+from embeddedpulsar.platform import disk, failpoints, filesystem, nofollow
 from embeddedpulsar.platform.clock import Clock, boot_id
 from embeddedpulsar.platform.deadline import LONGEST_S
 from embeddedpulsar.platform.file_lock import FileLock
@@ -105,16 +105,26 @@ class StoreSession:
             built.
         """
         require_little_endian()
+        return nofollow.within_open(root, lease.fd, cls._open, root, lease, clock, damage)
+
+    @classmethod
+    def _open(cls, root: str, lease: DirectoryLease, clock: Clock, damage: DamageChannel) -> StoreSession:
         with contextlib.ExitStack() as undo:
             undo.callback(lease.close)
-            filesystem.check_directories(root, root_layout.ALL_DIRECTORIES)
-            settings = read_settings(root)
+            names = os.listdir(lease.fd)
+            filesystem.check_directories(
+                root, lease, [name for name in root_layout.ALL_DIRECTORIES if name in names]
+            )
+            settings = read_settings(root) if root_layout.SETTINGS in names else _DEFAULTS
             meta = store_root.read_meta(root)
             lock = FileLock(root_layout.in_root(root, root_layout.STORE_LOCK))
             undo.callback(lock.close)
             if meta is None:
                 meta = _create(root, lock, clock)
-            control = _open_control(root_layout.in_root(root, root_layout.CONTROL), lock)
+            control_path = root_layout.in_root(root, root_layout.CONTROL)
+            if root_layout.CONTROL not in names:
+                _make_control(control_path, lock)
+            control = StoreControl(control_path)
             undo.callback(control.close)
             session = cls(root, lease, lock, control)
             session.meta, session.settings, session.damage = meta, settings, damage
@@ -141,7 +151,7 @@ class StoreSession:
                 clock.monotonic,
             )
             every_s = settings.retentionCheckIntervalInSeconds
-            SinkUpkeep(root, clock, every_s).begin(session.housekeeping)
+            SinkUpkeep(root, clock, every_s).begin(session.housekeeping, root_layout.SINKS in names)
             clients = root_layout.in_root(root, root_layout.CLIENTS)
             session.mailbox = _create_mailbox(clients, control.path)
             undo.callback(session.mailbox.close)
@@ -346,16 +356,17 @@ def _create(root: str, lock: FileLock, clock: Clock) -> store_root.StoreMeta:
         lock.release()
 
 
-def _open_control(path: str, lock: FileLock) -> StoreControl:
-    """The words of the store. A missing file gets its name when it has its size and its rights."""
-    if not os.path.exists(path):
-        try:
-            lock.acquire()
-            if not os.path.exists(path):
-                StoreControl.make(path)
-        finally:
-            lock.release()
-    return StoreControl(path)
+def _make_control(path: str, lock: FileLock) -> None:
+    """Make the file of the words of the store, if it is missing.
+
+    It gets its name when it has its size and its rights.
+    """
+    try:
+        lock.acquire()
+        if not os.path.exists(path):
+            StoreControl.make(path)
+    finally:
+        lock.release()
 
 
 def _open_or_replace_catalog(path: str, lock: FileLock, report: DamageHook) -> Catalog:

@@ -201,6 +201,9 @@ class TopicDirectories:
         return self.staging.put_away(self._below(directory))
 
     def _build(self, entry: TopicEntry, durable: bool) -> None:
+        nofollow.within(self._root, self._build_within, entry, durable)
+
+    def _build_within(self, entry: TopicEntry, durable: bool) -> None:
         # 1. Under a name that no process looks for. A crash leaves files in staging.
         staged = self.staging.place()
         disk.DISK.mkdir(staged)
@@ -298,7 +301,7 @@ class TopicDirectories:
         return directory
 
     def _check_owner(self, directory: str) -> None:
-        filesystem.check_below(os.stat(self._root), directory, nofollow.status(directory))
+        filesystem.check_below(os.stat(self._root), directory, nofollow.directory_status(directory))
 
     def _make_again(self, entry: TopicEntry, directory: str) -> None:
         try:

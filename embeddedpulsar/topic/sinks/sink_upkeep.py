@@ -50,9 +50,9 @@ class SinkUpkeep:
         self._every_s: Final = min(interval_s, _EVERY_S)
         self._is_finishing = False
 
-    def begin(self, housekeeping: Housekeeping) -> None:
+    def begin(self, housekeeping: Housekeeping, has_sinks: bool) -> None:
         """The store is opened. One without a sink is looked at when its topics are: it may get one."""
-        if os.path.isdir(self._directory):
+        if has_sinks:
             housekeeping.look_at(self)
         else:
             housekeeping.watch(self)

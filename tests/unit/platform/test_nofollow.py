@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -225,3 +226,180 @@ def test_a_root_may_be_reached_through_links(tmp_path: Path):
     (tmp_path / "disk" / "data").rmdir()
     with pytest.raises(ForeignFileError, match="is not there; mount or make"):
         nofollow.canonical(str(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("when", ["before", "held"])
+def test_no_call_of_a_series_follows_a_link(
+    tmp_path: Path, outside: Path, naming: str, call: Callable[[str], object], when: str
+):
+    """One that is put in the place of a directory below: before the series has it open, the error names it.
+    From then on calls go to the directory that was there."""
+    store = tmp_path / "store"
+    (store / "topics" / "below").mkdir(parents=True)
+    for name in ("file", "other"):
+        (store / "topics" / name).write_bytes(b"of the store")
+    (store / "mine").write_bytes(b"of the store")
+    before = content(outside)
+    result: list[object] = []
+
+    def series() -> None:
+        if when == "held":
+            nofollow.status(str(store / "topics" / "file"))
+        (store / "topics").rename(store / "aside")
+        (store / "topics").symlink_to(outside)
+        result.append(call(str(store / "topics")))
+
+    there = len(os.listdir("/proc/self/fd"))
+    if when == "before":
+        with pytest.raises(StorageOSError, match=r"symbolic link to .*remove the link") as caught:
+            nofollow.within(str(store), series)
+        assert caught.value.path == str(store / "topics")
+    else:
+        with contextlib.suppress(StorageOSError):
+            nofollow.within(str(store), series)
+        if call in (CALLS["open"], CALLS["create"], CALLS["open the directory"]):
+            assert isinstance(result[0], int)
+            os.close(result[0])
+    assert content(outside) == before
+    assert len(os.listdir("/proc/self/fd")) == there
+
+
+def test_a_link_swapped_in_before_each_step_of_a_series(
+    tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In the place of the first directory, or of one below."""
+    for step, name in itertools.product(range(24), ("store", "store/topics")):
+        root = tmp_path / f"root{step}{len(name)}"
+        (root / "store" / "topics").mkdir(parents=True)
+        for file in ("file", "other"):
+            (root / "store" / "topics" / file).write_bytes(b"of the store")
+        (outside / "topics").mkdir(exist_ok=True)
+        (outside / "topics" / "file").write_bytes(b"kept")
+        before, left = content(outside), [step]
+
+        def swap(place: Path = root / name, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == -1:
+                place.rename(place.parent / "aside")
+                place.symlink_to(outside)
+
+        def series(topics: Path = root / "store" / "topics") -> None:
+            os.close(nofollow.open_file(str(topics / "file"), os.O_RDWR | os.O_NOFOLLOW))
+            nofollow.replace(str(topics / "file"), str(topics / "other"))
+            nofollow.unlink(str(topics / "other"))
+
+        with monkeypatch.context() as patch:
+            for call in ("open", "readlink", "unlink", "stat", "fstat", "replace"):
+                real = getattr(os, call)
+
+                def then(*args: object, real: Callable[..., object] = real, **more: object) -> object:
+                    swap()
+                    return real(*args, **more)
+
+                patch.setattr(os, call, then)
+            with contextlib.suppress(StorageOSError, FileNotFoundError):
+                nofollow.within(str(root / "store"), series)
+        assert content(outside) == before
+
+
+def test_a_series_proves_its_directory_once(tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch):
+    """However many calls, and also below. Nothing stays open, whatever ends it."""
+    links, real = [0], os.readlink
+
+    def count(path: str) -> str:
+        links[0] += 1
+        return real(path)
+
+    def series() -> None:
+        for _ in range(3):
+            os.close(nofollow.open_file(f"{outside}/file", os.O_RDONLY | os.O_NOFOLLOW))
+            os.close(nofollow.open_file(f"{outside}/below/new", NEW_FILE))
+            nofollow.within(f"{outside}/below", nofollow.unlink, f"{outside}/below/new")
+            assert nofollow.names_in(f"{outside}/below") == []
+            with pytest.raises(FileNotFoundError) as caught:
+                nofollow.status(f"{outside}/none")
+            assert caught.value.filename == f"{outside}/none"
+            with pytest.raises(FileExistsError) as there:
+                nofollow.mkdir(f"{outside}/below", 0o700)
+            assert there.value.filename == f"{outside}/below"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "readlink", count)
+    there = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(KeyboardInterrupt):
+        nofollow.within(str(outside), series)
+    assert links == [1] and len(os.listdir("/proc/self/fd")) == there
+    nofollow.status(f"{outside}/file")
+    assert links == [2]  # the series is over
+
+
+def test_a_directory_that_is_replaced_during_a_series(tmp_path: Path, outside: Path, naming: str):
+    """By another process: what is not in the one that was removed is found by its path. By the series itself:
+    the new one has the name."""
+    below, file = outside / "below", f"{outside}/below/file"
+
+    def series() -> None:
+        assert nofollow.names_in(str(below)) == []
+        below.rename(tmp_path / "gone")
+        below.mkdir()
+        (below / "file").write_bytes(b"new")
+        assert nofollow.status(file).st_size == 3
+
+    def renaming() -> None:
+        assert nofollow.names_in(str(below)) == ["file"]
+        nofollow.replace(str(below), f"{outside}/moved")
+        nofollow.mkdir(str(below), 0o700)
+        assert nofollow.names_in(str(below)) == []
+        assert nofollow.names_in(f"{outside}/moved") == ["file"]
+        nofollow.rmdir(str(below))
+        with pytest.raises(FileNotFoundError):
+            nofollow.names_in(str(below))
+
+    def forgetful() -> None:
+        nofollow.names_in(f"{outside}/moved")
+        (outside / "moved").rename(tmp_path / "moved")
+        (outside / "moved").mkdir()
+        nofollow.forget()
+        assert nofollow.names_in(f"{outside}/moved") == []
+
+    for part in (series, renaming, forgetful):
+        nofollow.within(str(outside), part)
+
+
+def test_a_series_whose_directory_is_not_there(tmp_path: Path, naming: str):
+    """Its calls say so, or make it."""
+    nofollow.within(f"{tmp_path}/new", nofollow.mkdir, f"{tmp_path}/new", 0o700)
+    with pytest.raises(FileNotFoundError, match="none"):
+        nofollow.within(f"{tmp_path}/none", nofollow.names_in, f"{tmp_path}/none")
+
+
+def test_a_child_forked_in_a_series_touches_no_inherited_number(tmp_path: Path, outside: Path):
+    """It may have closed them, and opened files of its own."""
+
+    def series() -> int:
+        nofollow.names_in(f"{outside}/below")
+        child = os.fork()
+        if child:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        held = [int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2]
+        os.closerange(3, max(held) + 1)
+        own = [os.open(tmp_path, os.O_RDONLY) for _ in held]
+        (tmp_path / "below").mkdir()
+        os.close(nofollow.open_file(f"{outside}/below/made", NEW_FILE))
+        numbers.extend(own)
+        return 0
+
+    numbers: list[int] = []
+    me = os.getpid()
+    code = 1
+    try:
+        code = nofollow.within(str(outside), series)
+        if os.getpid() != me:
+            for number in numbers:
+                os.fstat(number)  # none of them was closed
+            code = 0 if not os.listdir(tmp_path / "below") else 3
+    finally:
+        if os.getpid() != me:
+            os._exit(code)
+    assert code == 0 and (outside / "below" / "made").exists()

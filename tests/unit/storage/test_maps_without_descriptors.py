@@ -90,7 +90,7 @@ def test_without_room_for_another_map(places: list[LedgerSite], monkeypatch: pyt
     real = mapped_file.map_file
     refused = [True]
 
-    def full(fd: int, size: int, *, writable: bool = True) -> object:
+    def full(fd: int, size: int, writable: bool = True) -> object:
         if refused and refused.pop():
             raise OSError(12, os.strerror(12))
         return real(fd, size, writable=writable)
