@@ -178,8 +178,8 @@ class TopicOffload:
             )
         check_location(location, self._root)
         location_of(location)
-        is_elsewhere = self.work.progress is None and self.work.is_running()
-        if is_elsewhere or not self.work.begin(partial(self._work, before), on_end, is_wanted=True):
+        work = partial(self._work, before)
+        if self.work.is_running_elsewhere() or not self.work.begin(work, on_end, is_wanted=True):
             raise NotAllowedError(f"{self._log.name} is being offloaded already; see offload_status")
 
     def adopt(self, moved: Mapping[str, str]) -> int:

@@ -87,8 +87,18 @@ class ExclusiveWork:
 
     def is_running(self) -> bool:
         """Whether any process does it."""
-        if self.progress is not None:
-            return True
+        return self.progress is not None or self._is_locked()
+
+    def is_running_elsewhere(self) -> bool:
+        """Whether another process does it. Nothing begins in this one meanwhile: what began between a look at
+        `progress` and one at the file would be taken for another process."""
+        try:
+            self._lock.acquire()
+            return self.progress is None and self._is_locked()
+        finally:
+            self._lock.release()
+
+    def _is_locked(self) -> bool:
         if not os.path.exists(self._lock_path):
             return False
         lock = FileLock(self._lock_path)

@@ -14,6 +14,8 @@ from embeddedpulsar import Admin, InitialPosition, MessageId
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
 from embeddedpulsar.arrow.schema import PLACE_COLUMNS
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError
+from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.offloading import PER_LEDGER, TOPIC, Site, finished
@@ -351,3 +353,32 @@ def test_a_repair_leaves_offloaded_ledgers_alone(site: Site) -> None:
         report = admin.repair()
     site.reopen()
     assert [found for found, _ in site.read_all()] == ids, report
+
+
+def test_a_call_beside_what_begins_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upkeep of this process that begins while the call looks for other processes is not one of them: the
+    call joins it."""
+    site.publish(25)
+    assert site.offload() == ""
+    site.publish(10)
+    use = site.client._core.store.use_topic(TOPIC)
+    work = use.topic.offload.get().work
+    try_lock, is_asked = lease.try_lock, threads.Event()
+
+    def begin_by_itself() -> None:
+        work.begin(lambda: is_asked.wait(10), int, is_wanted=False)
+
+    def look(*arguments: Any, **options: Any) -> bool:
+        other = threads.start_daemon(begin_by_itself, "upkeep")
+        other.join(0.2)  # not longer: it may have to wait for the end of the look
+        return try_lock(*arguments, **options)
+
+    def offload() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(lease, "try_lock", look)
+            site.admin.topics().offload(TOPIC)
+        is_asked.set()
+
+    assert finished(site.admin, TOPIC, offload) == ""
+    assert len(site.objects()) == 9
+    use.release()
