@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,25 @@ def test_the_journal_of_the_producers(tmp_path: Path):
     with Client(tmp_path, on_damage=found.append) as client:
         client.create_producer("orders").close()
     assert {(one.kind, one.topic, one.subscription) for one in found} == {("journal", TOPIC, "")}
+
+
+@pytest.mark.parametrize("where", ["in place", "in a copy"])
+@pytest.mark.parametrize("left", [b"", bytes(400)], ids=["empty", "zeros"])
+def test_a_journal_of_the_producers_of_which_nothing_is_left(tmp_path: Path, left: bytes, where: str):
+    """The check finds it, and the application is told."""
+    root = tmp_path / "store"
+    filled(root)
+    if where == "in a copy":
+        root = Path(shutil.copytree(root, tmp_path / "copy"))
+    journal = only(root, "topics/*/journal.*")
+    journal.write_bytes(left)
+    assert [one.path for one in check_store(root).damage] == [str(journal)]
+    found: list[Damage] = []
+    with Client(root, on_damage=found.append) as client:
+        client.create_producer("orders").close()
+        assert read_all(client) == 10
+    assert {(one.kind, one.topic, one.subscription) for one in found} == {("journal", TOPIC, "")}
+    assert check_store(root).damage == []
 
 
 @pytest.mark.parametrize("level", ["topic", "subscription", "store"])

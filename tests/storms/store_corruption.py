@@ -1,8 +1,9 @@
 """Corruption storms over whole stores: everything that is not a segment, through the public client.
 
-A store with two topics and a subscription, part of whose messages are acknowledged, is built once. Every case
-damages one file of a copy, and a client opens it, subscribes, receives, acknowledges and sends. Whatever the
-damage: no error but the library's own, no message that was not sent, and none lost that was not acknowledged.
+A store with two topics and two subscriptions, part of whose messages are acknowledged, is built once. One of
+them was put back, and has a snapshot, the journal before it, and commands behind it. Every case damages one
+file of a copy, and a client opens it, subscribes, receives, acknowledges and sends. Whatever the damage: no
+error but the library's own, no message that was not sent, and none lost that was not acknowledged.
 Acknowledged ones may come again.
 """
 
@@ -15,10 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import PulsarException, StorageError, Timeout
 from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, pack_control_header, parse_control_header
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import clock
+from embeddedpulsar.subscription.attachment.compacted_reader import note_start
 from embeddedpulsar.testing.store_checks import check_store
 from tests.storms.damages import Damage, damage_file
 
@@ -32,14 +37,23 @@ _MAY_REFUSE: Final = {
     "store.meta": "store.meta",
     "catalog": "catalog",
     "topic.meta": "topics/*-one/topic.meta",
+    "policies": "topics/*-one/policies",
+    "namespace policies": "tenants/ns-*-default",
 }
 _MUST_WORK: Final = {
     "store.ctl": "store.ctl",
     "topic ctl": "topics/*-one/ctl",
     "topic journal": "topics/*-one/journal.*",
-    "subscription ctl": "topics/*-one/subscriptions/*/ctl",
-    "subscription journal": "topics/*-one/subscriptions/*/journal.*",
+    "subscription ctl": "topics/*-one/subscriptions/*-sub/ctl",
+    "subscription journal": "topics/*-one/subscriptions/*-sub/journal.*",
+    "rewound ctl": "topics/*-one/subscriptions/*-rewound/ctl",
+    "rewound journal": "topics/*-one/subscriptions/*-rewound/journal.2",
+    "rewound older journal": "topics/*-one/subscriptions/*-rewound/journal.1",
+    "rewound snapshot": "topics/*-one/subscriptions/*-rewound/snapshot.2",
+    "start of compacted": "topics/*-one/subscriptions/*-rewound/compacted-start",
 }
+_WIPED: Final = ("subscription journal", "rewound journal")
+"""Of these, a part of the cases finds nothing but zeros, or nothing at all, with or without control words."""
 FILES: Final = _MAY_REFUSE | _MUST_WORK
 KINDS: Final = tuple(FILES)
 
@@ -51,6 +65,11 @@ class Case(NamedTuple):
     kind: str
     is_believed: bool
     damage: Damage
+
+    @property
+    def subscription(self) -> str:
+        """Which one is used."""
+        return "rewound" if self.kind.startswith(("rewound", "start")) else "sub"
 
     @property
     def may_refuse(self) -> bool:
@@ -111,8 +130,32 @@ def build(root: str) -> list[bytes]:
             consumer.acknowledge_cumulative(message)
         elif number > _ACKNOWLEDGED - 5 or number % 2:
             consumer.acknowledge(message)
+    _rewind(client)
     client.close()
+    with Admin(root) as admin:
+        admin.topics().set_retention("one", -1, -1)
+        admin.namespaces().set_retention("public/default", -1, -1)
     return sent
+
+
+def _rewind(client: Client) -> None:
+    """Make the other subscription: it stands where the first one does, and was further on before."""
+    consumer = client.subscribe("one", "rewound", initial_position=InitialPosition.Earliest)
+    first = consumer.receive(_TIMEOUT_MS)
+    for number in range(1, _ACKNOWLEDGED + 20):
+        message = consumer.receive(_TIMEOUT_MS)
+        if number == _ACKNOWLEDGED - 1:
+            last = message
+    consumer.acknowledge_cumulative(message)
+    use = client._core.store.use_topic("persistent://public/default/one")
+    try:
+        shared = use.topic.subscription("rewound")._existing()
+        shared.transact(lambda _: shared._journal.compact(clock.CLOCK.wall_ms()))
+        note_start(shared.directory, BEFORE_FIRST)
+    finally:
+        use.release()
+    consumer.seek(first.message_id())
+    consumer.acknowledge_cumulative(last)
 
 
 def make_case(original: str, kind: str, root: str, rng: random.Random) -> Case:
@@ -123,7 +166,20 @@ def make_case(original: str, kind: str, root: str, rng: random.Random) -> Case:
         for path in [*Path(root).rglob("ctl"), Path(root, "store.ctl")]:
             believe(str(path))
     (path,) = Path(root).glob(FILES[kind])
+    if kind in _WIPED and rng.random() < 0.2:
+        return Case(root, kind, is_believed, _wipe(path, rng))
     return Case(root, kind, is_believed, damage_file(str(path), rng))
+
+
+def _wipe(path: Path, rng: random.Random) -> Damage:
+    """Leave nothing of a file: zeros, or nothing at all; without the control words, too, or with them."""
+    size = path.stat().st_size
+    what = rng.choice(("zeros", "empty"))
+    path.write_bytes(bytes(size) if what == "zeros" else b"")
+    if rng.random() < 0.5:
+        path.with_name("ctl").unlink()
+        what += ", no control words"
+    return Damage(what, ((0, size),))
 
 
 def believe(path: str) -> None:
@@ -148,7 +204,7 @@ def judge(case: Case, sent: list[bytes]) -> tuple[list[str], list[bytes] | None]
         client = Client(case.root)
         try:
             received = []
-            _use(client, set(sent[_ACKNOWLEDGED:]), received)
+            _use(client, case.subscription, set(sent[_ACKNOWLEDGED:]), received)
         finally:
             client.close()
         check_store(case.root, is_closed=False)
@@ -168,9 +224,9 @@ def judge(case: Case, sent: list[bytes]) -> tuple[list[str], list[bytes] | None]
     return found + _invented(sent, received or []), received
 
 
-def _use(client: Client, expected: set[bytes], received: list[bytes]) -> None:
+def _use(client: Client, subscription: str, expected: set[bytes], received: list[bytes]) -> None:
     """Receive until all that must come has come, acknowledge it, send one more and receive that."""
-    consumer = client.subscribe("one", "sub")
+    consumer = client.subscribe("one", subscription)
     left = set(expected)
     last = b"one more"
     producer = client.create_producer("one", producer_name="p")

