@@ -338,6 +338,13 @@ class AccessDeniedError(StorageOSError, PermissionError):
     _usual = errno_codes.EACCES
 
 
+class ReadOnlyStoreError(AccessDeniedError):
+    """The store is open read-only, and the call would change it. Nothing was changed. The text says why the
+    store cannot be written to, and what to do. A ``PermissionError``."""
+
+    _usual = errno_codes.EROFS
+
+
 class DescriptorLimitError(BrokerPersistenceError, OSError):
     """The process or the system cannot open more files (EMFILE, ENFILE). Nothing was changed; the call can be
     repeated. Not a `StorageError`, because the store is intact. Also an ``OSError``."""

@@ -35,6 +35,10 @@ LONE_BASES: dict[str, str] = {
     "UnackedReader": "the hot path of consumers that do not read compacted stays without a look at that",
     "AppendPoint": "the slow paths of SegmentWriter: the fast path of an append reads the same fields",
     "Segment": "its subclass has no file: the hot path of all others stays without a look at that",
+    "FileLock": "likewise; its subclass refuses, in a store that is only looked at",
+    "LogView": "its subclass writes nothing: it is for a store that is only looked at",
+    "TopicControl": "likewise: the words of its subclass are in memory",
+    "ForeignFileError": "one of the reasons is told from the others, because a store can be looked at then",
 }
 
 # Modules that talk to a terminal.

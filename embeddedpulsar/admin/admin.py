@@ -51,9 +51,15 @@ class Admin(SaysWhatThereIs):
         allow_network_fs: see `Client`.
         on_damage: see `Client`. It runs on a thread of the store that also trims topics, so it should only
             take note and return.
+        read_only: whether the store is only looked at: nothing is made, written, locked, registered, trimmed
+            or recovered, other processes do not notice, and methods that would change something raise
+            `ReadOnlyStoreError`. None: if this process may not write there, as on a read-only mount or as
+            another user with the right to read. False: then an error says so. See
+            docs/operations.md, "Looking without the right to write".
 
     Raises:
-        ValueError: a wrong URL, or ``memory://`` without a name, which is the private store of one client.
+        ValueError: a wrong URL, or ``memory://`` without a name, which is the private store of one client;
+            ``read_only=True`` for a store in memory.
         StorageError: the directory cannot be used as a store; the subclass says why.
 
     Example:
@@ -61,6 +67,14 @@ class Admin(SaysWhatThereIs):
         ...     admin.topics().create_partitioned_topic("flights", 4)
         ...     admin.topics().get_partitioned_topic_list()
         ['persistent://public/default/flights']
+        >>> with Admin("./data", read_only=True) as admin:
+        ...     print(admin.topics().get_partitioned_topic_list(), admin.is_read_only)
+        ...     try:
+        ...         admin.topics().delete_partitioned_topic("flights")
+        ...     except PermissionError as error:
+        ...         print(type(error).__name__)
+        ['persistent://public/default/flights'] True
+        ReadOnlyStoreError
     """
 
     def __init__(
@@ -70,6 +84,7 @@ class Admin(SaysWhatThereIs):
         durability: str = "process",
         allow_network_fs: bool = False,
         on_damage: Callable[[Damage], object] | None = None,
+        read_only: bool | None = None,
     ) -> None:
         self._url: Final = ServiceUrl.parse(service_url)
         if self._url.text == "memory://":
@@ -79,7 +94,7 @@ class Admin(SaysWhatThereIs):
             )
         self._found: Final[deque[Damage]] = deque()
         self._on_damage: Final = on_damage
-        self._options: Final = durability, allow_network_fs
+        self._options: Final = durability, allow_network_fs, read_only
         self._store = self._opened()
         self._tell()
         self._is_closed = False
@@ -96,12 +111,13 @@ class Admin(SaysWhatThereIs):
     }
 
     def _opened(self) -> Store:
-        durability, allow_network_fs = self._options
+        durability, allow_network_fs, read_only = self._options
         return Store.open(
             self._url.store,
             durability=durability,
             allow_network_fs=allow_network_fs,
             on_damage=None if self._on_damage is None else self._note_damage,
+            read_only=read_only,
         )
 
     def _open_store(self) -> Store:
@@ -114,6 +130,25 @@ class Admin(SaysWhatThereIs):
         if store.memory_url:
             raise NotAllowedError(f"{store.memory_url} is in memory and has no files to take care of")
         return store
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the store is only looked at; see ``read_only``. Not in Pulsar."""
+        return self._store.is_read_only
+
+    @property
+    def read_only_reason(self) -> str:
+        """Why the store is only looked at; empty if it may be changed. Not in Pulsar."""
+        return self._store.read_only_reason
+
+    def unrecovered(self) -> list[str]:
+        """Return the names of the topics that were looked at and need a recovery, sorted. Not in Pulsar.
+
+        Only a store that is open read-only has any: after a restart of the machine, or in a copy, the end of
+        such a topic is found in its files, and the next process that may write recovers it. Until then
+        figures may be behind: what a subscription acknowledged last may be missing.
+        """
+        return sorted(self._store.unrecovered)
 
     def topics(self) -> Topics:
         """Return the methods for topics."""
@@ -230,7 +265,9 @@ class Admin(SaysWhatThereIs):
         """
         store = self._store_in_files()
         late = late_import("embeddedpulsar.topic.care.store_repair")
-        if dry_run:
+        if not dry_run:
+            store.check_writable()
+        else:
             planned: RepairReport = late.repair_store(store.root, is_dry_run=True, on_progress=on_progress)
             return planned
         store.damage.remove(self._note_damage)

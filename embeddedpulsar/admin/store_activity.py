@@ -103,12 +103,14 @@ class StoreActivity(NamedTuple):
         processes: how many have it open, this one included.
         time_ms: when, in ms since 1970.
         unread: the topics that cannot be read; they are missing in ``topics``.
+        unrecovered: names of topics whose figures may be behind; see `Admin.unrecovered`.
     """
 
     topics: tuple[TopicActivity, ...]
     processes: int
     time_ms: int
     unread: tuple[UnreadTopic, ...] = ()
+    unrecovered: tuple[str, ...] = ()
 
     def json(self) -> dict[str, Any]:
         """Return the fields in camel case, as those of other results."""
@@ -127,7 +129,7 @@ class ActivityWatch:
     def look(self, progress: Callable[[str], object] | None = None) -> StoreActivity:
         """What there is now. ``progress`` is called with a line of text for each topic."""
         store = self._store()
-        holders = lease_holders(root_layout.in_root(store.root, root_layout.CLIENTS))
+        holders = lease_holders(root_layout.in_root(store.root, root_layout.CLIENTS), store.peers.is_alive)
         now_ms = store.clock.wall_ms()
         topics = made_topics(store.root)
         known: dict[str, tuple[bytes, TopicActivity]] = {}
@@ -148,7 +150,8 @@ class ActivityWatch:
                 unread.append(UnreadTopic(topic.name, str(error)))
         self._known = known
         activities = tuple(activity for _, activity in known.values())
-        return StoreActivity(activities, len(holders), now_ms, tuple(unread))
+        behind = tuple(sorted(store.unrecovered & known.keys()))
+        return StoreActivity(activities, len(holders), now_ms, tuple(unread), behind)
 
 
 def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_ms: int) -> TopicActivity:

@@ -67,7 +67,10 @@ def get_stats(self: HasStore, topic: str) -> TopicStats:
         drops_duplicates = store.policy(TopicName.parse(topic).full, DEDUPLICATION)
         clients = root_layout.in_root(store.root, root_layout.CLIENTS)
         return topic_figures.topic_stats(
-            used, store.clock.wall_ms(), drops_duplicates, lambda: lease_holders(clients)
+            used,
+            store.clock.wall_ms(),
+            drops_duplicates,
+            lambda: lease_holders(clients, store.peers.is_alive),
         )
 
     try:

@@ -176,6 +176,7 @@ def update(store: OpenedStore, /, **options: Any) -> None:
 def localrun(store: OpenedStore, /, **options: Any) -> None:
     """Run a function in the foreground without creating it, until Ctrl-C."""
     logging.basicConfig(level=logging.WARNING)
+    store.check_writable()
     LocalRunner(_config(options), None, store.directory).run()
 
 
@@ -200,6 +201,7 @@ def run(store: OpenedStore, fqfn: tuple[str, ...], grace: float) -> None:
     Ctrl-C kills them at once.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    store.check_writable()
     run_functions(store.directory, fqfn or None, grace)
 
 

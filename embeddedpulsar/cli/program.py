@@ -52,15 +52,20 @@ INTERRUPTED = 130
     metavar="PATH",
     help="The directory of the store.",
 )
+@click.option(
+    "--read-only",
+    is_flag=True,
+    help="Look at the store, and change nothing. So it is without the right to write, too.",
+)
 @click.version_option(__version__, prog_name="embeddedpulsar")
 @click.pass_context
-def program(context: click.Context, store: str | None) -> None:
+def program(context: click.Context, store: str | None, read_only: bool) -> None:
     """Manage and show the topics of a store of embeddedpulsar.
 
     Nouns and verbs are those of pulsar-admin and pulsar-client. Commands that only show something change
     nothing, and can be used while other processes use the store.
     """
-    context.obj = OpenedStore(store)
+    context.obj = OpenedStore(store, is_read_only=read_only)
 
 
 @program.command()

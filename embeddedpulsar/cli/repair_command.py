@@ -29,6 +29,8 @@ def repair(context: click.Context, store: OpenedStore, is_json: bool, yes: bool,
     of the store. The exit status is 1 if damage is left.
     """
     root = store.directory
+    if not dry_run:
+        store.check_writable()
     planned = _repair(root, is_dry_run=True)
     if dry_run or not planned.steps:
         _show(planned, is_json)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from embeddedpulsar.exceptions import StorageError, UnsupportedVersionError
+from embeddedpulsar.exceptions import AccessDeniedError, StorageError, UnsupportedVersionError
+from embeddedpulsar.platform.access import access_denied
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
@@ -21,6 +22,9 @@ def refusal(root: str) -> str:
             return ""
     except UnsupportedVersionError as e:
         return str(e)
+    except AccessDeniedError as e:
+        denied = access_denied(f"cannot read the store {root}", e.path or root, e.errno or 0, to_read=True)
+        return f"{denied.reason}; {denied.remedy}"
     except StorageError as e:
         if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
             return ""  # it is a store, and the check reports what is wrong

@@ -89,6 +89,9 @@ class Client:
         on_damage: called with a `Damage` for each place in the files of the store that this process finds
             damaged or repairs, on the callback thread of the client, under no lock. Default: a warning in
             the log.
+        read_only: whether the store is only looked at. True: nothing of it is written, and only readers can
+            be made; producers, consumers and their like raise `ReadOnlyStoreError`. None: if this process may
+            not write there. False: then an error says so. See `Admin`.
 
     Raises:
         ValueError: a wrong type or value, or a URL that is not one of a local store.
@@ -131,6 +134,7 @@ class Client:
         allow_network_fs: bool = False,
         memory_limit_bytes: int = 0,
         on_damage: Callable[[Damage], object] | None = None,
+        read_only: bool | None = None,
     ) -> None:
         config = client_config(_given(locals()))
         self._logger = logger
@@ -616,6 +620,7 @@ def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
         memory_limit,
         timeout_s,
         on_damage,
+        read_only,
     ) = rest
     return kind(
         url,
@@ -628,4 +633,5 @@ def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
         allow_network_fs=allow_network_fs,
         memory_limit_bytes=memory_limit,
         on_damage=on_damage,
+        read_only=read_only,
     )

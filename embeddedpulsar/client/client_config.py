@@ -41,6 +41,7 @@ class ClientConfig(NamedTuple):
         memory_limit_bytes: most bytes of messages that are sent and not stored; 0 for no limit.
         operation_timeout_s: how long one call waits for locks that other processes hold.
         on_damage: called with what is found damaged; None for the log.
+        read_only: whether the store is only looked at; None if this process may not write there.
     """
 
     url: ServiceUrl
@@ -52,6 +53,7 @@ class ClientConfig(NamedTuple):
     memory_limit_bytes: int = 0
     operation_timeout_s: int = 30
     on_damage: DamageHook | None = None
+    read_only: bool | None = None
 
 
 def client_config(options: dict[str, Any]) -> ClientConfig:
@@ -84,6 +86,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
     check_type(int, interval_ms, "durability_interval_ms")
     check_range(interval_ms, "durability_interval_ms", 1, _DAY_MS)
     check_type(bool, options["allow_network_fs"], "allow_network_fs")
+    check_type_or_none(bool, options["read_only"], "read_only")
     check_type(int, options["memory_limit_bytes"], "memory_limit_bytes")
     check_range(options["memory_limit_bytes"], "memory_limit_bytes", 0, 2**63 - 1)
     check_callable(options["on_damage"], "on_damage")
@@ -97,6 +100,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
         options["memory_limit_bytes"],
         max(0, options["operation_timeout_seconds"]),
         options["on_damage"],
+        options["read_only"],
     )
 
 

@@ -165,6 +165,7 @@ class ClientCore:
             interval_ms=config.durability_interval_ms,
             allow_network_fs=config.allow_network_fs,
             on_damage=self._on_damage,
+            read_only=config.read_only,
         )
         self._reference = [self.store]  # emptied by its release: an interrupted `close` is called again
         opened.append(lambda: self.store.release(self._reference))
@@ -186,12 +187,18 @@ class ClientCore:
         on_damage = self.config.on_damage or (lambda found: self.log.warning("%s", found))
         self.callbacks.put(lambda: tell(on_damage, found))
 
-    def use_topic(self, name: str, create: bool = True) -> TopicUse:
-        """Return a reference to the topic of that name, which is created if necessary and allowed."""
+    def use_topic(self, name: str, create: bool = True, *, to_look: bool = False) -> TopicUse:
+        """Return a reference to the topic of that name, which is created if necessary and allowed.
+
+        Args:
+            name: of the topic.
+            create: whether it is.
+            to_look: nothing is changed.
+        """
         self.check_open()
         if self.abandoned:
             self._close_abandoned()
-        return self.store.use_topic(name, create)
+        return self.store.use_topic(name, create, to_look=to_look)
 
     def abandon(self, close: Callable[[], object]) -> None:
         """Close a dropped object later. Finalizers call this, at any instruction of any thread."""

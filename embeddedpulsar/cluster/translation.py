@@ -23,7 +23,9 @@ from embeddedpulsar.policies import (
 from embeddedpulsar.schema import Schema, SchemaInfo
 
 # Options of this package that concern the files of a store. On a cluster, its brokers decide.
-OF_FILES: Final = frozenset({"durability", "durability_interval_ms", "allow_network_fs", "on_damage"})
+OF_FILES: Final = frozenset(
+    {"durability", "durability_interval_ms", "allow_network_fs", "on_damage", "read_only"}
+)
 
 
 def library() -> Any:

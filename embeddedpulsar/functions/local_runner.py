@@ -73,7 +73,7 @@ class LocalRunner:
             config = config._replace(name=getattr(function, "__name__", kind.__name__).rpartition(".")[2])
         self._function: Final = function
         self._definition: Final = Definition(config.check(), uuid.uuid4().hex)
-        self._own: Final = None if service_url is None else Client(service_url)
+        self._own: Final = None if service_url is None else Client(service_url, read_only=False)
         self._client: Final[Client] = self._own or client  # type: ignore[assignment]
         self._instances: list[Instance] = []
         self._stopped: Final = threads.Event()

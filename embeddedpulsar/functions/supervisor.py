@@ -70,7 +70,7 @@ class Supervisor:
         self._only: Final = None if functions is None else set(functions)
         self._start: Final = _start
         self._grace_s: Final = grace_s
-        self._client: Final = Client(service_url)
+        self._client: Final = Client(service_url, read_only=False)
         self._store: Final = self._client._core.store
         self._groups: Final[dict[str, WorkerGroup]] = {}
         self._presences: Final[dict[str, Any]] = {}

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     _LOG.setLevel(logging.INFO)
     stopped = termination(order["grace"], order["parent"])
     definition = definition_of(order["definition"])
-    with Client(order["url"]) as client:
+    with Client(order["url"], read_only=False) as client:
         try:
             _work(client, definition, order, stopped)
         except Exception as error:  # noqa: BLE001 - it is logged, and the exit status says so

@@ -103,6 +103,10 @@ class Log(Protocol):
         and its subscriptions deliver each message at most once."""
 
     @property
+    def is_derived(self) -> bool:
+        """Whether the log may not be written, and its end was found by its segments; see `DerivedControl`."""
+
+    @property
     def options(self) -> LedgerOptions:
         """Layout and durability."""
 

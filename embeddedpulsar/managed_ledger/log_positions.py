@@ -151,6 +151,11 @@ class LogPositions(ABC):
         """See `Log.call_on_look`. Nothing to do for a log that one process has."""
 
     @property
+    def is_derived(self) -> bool:
+        """See `Log.is_derived`."""
+        return False
+
+    @property
     def tail(self) -> int:
         """The tail word: it differs from what it was when something was appended, or a ledger begun."""
         try:

@@ -16,7 +16,7 @@ from embeddedpulsar.managed_ledger.log_positions import LogPositions, entries_be
 from embeddedpulsar.managed_ledger.opening import DamageLog, open_topic, writer_options
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.managed_ledger.tail_wait import TailWait
+from embeddedpulsar.managed_ledger.tail_wait import OnlookerWait, TailWait
 from embeddedpulsar.managed_ledger.trimming import EVERYTHING, Trimming, remove_trimmed
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import Clock
@@ -69,7 +69,7 @@ class ManagedLedger(LogPositions):
         self._commit: Final = commit
         self._damage: Final = damage
         self._durability: Final = options.durability
-        self.check_in_place, self.is_in_place = view.control.check_in_place, view.control.home.is_current
+        self.check_in_place, self.is_in_place = view.control.check_in_place, view.control.place_check
         self._is_dirty = False
         self._own_scheduler: SchedulerLike | None = None
         SEGMENTS.allow(options.max_open_segments)
@@ -127,7 +127,8 @@ class ManagedLedger(LogPositions):
         control, lock, timeout_s = topic.control, topic.lock, options.lock_timeout_s
         with contextlib.ExitStack() as undo:
             undo.callback(topic.close)
-            view = LogView(directory, control, lock, timeout_s, topic.damage.report)
+            view_type, waits_type = _types(options)
+            view = view_type(directory, control, lock, timeout_s, topic.damage.report)
             ring = Ringing(control.words, lock, peers)
             writer = SegmentWriter(
                 control,
@@ -144,7 +145,7 @@ class ManagedLedger(LogPositions):
                 wall_ms=clock.wall_ms,
                 schedule=own_scheduler.call_later,
             )
-            waits = TailWait(control.words, lock, ring, mailbox, timeout_s, commit.help_if_overdue)
+            waits = waits_type(control.words, lock, ring, mailbox, timeout_s, commit.help_if_overdue)
             ledger = cls(name, view, writer, commit, waits, topic.damage, options)
             if scheduler is None:
                 ledger._own_scheduler = own_scheduler
@@ -155,6 +156,11 @@ class ManagedLedger(LogPositions):
         if self._is_closed:
             return f"<ManagedLedger {self.name} closed>"
         return "<ManagedLedger {} ledger={} end={}>".format(self.name, *self._control.tail_position)
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether the log may not be written, and its end was found by its segments; see `DerivedControl`."""
+        return self._control.is_derived
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -332,3 +338,10 @@ class ManagedLedger(LogPositions):
 
     def _refuse(self, *_: object, **__: object) -> tuple[int, int, int, int]:
         raise AlreadyClosed(f"{self.name} is closed")
+
+
+def _types(options: LedgerOptions) -> tuple[type[LogView], type[TailWait]]:
+    """The classes of the read side of a log, and of waiting for it."""
+    if options.refusal is None:
+        return LogView, TailWait
+    return late_import("embeddedpulsar.storage.read_only_log").ReadOnlyLogView, OnlookerWait

@@ -10,11 +10,13 @@ from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.platform import descriptors, package_log
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.refused_lock import RefusedLock
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.append_point import WriterOptions
 from embeddedpulsar.storage.filenames import control_path, ledgers_of, lock_path
 from embeddedpulsar.storage.topic_control import TopicControl
+from embeddedpulsar.topic_name import NON_PERSISTENT
 
 _REMEMBERED: Final = 4096
 _NO_BOOT = bytes(16)
@@ -108,6 +110,8 @@ def open_topic(
         FileNotFoundError: the directory is gone.
         StorageError: it belongs to another incarnation of the topic, or cannot be recovered.
     """
+    if options.refusal is not None:
+        return _open_to_look(directory, name, incarnation, options, scheduler, hook)
     lock = FileLock(lock_path(directory))
     damage = DamageLog(name, lambda: lock.held, scheduler.call_later, hook)
     try:
@@ -117,6 +121,28 @@ def open_topic(
         raise
     lock.describe, lock.check_reopened = control.describe_owner, control.check_in_place
     return OpenedTopic(control, lock, damage)
+
+
+def _open_to_look(
+    directory: str,
+    name: str,
+    incarnation: int,
+    options: LedgerOptions,
+    scheduler: SchedulerLike,
+    hook: DamageHook | None,
+) -> OpenedTopic:
+    """As `open_topic`, without a lock, and nothing is written."""
+    assert options.refusal is not None
+    damage = DamageLog(name, lambda: False, scheduler.call_later, hook)
+    late = descriptors.late_import("embeddedpulsar.storage.read_only_log")
+    control: TopicControl = late.read_control(
+        directory,
+        incarnation,
+        options.boot_id,
+        damage.report,
+        is_kept=not name.startswith(NON_PERSISTENT),
+    )
+    return OpenedTopic(control, RefusedLock(lock_path(directory), options.refusal.error), damage)
 
 
 def _control_of(

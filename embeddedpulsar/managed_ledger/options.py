@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from embeddedpulsar.platform import clock
+from embeddedpulsar.platform.access import Refusal
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 
@@ -29,6 +30,7 @@ class _Fields(NamedTuple):
     durability: str
     interval_ms: int
     boot: bytes
+    refusal: Refusal | None
 
 
 class LedgerOptions(_Fields):
@@ -50,6 +52,7 @@ class LedgerOptions(_Fields):
             `interval_ms`) or "flush" (power loss, once `append` returned).
         interval_ms: milliseconds between syncs at level "interval".
         boot: identity of the boot in which the control words of the store are true; empty for the machine's.
+        refusal: why nothing is written to the topic; None if it may be.
 
     Raises:
         ValueError: a value makes no sense; the text says which.
@@ -75,6 +78,7 @@ class LedgerOptions(_Fields):
         durability: str = PROCESS,
         interval_ms: int = 1_000,
         boot: bytes = b"",
+        refusal: Refusal | None = None,
     ) -> LedgerOptions:
         if durability not in DURABILITIES:
             raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
@@ -90,6 +94,7 @@ class LedgerOptions(_Fields):
             durability,
             interval_ms,
             boot,
+            refusal,
         )
         for name, value in zip(cls._fields, values, strict=True):
             if isinstance(value, (int, float)) and value <= 0:

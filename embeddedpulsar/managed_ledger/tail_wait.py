@@ -180,3 +180,18 @@ class TailWait:
                 self._waiters.forget(self._mailbox.uuid)
         finally:
             self._lock.release()
+
+
+class OnlookerWait(TailWait):
+    """`TailWait` of a process that may not announce itself, because it writes nothing: it looks at the tail
+    every 50 ms."""
+
+    def arm(self, seen_tail: int, key: int = EACH, waiter: object = None) -> bool:
+        """Whether the tail is still that; nothing is asked for. See `must_poll`."""
+        try:
+            return bool(self._words[_TAIL] == seen_tail)
+        except ValueError:
+            raise AlreadyClosed("the topic is closed") from None
+
+    def leave(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
+        """Do nothing."""

@@ -97,7 +97,8 @@ def open_volatile_ledger(directory: str, *, options: LedgerOptions, **rest: Any)
 
     What another boot left, or was copied, is removed first.
     """
-    _begin_anew(directory, options)
+    if options.refusal is None:
+        _begin_anew(directory, options)
     ledger = ManagedLedger.open(directory, options=options, **rest)
     remove = partial(remove_trimmed, directory, ledger.view.control, EVERYTHING, math.inf, is_durable=False)
     ledger.on_rolled = LedgerRing(ledger.words, ledger.view, options.segment_size, remove).turn

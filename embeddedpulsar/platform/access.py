@@ -7,10 +7,19 @@ import os
 import stat
 from typing import Final
 
-from embeddedpulsar.exceptions import AccessDeniedError, PulsarException, StorageFullError, StorageOSError
+from embeddedpulsar.exceptions import (
+    AccessDeniedError,
+    PulsarException,
+    ReadOnlyStoreError,
+    StorageError,
+    StorageFullError,
+    StorageOSError,
+)
+from embeddedpulsar.records import NamedTuple
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The file system, or the quota, has no room."""
+WRITE_BITS: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _OF_ANOTHER_KIND: Final = frozenset(
     (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO, errno.ESPIPE, errno.EINVAL)
 )
@@ -31,6 +40,36 @@ _REMEDY: Final = (
     "run as the owner of the store, or share it with a group that this user is in: "
     "chgrp -R GROUP STORE, chmod -R g+rwX STORE, and chmod g+s on each of its directories"
 )
+
+
+_READ_REMEDY: Final = (
+    "to look at the store, run as its owner, or let its owner give the right to read: "
+    "chmod -R g+rX STORE for its group, chmod -R o+rX STORE for every user"
+)
+
+
+class Refusal(NamedTuple):
+    """Why a store is open read-only.
+
+    Attributes:
+        root: the directory of the store.
+        reason: why nothing may be written.
+        remedy: what to do to write.
+    """
+
+    root: str
+    reason: str
+    remedy: str
+
+    @classmethod
+    def after(cls, root: str, error: StorageError) -> Refusal:
+        """That of a store whose opening for writing was refused with ``error``."""
+        return cls(root, error.reason, error.remedy)
+
+    def error(self) -> ReadOnlyStoreError:
+        """The error of a call that would change the store."""
+        reason = f"the store is open read-only, and this call would change it: {self.reason}"
+        return ReadOnlyStoreError(path=self.root, reason=reason, remedy=self.remedy)
 
 
 def explained(error: PermissionError, what: str) -> AccessDeniedError:
@@ -95,29 +134,36 @@ def _of_another_kind(path: str, code: int) -> StorageOSError:
     return StorageOSError(path=path, reason=os.strerror(code), remedy=remedy, errno=code)
 
 
-def access_denied(what: str, path: str, code: int) -> AccessDeniedError:
-    """The error that names the refused action, the owner of the file, and what to do about it."""
+def access_denied(what: str, path: str, code: int, *, to_read: bool = False) -> AccessDeniedError:
+    """The error that names the refused action, the owner of the file, and what to do about it.
+
+    Args:
+        what: the action.
+        path: of the file.
+        code: of the system.
+        to_read: nothing was to be written.
+    """
     place, status = _nearest(path)
     owner = f"{place} belongs to user id {status.st_uid}, group id {status.st_gid}"
     mode = f"has mode {stat.S_IMODE(status.st_mode):04o}"
     reason = f"{what}: {os.strerror(code)}: {owner}, and {mode}; {_this_process()}"
-    error = AccessDeniedError(reason=reason, remedy=_remedy_for(place, status), errno=code)
+    error = AccessDeniedError(reason=reason, remedy=_remedy_for(place, status, to_read), errno=code)
     error.path = path  # the text has it already
     return error
 
 
-def _remedy_for(place: str, status: os.stat_result) -> str:
+def _remedy_for(place: str, status: os.stat_result, to_read: bool) -> str:
     user = os.geteuid() if hasattr(os, "geteuid") else -1
-    if user == 0:
+    if user == 0 and status.st_mode & WRITE_BITS:
         return (
             f"not even root may do this at {place}: choose a path on another file system, or take away what "
             "protects it (lsattr, mount, the rules of a security module)"
         )
-    if user == status.st_uid:
+    if user in (0, status.st_uid):
         return (
             f"its owner may change that: chmod {'u+rwx' if stat.S_ISDIR(status.st_mode) else 'u+rw'} {place}"
         )
-    return _REMEDY
+    return _READ_REMEDY if to_read else _REMEDY
 
 
 def _nearest(path: str) -> tuple[str, os.stat_result]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError, StorageOSError
-from embeddedpulsar.platform import descriptors, disk, nofollow, ownership
+from embeddedpulsar.platform import access, descriptors, disk, nofollow, ownership
 
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
 PRIVATE: Final = 0o700
@@ -29,6 +29,14 @@ _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "
 _MOUNTS_STEP: Final = 1 << 16
 _MOST_TYPES: Final = 64
 _types: Final[dict[tuple[int, int, int], str | None]] = {}
+
+
+class NotWritableError(StorageError):
+    """The file system is mounted read-only."""
+
+
+class OtherOwnerError(ForeignFileError):
+    """The directory is another user's, who does not share it for writing."""
 
 
 def is_network_type(kind: str) -> bool:
@@ -125,18 +133,22 @@ def check_writable_filesystem(
         NetworkFilesystemError: the type is a network file system's and ``allow_network`` is false.
         StorageError: the file system is mounted read-only.
     """
+    _check_network(path, allow_network, status)
+    present = path if status is not None else _existing_parent(path)
+    if hasattr(os, "statvfs") and os.statvfs(present).f_flag & os.ST_RDONLY:
+        raise NotWritableError(
+            f"the file system of {path} is mounted read-only",
+            remedy="remount it, or copy the store elsewhere",
+        )
+
+
+def _check_network(path: str, allow_network: bool, status: os.stat_result | None = None) -> None:
     kind = _remembered_type(path, status)
     if kind is not None and is_network_type(kind) and not allow_network:
         raise NetworkFilesystemError(
             f"{path} lies on a file system of type {kind}, where file locks and memory maps are not shared "
             "between machines",
             remedy="use a local directory, or pass allow_network_fs=True if one machine alone opens it",
-        )
-    present = path if status is not None else _existing_parent(path)
-    if hasattr(os, "statvfs") and os.statvfs(present).f_flag & os.ST_RDONLY:
-        raise StorageError(
-            f"the file system of {path} is mounted read-only",
-            remedy="remount it, or copy the store elsewhere",
         )
 
 
@@ -202,6 +214,28 @@ def _check_root(root: str, status: os.stat_result, allow_network: bool) -> None:
         raise ForeignFileError(f"{root} is not a directory", remedy="choose another path for the store")
     check_owner(root, status)
     ownership.check_access(root)
+    if not status.st_mode & access.WRITE_BITS:  # root may write there all the same; its modes say not to
+        raise access.access_denied(f"cannot write to the store {root}", root, errno.EACCES)
+
+
+def readable_root(path: str, allow_network: bool = False) -> str:
+    """Make sure that ``path`` is a directory that this process may read, and return its `nofollow.canonical`
+    path. Nothing is made.
+
+    Raises:
+        FileNotFoundError: absent.
+        ForeignFileError: not a directory, or writable by every user.
+        AccessDeniedError: this process may not read it.
+        NetworkFilesystemError: see `check_writable_filesystem`.
+    """
+    root = nofollow.canonical(path)
+    status = os.stat(root)
+    _check_network(root, allow_network, status)
+    if not stat.S_ISDIR(status.st_mode):
+        raise ForeignFileError(f"{root} is not a directory", remedy="name the directory of a store")
+    ownership.check_access(root, to_read=True)
+    _check_not_for_all(root, status)
+    return root
 
 
 def make_directories(path: str, mode: int | None = PRIVATE) -> None:
@@ -243,11 +277,15 @@ def check_owner(path: str, status: os.stat_result) -> None:
     if not hasattr(os, "getuid"):
         return  # Windows: access is by ACL, and the default one is private
     if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0 and not _is_shared_with_us(status):
-        raise ForeignFileError(
+        raise OtherOwnerError(
             f"{path} belongs to user id {status.st_uid}, this process runs as {os.geteuid()}",
             remedy="open the store as its owner, let the owner share it with a group of this user "
             f"(chgrp GROUP {path}; chmod 2770 {path}, before the store is made), or choose another path",
         )
+    _check_not_for_all(path, status)
+
+
+def _check_not_for_all(path: str, status: os.stat_result) -> None:
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise ForeignFileError(
             f"{path} is writable by every user, and any of them could crash or forge the store",

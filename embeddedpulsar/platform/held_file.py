@@ -12,6 +12,8 @@ from embeddedpulsar.platform.file_lock import LOCK_EX_NB, flock
 _SHARED: Final = 1  # LOCK_SH, the same on every system that has flock
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
+_LOOK_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
 
 class HeldFile:
     """A file that this process holds; several may at a time.
@@ -64,7 +66,7 @@ def is_held(path: str) -> bool:
     Raises:
         FileNotFoundError: it is not there.
     """
-    fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _FLAGS)
+    fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _LOOK_FLAGS)
     try:
         flock(fd, LOCK_EX_NB)
     except BlockingIOError:

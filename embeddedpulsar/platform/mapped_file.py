@@ -39,6 +39,8 @@ _ANONYMOUS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_N
 _FAILED: Final = (1 << 64) - 1
 _WORDS_OF_PY_BUFFER: Final = 10
 _calls: _Calls | None = None
+NO_FILE: Final = os.stat_result((0,) * 10)
+"""The status of a file that is not there."""
 _spoiled: list[mmap.mmap] = []
 """Maps whose pages the system may have given away when it refused others in their place: never unmapped."""
 
@@ -65,8 +67,12 @@ def map_file(fd: int, size: int, writable: bool = True) -> mmap.mmap:
     closed all numbers and opened files of its own. Python leaves it out from 3.13 on (``trackfd``). Before
     that, a map of no file is made, and the pages of the file are put in its place.
 
+    Without a file (``fd`` is -1) the map is memory of this process.
+
     Where there is neither (a Python before 3.13 without ``_ctypes``, or not of 64 bits), the map has one.
     """
+    if fd < 0:
+        return mmap.mmap(-1, size)
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     if _HAS_TRACKFD:
         options: dict[str, Any] = {"trackfd": False}
@@ -382,6 +388,38 @@ class MappedFile:
     def __repr__(self) -> str:
         state = "closed" if self.closed else ("writable" if self.writable else "read-only")
         return f"<MappedFile {self.path} {self.size} bytes {state}>"
+
+
+class MemoryFile(MappedFile):
+    """Bytes in the memory of this process in the place of a file: for a process that may not write to the
+    file, or does not want to. Nothing of it is stored.
+
+    Args:
+        path: of the file.
+        data: the first bytes; zeros follow.
+        size: bytes in all.
+        status: of the file; zeros if there is none.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, path: str, data: bytes, size: int, status: os.stat_result = NO_FILE) -> None:
+        super().__init__(path, -1, size, status, writable=True, created=False, lean=True)
+        self.view[: len(data)] = data
+        self._keeps_fd = False
+        self.allocated = size
+
+    @property
+    def fd(self) -> int:
+        """No descriptor: -1."""
+        return -1
+
+    def flush(self) -> None:
+        """Do nothing: these bytes are not stored."""
+
+    def is_current(self) -> bool:
+        """Whether `path` still names the file that was there, or still none."""
+        return super().is_current() if self.inode else not os.path.lexists(self.path)
 
 
 def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:

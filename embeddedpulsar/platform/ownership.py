@@ -178,8 +178,10 @@ def _make_in_place(path: str, rights: Rights) -> None:
         os.close(fd)
 
 
-def check_access(directory: str) -> None:
-    """Refuse a directory of a store that this process may not use."""
+def check_access(directory: str, *, to_read: bool = False) -> None:
+    """Refuse a directory of a store that this process may not use, or not even read."""
     is_effective = os.access in os.supports_effective_ids
-    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK, effective_ids=is_effective):
-        raise access_denied(f"cannot use the store {directory}", directory, errno.EACCES)
+    wanted = os.R_OK | os.X_OK | (0 if to_read else os.W_OK)
+    if not os.access(directory, wanted, effective_ids=is_effective):
+        what = f"cannot {'read' if to_read else 'use'} the store {directory}"
+        raise access_denied(what, directory, errno.EACCES, to_read=to_read)

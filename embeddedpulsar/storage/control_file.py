@@ -47,15 +47,15 @@ class ControlFile:
         self.header: ControlHeader | None = self._parse()
 
     @classmethod
-    def open(cls, directory: str) -> Self:
-        """Map the ctl of a directory.
+    def open(cls, directory: str, *, writable: bool = True) -> Self:
+        """Map the ctl of a directory; with ``writable=False`` for those that only look at it.
 
         Raises:
             FileNotFoundError: there is none.
             CorruptionError: it is too short to be one.
             UnsupportedFormatVersion: written by a newer release, or in the other byte order.
         """
-        file = MappedFile.open(control_path(directory), writable=True, size=cls._size, lean=True)
+        file = MappedFile.open(control_path(directory), writable=writable, size=cls._size, lean=True)
         try:
             return cls(file)
         except BaseException:
@@ -156,7 +156,7 @@ def _boot_of_neighbours(directory: str) -> bytes | None:
         root = os.path.dirname(root)
         header = _header(os.path.join(root, STORE_CONTROL))
         if header is not None:
-            return header.boot_id if _has_living(root) else None
+            return header.boot_id if has_living(root) else None
     return None
 
 
@@ -167,7 +167,8 @@ def _header(path: str) -> ControlHeader | None:
         return None
 
 
-def _has_living(root: str) -> bool:
+def has_living(root: str) -> bool:
+    """Whether a process has the store in ``root`` open, as far as this one can see."""
     if lease.has_any(os.path.join(root, STORE_CONTROL)):
         return True
     clients = os.path.join(root, CLIENTS)

@@ -34,7 +34,7 @@ from embeddedpulsar.format.index import (
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar.storage.filenames import index_path, under_construction
 
 if TYPE_CHECKING:
@@ -262,6 +262,16 @@ def _rises(data: bytes, first: int, count: int, link: Link) -> bool:
             return False
         offset, delta, messages = at, slot_delta, slot_messages
     return crc == link.last_crc and offset < link.end_offset
+
+
+def index_in_memory(path: str, header: SegmentHeader, slots: bytes) -> SegmentIndex:
+    """The index of a ledger as `write_index` would write it to ``path``, in the memory of this process."""
+    own = IndexHeader(
+        header.ledger_id, max(header.index_capacity, len(slots) // SLOT_SIZE), header.created_ms
+    )
+    file = MemoryFile(path, pack_index_header(own), index_file_size(own.capacity))
+    file.view[SLOTS_OFFSET : SLOTS_OFFSET + len(slots)] = slots
+    return SegmentIndex(file, own)
 
 
 def write_index(directory: str, header: SegmentHeader, slots: bytes) -> None:

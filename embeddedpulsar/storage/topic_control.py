@@ -128,6 +128,16 @@ class TopicControl(ControlFile):
         self.home: Final = DirectoryIdentity(os.path.dirname(file.path), file.device, file.inode)
         super().__init__(file)
 
+    @property
+    def is_derived(self) -> bool:
+        """Whether the words are not those of the file, which are not true; see `DerivedControl`."""
+        return False
+
+    @property
+    def place_check(self) -> Callable[[], bool]:
+        """Tells whether these words are still those of the topic."""
+        return self.home.is_current
+
     def has_lost_tail(self) -> bool:
         """Whether the tail word says that there is no ledger, and there is one."""
         return not self.tail and bool(ledgers_of(descriptors.names_in(self.home.directory)))

@@ -205,7 +205,7 @@ class SubscriptionView:
             return self._journal
         self.close()
         try:
-            self._control = SubscriptionControl.open(self._directory)
+            self._control = SubscriptionControl.open(self._directory, writable=False)
             words = self._control.words
         except (FileNotFoundError, NotADirectoryError, CorruptionError):
             if not os.path.isdir(self._directory):

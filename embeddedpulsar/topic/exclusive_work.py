@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -99,13 +99,9 @@ class ExclusiveWork:
             self._lock.release()
 
     def _is_locked(self) -> bool:
-        if not os.path.exists(self._lock_path):
-            return False
-        lock = FileLock(self._lock_path)
-        try:
-            return not lease.try_lock(lock.fd, shared=True)  # so that two that look do not see each other
-        finally:
-            lock.close()
+        with contextlib.suppress(FileNotFoundError):
+            return lease.is_locked(self._lock_path)
+        return False
 
     def begin(self, work: Callable[[], object], on_end: Callable[[], object], *, is_wanted: bool) -> bool:
         """Work in a thread; or let the one that works by itself do that, too.

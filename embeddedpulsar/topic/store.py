@@ -9,11 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.exceptions import AccessDeniedError, AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions, ledger_options
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import descriptors, fork, interrupts, nofollow
+from embeddedpulsar.platform.access import Refusal
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.platform.processes.mailbox import Mailbox
@@ -30,7 +31,7 @@ from embeddedpulsar.topic.policies.held_policies import PolicyWatch
 from embeddedpulsar.topic.policies.policy_changes import apply_policy, change_policy, existing, note_letters
 from embeddedpulsar.topic.policies.resource_groups import GroupWords
 from embeddedpulsar.topic.policies.topic_policy import TopicPolicy, Value
-from embeddedpulsar.topic.store_registry import REGISTRY
+from embeddedpulsar.topic.store_registry import REGISTRY, StoreKey
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic_name import TopicName
@@ -55,6 +56,8 @@ class Store:
         durability: default level of the ledgers: that of the first `open` in this process.
         memory_url: the URL of a store in memory, which ends with its last `release`; empty for a directory.
         damage: tells the application what is found damaged.
+        unrecovered: names of topics that were looked at in a store that is open read-only, and whose control
+            words are not true: after a reboot, or in a copy. What they show was found in their segments.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class Store:
         self.memory_url = memory_url
         self._requested_options = options
         self._interval_ms, self._references = 1000, 0
+        self._refusal: Refusal | None = None
+        self.unrecovered: Final[set[str]] = set()
         self._topics = OpenTopics()
         self.damage: Final = DamageChannel()
         self._session: StoreSession | None = None
@@ -84,6 +89,7 @@ class Store:
         clock: Clock | None = None,
         options: LedgerOptions | None = None,
         on_damage: DamageHook | None = None,
+        read_only: bool | None = False,
     ) -> Store:
         """Open the store in ``root``, creating directory (mode 0700) and store as needed.
 
@@ -96,8 +102,11 @@ class Store:
             clock: for tests; default is `platform.clock.CLOCK`.
             options: sizes of segments and the like; by default from ``broker.conf``. For tests and tuning.
             on_damage: a listener for `damage`; the caller removes it before `release`.
+            read_only: look at the store, and write nothing of it; None: if this process may not write. Such a
+                store is another instance than one that is open for writing.
 
         Raises:
+            AccessDeniedError: the directory belongs to another user, who does not let this one read it.
             ForeignFileError: the directory holds something else, or others may write to it.
             CorruptionError: it is a store whose root files are damaged.
             UnsupportedFormatVersion: a newer release made it.
@@ -116,14 +125,16 @@ class Store:
                 store = REGISTRY.in_memory.get(memory_url)
                 if store is None:
                     what = f"cannot open the store {path}"
-                    path, lease = descriptors.named(what, store_root.lease_root, path, allow_network_fs)
-                    store = REGISTRY.stores.get(lease.key)
+                    path, lease, refusal = descriptors.named(
+                        what, store_root.lease_root, path, allow_network_fs, read_only
+                    )
+                    store = REGISTRY.stores.get(_key(lease, refusal))
                     if store is not None and store._is_in_place():
                         lease.close()
                     else:
                         store = cls(path, durability, clock, options, memory_url)
-                        store._interval_ms = interval_ms
-                        store._begin(lease)
+                        store._interval_ms, store._refusal = interval_ms, refusal
+                        store = store._begun(lease, allow_network_fs, read_only)
                 if store.clock is not clock:
                     raise ValueError(f"{path} is open with another clock: close its clients first")
                 store._references += 1
@@ -134,12 +145,33 @@ class Store:
         store.damage.hand_on()
         return store
 
+    def _begun(self, lease: DirectoryLease, allow_network_fs: bool, read_only: bool | None) -> Store:
+        """This store, open; or the one that looks at the directory, if a file may not be written."""
+        try:
+            self._begin(lease)
+        except AccessDeniedError as e:
+            if read_only is not None or self._refusal is not None or self.memory_url:
+                raise
+            _, lease = store_root.lease_to_look(self.root, allow_network_fs, e)
+            self._refusal = Refusal.after(self.root, e)
+            known = REGISTRY.stores.get(_key(lease, self._refusal))
+            if known is not None and known._is_in_place():
+                lease.close()
+                return known
+            self._begin(lease)
+        return self
+
     def _begin(self, lease: DirectoryLease, inherited: StoreSession | None = None) -> None:
         if inherited is not None and not inherited.control.is_in_place():
             lease.close()
             raise gone(self.root)
         what = f"cannot open the store {self.root}"
-        session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock, self.damage)
+        if self._refusal is None:
+            session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock, self.damage)
+        else:
+            late = descriptors.late_import("embeddedpulsar.topic.read_only_session")
+            of_store = self.root, lease, self.clock, self.damage, self._refusal
+            session = descriptors.named(what, late.open_to_look, *of_store)
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
         session.memory_url = self.memory_url
         session.use_topic = partial(self._use, session)
@@ -147,8 +179,11 @@ class Store:
         self._topics.on_policies = self._inactive.renew
         PolicyWatch(session.control.words, session.mailbox, session.chores, self._topics.look_at_policies)
         self._session = session
-        REGISTRY.add(lease.key, self)
-        self._inactive.renew()
+        REGISTRY.add(_key(lease, self._refusal), self)
+        if self._refusal is None:
+            self._inactive.renew()
+        else:
+            self._topics.on_policies = int  # nothing is due here
 
     def release(self, reference: list[Store] | None = None) -> None:
         """Undo one `open`; the last one closes topics, catalog, locks and doorbell, in this order of need.
@@ -176,7 +211,7 @@ class Store:
                 return
             self._inactive.close()  # it opens topics
             topics = self._topics.take_all()
-            REGISTRY.forget(session.lease.key, self)
+            REGISTRY.forget(_key(session.lease, self._refusal), self)
             with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails
                 # 3. The directory itself, last: it is what others take for "still in use".
                 closing.callback(session.lease.close)
@@ -199,7 +234,9 @@ class Store:
 
     def partitions_of(self, name: str) -> int:
         """As `TopicList.resolve`; does not ask the catalog about an open topic."""
-        return 0 if self._topics.has(TopicName.parse(name).full) else self.topics.resolve(name)
+        if self._topics.has(TopicName.parse(name).full):
+            return 0
+        return self.topics.resolve(name, create=self._refusal is None)
 
     def use_topic(self, name: str, create: bool = True, *, to_look: bool = False) -> TopicUse:
         """A hold on the topic of that name, opened once per process; made if need be and allowed. It stays
@@ -215,9 +252,16 @@ class Store:
             TopicNotFound: no such topic, partition or namespace, and it may not be made.
             NotAllowedError: it is partitioned (open its partitions instead), or of a kind that is off.
             StorageError: its files cannot be used, or the process may not open as many.
+            ReadOnlyStoreError: the store is open read-only, and not ``to_look``.
         """
-        use = self._use(self._current(), name, create)
-        return use if to_look else use.begin()
+        session = self._current()
+        if self._refusal is not None:
+            if not (to_look and session.topics.was_used(name)):  # it raises if there is no such topic
+                raise self._refusal.error()
+            return self._use(session, name)
+        if to_look:
+            return self._use(session, name, create)
+        return self._use(session, name, create).begin()
 
     def _use(self, session: StoreSession, name: str, create: bool = False) -> TopicUse:
         parsed = TopicName.parse(name)
@@ -243,10 +287,18 @@ class Store:
             clock=self.clock,
             make_room=self._topics.close_idle,
         )
-        if topic.is_deleted:
+        if self._refusal is not None:
+            self._note_whether_derived(topic)
+        elif topic.is_deleted:
             late = descriptors.late_import("embeddedpulsar.topic.catalog.topic_deletion")
             late.take_mark_back(session, entry, topic)
         return topic
+
+    def _note_whether_derived(self, topic: Topic) -> None:
+        if topic.ledger.is_derived:
+            self.unrecovered.add(topic.name)
+        else:
+            self.unrecovered.discard(topic.name)
 
     def grow_partitions(self, name: str, partitions: int) -> None:
         """Give a partitioned topic more partitions, and notify all processes. See `TopicList.grow`."""
@@ -313,6 +365,25 @@ class Store:
     # -- what it is made of ------------------------------------------------------------------------
 
     @property
+    def is_read_only(self) -> bool:
+        """Whether nothing of the store is written by this instance."""
+        return self._refusal is not None
+
+    @property
+    def read_only_reason(self) -> str:
+        """Why nothing is written; empty if it may be."""
+        return "" if self._refusal is None else self._refusal.reason
+
+    def check_writable(self) -> None:
+        """Refuse to change a store that is open read-only.
+
+        Raises:
+            ReadOnlyStoreError: it is.
+        """
+        if self._refusal is not None:
+            raise self._refusal.error()
+
+    @property
     def schemas(self) -> SchemaRegistry:
         """The schemas of the topics."""
         registry = descriptors.late_import("embeddedpulsar.topic.schemas.schema_registry").SchemaRegistry
@@ -350,8 +421,10 @@ class Store:
 
     def _options(self, session: StoreSession) -> LedgerOptions:
         if self._requested_options is not None:
-            return self._requested_options._replace(boot=session.boot)
-        return ledger_options(session.settings, self.durability, self._interval_ms, session.boot)
+            options = self._requested_options._replace(boot=session.boot)
+        else:
+            options = ledger_options(session.settings, self.durability, self._interval_ms, session.boot)
+        return options if self._refusal is None else options._replace(refusal=self._refusal)
 
     def revive(self) -> Store:
         """In a forked child: open the store anew. Does nothing elsewhere. Every other method calls it.
@@ -367,7 +440,9 @@ class Store:
             if self._session is None:
                 if self._references <= 0:
                     raise AlreadyClosed(f"the store {self.root} is closed")
-                self._begin(store_root.shared_lease(self.root), self._inherited)
+                to_look = self._refusal is not None
+                lease = DirectoryLease.open(self.root) if to_look else store_root.shared_lease(self.root)
+                self._begin(lease, self._inherited)
         finally:
             REGISTRY.lock.release()
         return self
@@ -395,9 +470,13 @@ class Store:
         self._inherited = session or self._inherited
         self._topics.after_fork_in_child()
         if session is not None:
-            REGISTRY.forget(session.lease.key, self)
+            REGISTRY.forget(_key(session.lease, self._refusal), self)
             session.abandon()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "stale" if self._session is None else "open"
         return f"<Store {self.root} {state} topics={len(self._topics)}>"
+
+
+def _key(lease: DirectoryLease, refusal: Refusal | None) -> StoreKey:
+    return *lease.key, refusal is not None

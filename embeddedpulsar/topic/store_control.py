@@ -20,7 +20,7 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.platform import disk, failpoints, fork, threads
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.storage.control_file import FIRST_WORD
 from embeddedpulsar.storage.filenames import under_construction
@@ -48,8 +48,8 @@ class StoreControl:
 
     __slots__ = ("_file", "path", "words")
 
-    def __init__(self, path: str) -> None:
-        self._file = _mapped(path)
+    def __init__(self, path: str, *, writable: bool = True) -> None:
+        self._file = _mapped(path) if writable else _read(path)
         self.path = path
         self.words = self._file.words
 
@@ -97,7 +97,7 @@ class StoreControl:
         Returns:
             Whether this process is a member now. Its hold ends with the process, or with `close`.
         """
-        return self.is_current(boot) and lease.try_lock(self._file.fd, shared=True) and self.is_current(boot)
+        return self.is_current(boot) and lease.try_lock(self.fd, shared=True) and self.is_current(boot)
 
     def join_or_claim(self, boot: bytes) -> bytes:
         """The boot in which the words are true, found out under the catalog lock.
@@ -112,13 +112,13 @@ class StoreControl:
             boot: the boot id that the machine reports.
         """
         header = self.header()
-        if not lease.try_lock(self._file.fd, shared=False) and header is not None:
+        if not lease.try_lock(self.fd, shared=False) and header is not None:
             return header.boot_id
         return boot
 
     def share(self) -> None:
         """Let others join: the words are true. Under the catalog lock."""
-        lease.try_lock(self._file.fd, shared=True)
+        lease.try_lock(self.fd, shared=True)
 
     def is_in_place(self) -> bool:
         """Whether the path still leads to this very file, so to this store. 1.5 us."""
@@ -181,7 +181,7 @@ class StoreControl:
 
     def flush(self) -> None:
         """Make the words survive a power loss."""
-        disk.DISK.fdatasync(self._file.fd, self.path)
+        disk.DISK.fdatasync(self.fd, self.path)
 
     def close(self) -> None:
         """Unmap. Idempotent."""
@@ -196,6 +196,13 @@ def _mapped(path: str) -> MappedFile:
             return file
         file.close()
     return MappedFile.open(path, writable=True, size=CONTROL_SIZE, create=True)
+
+
+def _read(path: str) -> MappedFile:
+    """The file, for those that only look; zeros if a copy lacks it."""
+    with contextlib.suppress(CorruptionError, FileNotFoundError):  # too short, or not there
+        return MappedFile.open(path, writable=False, size=CONTROL_SIZE)
+    return MemoryFile(path, b"", CONTROL_SIZE)
 
 
 failpoints.declare("ledger_ids:raised", "ledger_ids:synced")

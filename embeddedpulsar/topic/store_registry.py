@@ -12,30 +12,34 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
 
 
+StoreKey = tuple[int, int, bool]
+"""Device and inode of the directory, and whether the store is open read-only."""
+
+
 class StoreRegistry:
     """The open stores, and the lock under which they are opened and closed.
 
     Role: makes `Store.open` return one instance per directory, however its path is spelled.
-    Invariants: a key, (device, inode), stays in use as long as its store holds the directory open, so it
+    Invariants: a key stays in use as long as its store holds the directory open, so it
     cannot come to mean another one. A fork waits for openings that are under way: a half-made doorbell must
     not be inherited, for its lease would be too.
     """
 
     def __init__(self) -> None:
         self.lock = threads.RLock()
-        self.stores: dict[tuple[int, int], Store] = {}
+        self.stores: dict[StoreKey, Store] = {}
         self.in_memory: dict[str, Store] = {}
         """Those in memory that have a name, by URL."""
         fork.register(self)
         atexit.register(self.close_all)
 
-    def add(self, key: tuple[int, int], store: Store) -> None:
+    def add(self, key: StoreKey, store: Store) -> None:
         """Note a store that was opened. Under the lock."""
         self.stores[key] = store
         if store_root.is_named(store.memory_url):
             self.in_memory[store.memory_url] = store
 
-    def forget(self, key: tuple[int, int], store: Store) -> None:
+    def forget(self, key: StoreKey, store: Store) -> None:
         """Forget a store that is closed. Under the lock, or in a forked child."""
         if self.stores.get(key) is store:  # not one that came into its place
             del self.stores[key]

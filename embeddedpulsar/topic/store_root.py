@@ -10,17 +10,22 @@ closed; and the next store in memory that any process opens removes what killed 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from typing import Final
 
 from embeddedpulsar.exceptions import (
+    AccessDeniedError,
     AlreadyClosed,
     CorruptionError,
     ForeignFileError,
+    StorageError,
+    StorageOSError,
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.document import KIND_STORE_META, decode_document, encode_document
 from embeddedpulsar.platform import descriptors, disk, filesystem, nofollow
+from embeddedpulsar.platform.access import Refusal
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.catalog import root_layout
@@ -33,6 +38,8 @@ _ID_SIZE: Final = 16
 _RESTORE: Final = "restore store.meta from a copy of the store"
 SCHEME: Final = "memory://"
 SHARED_MEMORY: Final = "/dev/shm"
+_ASKED_FOR: Final = "that was asked for"
+_ASK_NOT: Final = "open it without read_only (--read-only) to change it"
 _PREFIX: Final = "embeddedpulsar-memory-"
 
 
@@ -210,14 +217,58 @@ def _is_finished(path: str) -> bool:
     return os.path.exists(os.path.join(path, "store.meta"))
 
 
-def lease_root(path: str, allow_network_fs: bool) -> tuple[str, DirectoryLease]:
-    """The directory, made if need be, and the shared hold on it."""
+def lease_root(
+    path: str, allow_network_fs: bool, read_only: bool | None = False
+) -> tuple[str, DirectoryLease, Refusal | None]:
+    """The directory, made if need be, and the shared hold on it.
+
+    Args:
+        path: as the user calls it.
+        allow_network_fs: see `Store.open`.
+        read_only: whether it is only looked at; None for a store of which this process may not write.
+
+    Returns:
+        The path; the hold; and why nothing may be written. With a reason the lease is open and holds
+        nothing: those that only look hold up no other process.
+    """
     if is_memory(path):
+        if read_only:
+            raise ValueError(f"{path} is a store in the memory of this process, and cannot be read-only")
         path = create()
-        return path, shared_lease(path)
+        return path, shared_lease(path), None
     refuse_directory_of_another(path)
-    root, lease = filesystem.lease_root(path, allow_network=allow_network_fs)
-    return root, _shared(lease, root)
+    if read_only:
+        try:
+            path = filesystem.readable_root(path, allow_network_fs)
+        except FileNotFoundError:
+            reason, remedy = "there is no such directory", "name the directory of a store"
+            raise StorageOSError(path=path, reason=reason, remedy=remedy, errno=errno.ENOENT) from None
+        return path, DirectoryLease.open(path), Refusal(path, _ASKED_FOR, _ASK_NOT)
+    try:
+        root, lease = filesystem.lease_root(path, allow_network=allow_network_fs)
+        return root, _shared(lease, root), None
+    except (filesystem.NotWritableError, filesystem.OtherOwnerError, AccessDeniedError) as e:
+        if read_only is not None:
+            raise
+        return *lease_to_look(path, allow_network_fs, e), Refusal.after(nofollow.canonical(path), e)
+
+
+def lease_to_look(path: str, allow_network_fs: bool, denied: StorageError) -> tuple[str, DirectoryLease]:
+    """The directory of a store that cannot be opened for writing, for looking at it.
+
+    Raises:
+        StorageError: it cannot be read either; or ``denied``, if there is no store.
+    """
+    try:
+        root = filesystem.readable_root(path, allow_network_fs)
+    except FileNotFoundError:
+        raise denied from None
+    except AccessDeniedError as e:
+        remedy = f"{e.remedy}; to write to it: {denied.remedy}"
+        raise AccessDeniedError(reason=e.reason, remedy=remedy, errno=e.errno or 0) from denied
+    if not os.path.exists(root_layout.in_root(root, root_layout.META)):
+        raise denied
+    return root, DirectoryLease.open(root)
 
 
 def shared_lease(path: str) -> DirectoryLease:

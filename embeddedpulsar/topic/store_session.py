@@ -14,6 +14,7 @@ from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.format.headers import require_little_endian
 from embeddedpulsar.platform import disk, failpoints, filesystem, nofollow
+from embeddedpulsar.platform.access import Refusal
 from embeddedpulsar.platform.clock import Clock, boot_id
 from embeddedpulsar.platform.deadline import LONGEST_S
 from embeddedpulsar.platform.file_lock import FileLock
@@ -65,7 +66,10 @@ class StoreSession:
         client_number: unique among the sessions of the store; part of the producers' automatic names.
         memory_url: the URL of a store in memory; empty for one in a directory.
         memory_logs: the entries of a store in memory, by the directory of their topic.
+        refusal: why nothing may be written; None if it may be.
     """
+
+    refusal: Refusal | None = None
 
     def __init__(self, root: str, lease: DirectoryLease, lock: FileLock, control: StoreControl) -> None:
         self.root = root
@@ -167,13 +171,13 @@ class StoreSession:
         catalog_lock.check_reopened = self.check_in_place
         try:
             if self.control.join(self.boot) and os.path.exists(path):
-                self._use_catalog(Catalog(path, catalog_lock))
+                self.use_catalog(Catalog(path, catalog_lock))
                 return
             try:
                 catalog_lock.acquire()
                 self.boot = self.control.join_or_claim(self.boot)
                 if self.control.is_current(self.boot) and os.path.exists(path):
-                    self._use_catalog(Catalog(path, catalog_lock))
+                    self.use_catalog(Catalog(path, catalog_lock))
                 else:
                     self._heal(path, catalog_lock, clock)
                 self.control.share()
@@ -197,7 +201,8 @@ class StoreSession:
             finally:
                 self.catalog.lock.release()
 
-    def _use_catalog(self, catalog: Catalog) -> None:
+    def use_catalog(self, catalog: Catalog) -> None:
+        """Use this catalog from now on."""
         self.catalog = catalog
         self.directories = TopicDirectories(self.root, catalog, self.damage.note)
 
@@ -209,7 +214,7 @@ class StoreSession:
         """
         for name in root_layout.DIRECTORIES:
             filesystem.make_directories(root_layout.in_root(self.root, name), mode=None)
-        self._use_catalog(_open_or_replace_catalog(path, catalog_lock, self.damage.note))
+        self.use_catalog(_open_or_replace_catalog(path, catalog_lock, self.damage.note))
         self.directories.heal(clock.wall_ms())
         if failpoints.ACTIVE:
             failpoints.hit("store:healed")

@@ -10,6 +10,7 @@ from embeddedpulsar.platform.descriptors import late_import
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log
+    from embeddedpulsar.platform.access import Refusal
     from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.platform.processes.mailbox import Mailbox
     from embeddedpulsar.platform.processes.peers import Peers
@@ -30,6 +31,7 @@ class SubscriptionHost(Protocol):
     scheduler: SchedulerLike
     chores: SchedulerLike
     damage: DamageChannel
+    refusal: Refusal | None
 
 
 class SubscriptionOpening:
@@ -74,6 +76,7 @@ class SubscriptionOpening:
 
         Raises:
             AlreadyClosed: the topic is closed.
+            ReadOnlyStoreError: the store is open read-only.
         """
         # Imported on first use: most processes that publish have no subscription.
         live = late_import("embeddedpulsar.topic.policies.live_settings").live_settings
@@ -81,6 +84,8 @@ class SubscriptionOpening:
 
         self._check_open()
         session = self._session
+        if session.refusal is not None:
+            raise session.refusal.error()
         self._settings = self._settings or live(session.settings, self._policies, among, session.chores)
         opened: Subscription = module.Subscription.open(
             directory,

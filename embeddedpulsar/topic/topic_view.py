@@ -79,7 +79,12 @@ class TopicView:
     @property
     def is_terminated(self) -> bool:
         """Whether nothing can be published any more."""
-        return bool(self._log.words[TopicWord.STATE] & TERMINATED)
+        if self._log.words[TopicWord.STATE] & TERMINATED:
+            return True
+        if not self._log.is_derived:
+            return False
+        self.producers()  # the word is lost with a reboot, and the journal has it
+        return self._producers is not None and self._producers[0].table.terminated is not None
 
     def producers(self) -> ProducerFacts:
         """The producers.

@@ -47,7 +47,7 @@ class ReaderCore:
         self.client = client
         self.config = config
         self._close_guard = CloseGuard(client)
-        self._use = client.use_topic(config.topic)
+        self._use = client.use_topic(config.topic, to_look=client.store.is_read_only)
         try:
             opened = OPENED.get()
             if opened is not None:

@@ -171,11 +171,16 @@ def _byte_of(uuid: bytes) -> int:
 
 def _ask(fd: int, start: int, length: int) -> bool:
     """Whether another opening of the file has a lock there; False on a file system without such locks."""
+    return _answer(fd, start, length) or False
+
+
+def _answer(fd: int, start: int, length: int) -> bool | None:
+    """As `_ask`, but None on a file system without such locks."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
     try:
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked)
     except OSError:
-        return False
+        return None
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
@@ -189,6 +194,20 @@ def has_any(path: str) -> bool:
         return False
     try:
         return _ask(fd, _FIRST, _EVERY)
+    finally:
+        os.close(fd)
+
+
+def is_locked(path: str) -> bool:
+    """Whether a process has the lock file ``path`` locked. Needs the right to read it; two that ask do not
+    see each other.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _SWEEP_FLAGS)
+    try:
+        return not try_lock(fd, shared=True)
     finally:
         os.close(fd)
 
@@ -251,3 +270,22 @@ class Liveness:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+class OnlookerLiveness(Liveness):
+    """How a process that only looks at a store learns which of its processes live: it needs the right to
+    read ``path``, shows nothing of itself, and opens no doorbell where the bytes tell."""
+
+    def __init__(self, clients_dir: str, path: str) -> None:
+        super().__init__(clients_dir)
+        with contextlib.suppress(FileNotFoundError):  # a copy without it: no process can have it open
+            if _ARE_THERE:
+                self._fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _SWEEP_FLAGS)
+
+    def hold(self, uuid: bytes) -> None:
+        """Do nothing."""
+
+    def is_alive(self, uuid: bytes, freed: int = -1) -> bool:
+        """Whether the process ``uuid`` lives. Errors are those of `Liveness.is_alive`."""
+        answer = _answer(self._fd, _byte_of(uuid), 1) if self._fd >= 0 else None
+        return is_held(lease_path(self._clients_dir, uuid)) if answer is None else answer

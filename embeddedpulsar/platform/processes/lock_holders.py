@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from embeddedpulsar.platform import descriptors, nofollow
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.records import NamedTuple
+
+_ID_SIZE: Final = 16
 
 
 class ProcessFacts(NamedTuple):
@@ -53,10 +55,15 @@ def described(holders: Sequence[lease.Holder], own: bytes, clients: str) -> str:
     return ", ".join(texts) + (f" and {more} more" if more else "")
 
 
-def lease_holders(clients: str) -> dict[bytes, ProcessFacts]:
+def lease_holders(clients: str, is_alive: Callable[[bytes], bool] | None = None) -> dict[bytes, ProcessFacts]:
     """The processes that live, by the ids of their leases in a directory; reads ``/proc/locks``.
 
     The lease of a process that was killed stays until another one removes it; it is left out.
+
+    Args:
+        clients: the directory.
+        is_alive: whether the process of a lease lives, as `Peers.is_alive`; by default its lease tells, which
+            needs the right to write to it.
     """
     holders = _holders()
     found: dict[bytes, ProcessFacts] = {}
@@ -64,7 +71,8 @@ def lease_holders(clients: str) -> dict[bytes, ProcessFacts]:
         try:
             uuid, path = bytes.fromhex(name), os.path.join(clients, name)
             status = nofollow.status(path)
-            if not lease.is_held(path):
+            is_lease = len(uuid) == _ID_SIZE
+            if not is_lease or not (lease.is_held(path) if is_alive is None else is_alive(uuid)):
                 continue
         except (ValueError, OSError):
             continue  # a leftover, or gone meanwhile

@@ -212,9 +212,10 @@ class JournalDescriptor:
     Callers: the holder of the directory's lock; `flush` any thread.
     """
 
-    __slots__ = ("_fd", "_path", "_rests")
+    __slots__ = ("_fd", "_flags", "_path", "_rests")
 
-    def __init__(self) -> None:
+    def __init__(self, flags: int = os.O_RDWR) -> None:
+        self._flags: Final = flags
         self._fd = -1
         self._path = ""
         self._rests = 0
@@ -236,8 +237,12 @@ class JournalDescriptor:
             FileNotFoundError: it rested, and the file was removed meanwhile.
         """
         if self._fd < 0:
-            self._fd = disk.DISK.open_file(self._path, os.O_RDWR)
+            self._fd = disk.DISK.open_file(self._path, self._flags)
         return self._fd
+
+    def open(self, path: str) -> None:
+        """Open this file, and keep it from now on; the one before is closed."""
+        self.use(disk.DISK.open_file(path, self._flags), path)
 
     def rest(self) -> None:
         """Give the descriptor back; `get` opens the file again."""

@@ -277,14 +277,14 @@ class JournalFollower:
         must_leave: something of this generation is unreadable, or was not flushed.
     """
 
-    def __init__(self, place: JournalPlace, replica: Replica) -> None:
+    def __init__(self, place: JournalPlace, replica: Replica, *, writable: bool = True) -> None:
         self.place: Final = place
         self._words: Final = place.words
         self._word: Final = place.word
         self.damage: Final[list[Damage]] = []
         self.on_removed: Callable[[], object] = int
         self.replica: Final = replica
-        self.file: Final = JournalDescriptor()
+        self.file: Final = JournalDescriptor(os.O_RDWR if writable else os.O_RDONLY)
         self.compact_at = place.compact_bytes
         self.commands = 0
         self.generation = self.seen = self.end = self.crc = 0
@@ -329,7 +329,7 @@ class JournalFollower:
         with contextlib.suppress(CorruptionError, OSError):
             if generation != self.generation:
                 path = journal_path(self.place.directory, generation)
-                self.file.use(disk.DISK.open_file(path, os.O_RDWR), path)
+                self.file.open(path)
                 self.place.check_in_place()
                 self.must_leave, self.commands, self.compact_at = False, 0, self.place.compact_bytes
             record = record_at(disk.DISK.pread(self.file.get(), end - at, at))
@@ -384,7 +384,7 @@ class JournalFollower:
 
     def _adopt(self, journal: JournalFile, generation: int, end: int) -> None:
         crc, removed, self.commands = replay(journal, self.replica, self.damage)
-        self.file.use(disk.DISK.open_file(journal.path, os.O_RDWR), journal.path)
+        self.file.open(journal.path)
         self.place.check_in_place()  # after they were opened: so they are ours
         self.compact_at = max(self.place.compact_bytes, journal.snapshot_size)
         self.moved(generation, end, crc)

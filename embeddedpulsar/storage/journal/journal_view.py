@@ -37,7 +37,7 @@ class JournalView:
         self._place: Final = place
         self._replica: Final = replica
         self._has_ended = False
-        self._follower: Final = JournalFollower(place, replica)
+        self._follower: Final = JournalFollower(place, replica, writable=False)
         self._follower.on_removed = self._note_end
         self.damage: list[Damage] = []
         self.is_behind = False

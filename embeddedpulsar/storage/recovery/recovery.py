@@ -116,13 +116,9 @@ def recover_topic(
     """
     believed = _believed(control)
     # 1. and 2.
-    chain, scans = _scan_chain(directory, believed)
+    chain, scans, tail = _found(directory, believed)
     failpoints.hit("recover:scanned")
-    reports = list(chain.damaged)
-    for link in chain.links:
-        reports += _compare(directory, link, scans.get(link.header.ledger_id))
-    tail = _tail(chain, scans, reports)
-    reports += _lost_by_word(directory, believed, tail)
+    reports = tail.damaged
     # 3.
     for link in chain.links:
         reports += _renew_index(directory, link, scans)
@@ -148,6 +144,32 @@ def recover_topic(
         for item in tail.damaged:
             report(item)
     return tail
+
+
+def derive_words(directory: str, control: TopicControl, report: DamageHook) -> None:
+    """Derive a topic's tail from its segments, and store the words into a ``control`` that is in the memory
+    of this process: steps 1, 2 and 5. No file is changed.
+
+    Raises:
+        OSError: a file cannot be read.
+        StorageError: the segments contradict each other.
+    """
+    believed = _believed(control)
+    chain, _, tail = _found(directory, believed)
+    _store_words(control, believed, chain, tail)
+    for item in tail.damaged:
+        report(item)
+
+
+def _found(directory: str, believed: _Believed) -> tuple[SegmentChain, dict[int, ChainScan], RecoveredTail]:
+    """What the segments say, and where the log ends by them."""
+    chain, scans = _scan_chain(directory, believed)
+    reports = list(chain.damaged)
+    for link in chain.links:
+        reports += _compare(directory, link, scans.get(link.header.ledger_id))
+    tail = _tail(chain, scans, reports)
+    reports += _lost_by_word(directory, believed, tail)
+    return chain, scans, tail
 
 
 def _is_same_file(control: TopicControl) -> bool:

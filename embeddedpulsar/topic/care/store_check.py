@@ -34,8 +34,7 @@ from embeddedpulsar.format.document import (
 )
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.platform import clock, descriptors, disk, nofollow
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.processes.lease import is_held
+from embeddedpulsar.platform.processes.lease import OnlookerLiveness, is_held, is_locked
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import CheckReport, Problem, check_journal, check_topic, unverified
@@ -373,12 +372,26 @@ def _check_leases(root: str) -> tuple[int, list[Problem]]:
     living, problems = 0, []
     for name in sorted(descriptors.names_in(clients) if os.path.isdir(clients) else ()):
         path = os.path.join(clients, name)
-        if is_held(path):
+        if _lives(root, path):
             living += 1
             problems.append(Problem(IN_USE, path, 0, "the process lives"))
         else:
             problems.append(Problem(LEFTOVER, path, 0, "the lease of a process that is gone"))
     return living, problems
+
+
+def _lives(root: str, path: str) -> bool:
+    try:
+        return is_held(path)
+    except PermissionError:  # another user's, who lets this one read the store
+        clients, name = os.path.split(path)
+        liveness = OnlookerLiveness(clients, root_layout.in_root(root, root_layout.CONTROL))
+        try:
+            return liveness.is_alive(bytes.fromhex(name.partition(".")[0]))
+        except ValueError:
+            return False  # not the name of a lease
+        finally:
+            liveness.close()
 
 
 def _check_locks(root: str) -> Iterator[Problem]:
@@ -424,12 +437,9 @@ def _name_of(directory: str) -> str:
 
 
 def _is_locked(path: str) -> bool:
-    lock = FileLock(path)
-    try:
-        return not lock.try_acquire()
-    finally:
-        lock.release()
-        lock.close()
+    with contextlib.suppress(FileNotFoundError):
+        return is_locked(path)
+    return False
 
 
 def _subscriptions(directory: str) -> list[str]:

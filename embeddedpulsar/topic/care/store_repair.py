@@ -18,7 +18,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.managed_ledger.options import PROCESS, ledger_options
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import disk, nofollow
-from embeddedpulsar.platform.filesystem import DirectoryLease
+from embeddedpulsar.platform.filesystem import DirectoryLease, prepare_root
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import NEWER, Problem
 from embeddedpulsar.storage.filenames import SUBSCRIPTIONS
@@ -65,6 +65,7 @@ def repair_store(
 
     Raises:
         NotAllowedError: processes use the store.
+        StorageError: this process may not write there.
         StorageOSError, DescriptorLimitError: a file cannot be read, which is no damage. Nothing was changed.
         UnsupportedFormatVersion: a newer release wrote a file.
         OSError: a file cannot be read or written.
@@ -73,6 +74,7 @@ def repair_store(
     if is_dry_run:
         report = check_store(root, is_closed=False, on_progress=on_progress)
         return RepairReport(root, planned(report), True, "", (*report.damage, *report.unverified))
+    prepare_root(root, create=False, allow_network=True)  # one in which this process may not write is refused
     lease = DirectoryLease.open(root)
     try:
         if not lease.try_exclusive():

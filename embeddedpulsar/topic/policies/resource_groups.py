@@ -227,6 +227,9 @@ class GroupUsage(NamedTuple):
     dispatch_limited: int
 
 
+_LOOKS: Final = 100
+
+
 class GroupWords:
     """The words that each resource group has in ``store.ctl``.
 
@@ -255,11 +258,13 @@ class GroupWords:
     def usage(self, slot: int) -> GroupUsage:
         """What was counted."""
         first = _first_word(slot)
-        try:
-            self._lock.acquire()
-            words = [int(word) for word in self._words[first : first + RESOURCE_GROUP_SIZE // 8]]
-        finally:
-            self._lock.release()
+        counted = self._words[first : first + RESOURCE_GROUP_SIZE // 8]
+        # Without the lock, which those that only look do not get. Equal counts are of one moment.
+        words: list[int] = []
+        for _ in range(_LOOKS):
+            before, words = words, counted.tolist()
+            if words == before:
+                break
         published, dispatched = _Word.PUBLISHED, _Word.DISPATCHED
         return GroupUsage(
             (words[published], words[published + 1]),

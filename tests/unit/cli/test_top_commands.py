@@ -118,7 +118,7 @@ def test_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The name of a program, without the options of the interpreter; nothing where it cannot be read."""
     assert lock_holders._program(0) == ""
     assert "python" in lock_holders._program(os.getpid()) if Path("/proc/self").exists() else True
-    assert lock_holders.lease_holders(str(tmp_path / "none")) == {}
+    assert lock_holders.lease_holders(str(tmp_path / "none"), lambda _: True) == {}
 
 
 @ON_LINUX

@@ -31,6 +31,7 @@ def config(url: object = "/srv/data", **options):
         "allow_network_fs": False,
         "memory_limit_bytes": 0,
         "on_damage": None,
+        "read_only": None,
     }
     return client_config(defaults() | ours | {"service_url": url} | options)
 
