@@ -95,7 +95,11 @@ def with_nearest_argument(error: TypeError, function: Any) -> TypeError | None:
 
 def naming_arguments(function: F) -> F:
     """Decorate a function whose calls are not frequent, so that a wrong argument is answered with the nearest
-    one: `with_nearest_argument`. Signature and documentation stay."""
+    one: `with_nearest_argument`. Signature and documentation stay.
+
+    Not for calls that attach something: an interrupt between the end of the call and that of this one would
+    lose what is attached, and nothing would detach it.
+    """
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

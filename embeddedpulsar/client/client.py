@@ -25,7 +25,6 @@ from embeddedpulsar.enums import (
     RegexSubscriptionMode,
     SubscriptionMode,
 )
-from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.platform.descriptors import late_import
@@ -108,7 +107,6 @@ class Client:
         >>> client.close()
     """
 
-    @naming_arguments
     def __init__(
         self,
         service_url: str | os.PathLike[str],
@@ -148,7 +146,6 @@ class Client:
                 opened.pop()()
             raise
 
-    @naming_arguments
     def create_producer(
         self,
         topic: str,
@@ -250,7 +247,6 @@ class Client:
             close_opened(self._core, producer, opened)
             raise
 
-    @naming_arguments
     def subscribe(
         self,
         topic: str | list[str] | re.Pattern[str],
@@ -386,7 +382,6 @@ class Client:
             close_opened(self._core, consumer, opened)
             raise
 
-    @naming_arguments
     def create_reader(
         self,
         topic: str,
@@ -450,7 +445,6 @@ class Client:
             close_opened(self._core, reader, opened)
             raise
 
-    @naming_arguments
     def create_table_view(
         self,
         topic: str,

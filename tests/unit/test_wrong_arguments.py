@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -11,22 +10,11 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import arrow, policies, policy_values
-from embeddedpulsar.asyncio import Client as AsyncClient
 from embeddedpulsar.backlog_quota import BacklogQuota
 from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, Supervisor, WindowConfig
 
 CALLS: list[tuple[Callable[..., Any], str]] = [
-    (pulsar.Client, "operation_timeout_seconds"),
-    (pulsar.Client, "durability"),
-    (AsyncClient, "message_listener_threads"),
-    (pulsar.connect, "operation_timeout_seconds"),
-    (pulsar.Client.create_producer, "batching_enabled"),
-    (pulsar.Client.create_producer, "durability"),
-    (pulsar.Client.subscribe, "receiver_queue_size"),
-    (pulsar.Client.subscribe, "enable_retry"),
-    (pulsar.Client.create_reader, "reader_name"),
-    (pulsar.Client.create_table_view, "subscription_name"),
     (pulsar.Admin, "on_damage"),
     (policies.BatchReceivePolicy, "timeout_ms"),
     (policies.ConsumerBatchReceivePolicy, "timeout_ms"),
@@ -54,12 +42,11 @@ CALLS: list[tuple[Callable[..., Any], str]] = [
 @pytest.mark.parametrize(("call", "name"), CALLS)
 def test_the_nearest_argument_is_named(call: Callable[..., Any], name: str):
     """For an argument with a letter too many, whether it is a method or a class."""
-    if call not in (AsyncClient, pulsar.connect):
-        assert name in inspect.signature(call).parameters, inspect.signature(call)
+    assert name in inspect.signature(call).parameters, inspect.signature(call)
     with pytest.raises(
         TypeError, match=rf"got an unexpected keyword argument '{name}x'; did you mean '{name}'\?$"
     ):
-        call(*(["memory://"] if call in (AsyncClient, pulsar.connect) else []), **{f"{name}x": 1})
+        call(**{f"{name}x": 1})
 
 
 def test_calls_of_an_admin():
@@ -77,19 +64,6 @@ def test_a_file_of_a_function():
         FunctionConfig.from_json({"className": "a.B", "subNam": "x"})
     with pytest.raises(pulsar.InvalidConfiguration, match="xyz is unknown here; there are className"):
         FunctionConfig.from_json({"className": "a.B", "xyz": True})
-
-
-def test_options_of_a_coroutine():
-    """They are those of the blocking client."""
-
-    async def main() -> None:
-        async with AsyncClient("memory://") as client:
-            with pytest.raises(TypeError, match="did you mean 'hashing_scheme'"):
-                await client.create_producer("t", hash_scheme=1)
-            with pytest.raises(TypeError, match="did you mean 'ack_group_time_ms'"):
-                await client.subscribe("t", "s", ack_grouptime_ms=1)
-
-    asyncio.run(main())
 
 
 @naming_arguments
