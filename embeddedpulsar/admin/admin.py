@@ -68,12 +68,14 @@ class Admin(SaysWhatThereIs):
         ...     admin.topics().get_partitioned_topic_list()
         ['persistent://public/default/flights']
         >>> with Admin("./data", read_only=True) as admin:
-        ...     print(admin.topics().get_partitioned_topic_list(), admin.is_read_only)
+        ...     print(admin.topics().get_partitioned_topic_list())
+        ...     print(admin.is_read_only, admin.read_only_reason, admin.unrecovered())
         ...     try:
         ...         admin.topics().delete_partitioned_topic("flights")
         ...     except PermissionError as error:
         ...         print(type(error).__name__)
-        ['persistent://public/default/flights'] True
+        ['persistent://public/default/flights']
+        True that was asked for []
         ReadOnlyStoreError
     """
 
