@@ -9,7 +9,6 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.instance import Instance
 from embeddedpulsar.functions.instance_context import Definition
@@ -57,7 +56,6 @@ class LocalRunner:
         (1, b'TEA')
     """
 
-    @naming_arguments
     def __init__(
         self,
         config: FunctionConfig,

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.exceptions import NotAllowedError, ProducerBusy, PulsarException
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.state_log import SUPERVISOR, make_state_topic, protect
@@ -56,7 +55,6 @@ class Supervisor:
         >>> supervisor.close()
     """
 
-    @naming_arguments
     def __init__(
         self,
         service_url: str | os.PathLike[str],

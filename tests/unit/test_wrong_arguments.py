@@ -12,7 +12,7 @@ import embeddedpulsar as pulsar
 from embeddedpulsar import arrow, policies, policy_values
 from embeddedpulsar.backlog_quota import BacklogQuota
 from embeddedpulsar.error_text import naming_arguments
-from embeddedpulsar.functions import FunctionConfig, LocalRunner, Supervisor, WindowConfig
+from embeddedpulsar.functions import FunctionConfig, WindowConfig
 
 CALLS: list[tuple[Callable[..., Any], str]] = [
     (pulsar.Admin, "on_damage"),
@@ -31,8 +31,6 @@ CALLS: list[tuple[Callable[..., Any], str]] = [
     (policy_values.OffloadPolicies, "offload_location"),
     (FunctionConfig, "receiver_queue_size"),
     (WindowConfig, "window_length_count"),
-    (Supervisor, "grace_s"),
-    (LocalRunner, "service_url"),
     (arrow.read_topic, "decode"),
     (arrow.scan_topic, "decode"),
     (arrow.dataset, "decode"),
