@@ -90,14 +90,18 @@ def test_a_journal_of_which_nothing_is_left(
     }
 
 
+@pytest.mark.parametrize("is_believed", [True, False], ids=["believed", "copied"])
 @pytest.mark.parametrize("then", damaged.ACTIONS)
-def test_a_journal_that_was_cut_before_a_seek(histories: dict[str, History], tmp_path: Path, then: str):
-    """In a copy, whose control words say how long it was: the position before the seek is not believed."""
+def test_a_journal_that_was_cut_before_a_seek(
+    histories: dict[str, History], tmp_path: Path, then: str, is_believed: bool
+):
+    """Where control words say how long it was, in a backup too: the position before it is not believed."""
     (place,) = histories["rewound"].root.glob("topics/*/subscriptions/*")
     journal = JournalFile(str(place), 1).records(strict=True)
     seek = next(end - record.length for end, record in journal if record.type == SEEK)
-    case = Case("rewound", "journal.1", "cut", seek, False, then)
-    assert not damaged.run(case, histories, tmp_path)
+    for at in (seek, seek - 63, seek + 8):
+        case = Case("rewound", "journal.1", "cut", at, is_believed, then)
+        assert not damaged.run(case, histories, tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -49,6 +49,7 @@ _ATTEMPTS: Final = 50
 _LOOKS: Final = 1000
 _OTHERS: Final = (".lock", ".tmp", filenames.NEW_SUFFIX)
 _NOT_COPIED: Final = (filenames.CONTROL, filenames.LOCK, filenames.SUBSCRIPTIONS, filenames.PINS)
+_NO_COMMAND: Final = b"\x40\0\0\0\1\1\1\1"  # where a record may begin: a length, and a wrong checksum
 _OF_LEDGERS: Final = (filenames.LOG_SUFFIX, filenames.INDEX_SUFFIX, filenames.COLD_SUFFIX)
 
 
@@ -305,12 +306,9 @@ class TopicCut:
             if not committed and os.path.basename(filenames.journal_path(directory, number)) in names:
                 journals = {number: None}  # the file itself says whether it ended, or the word is damaged
             if committed and not self._has(directory, word):
-                # Damaged: all there is, and a file that says that there was more; see `note_lost`.
-                self._take_journal(directory, None)
-                path = filenames.journal_path(directory, number)
-                if not os.path.exists(path):
-                    self._target.take_bytes(self._relative(path), b"")
-                return
+                found = {filenames.parse_generation(name) for name in names} - {None, number}
+                journals = {one: None for one in found if one is not None}
+                self._take_short(directory, number, committed)
         for generation, end in journals.items():
             path = filenames.journal_path(directory, generation)
             length = os.path.getsize(path) if end is None else end
@@ -318,6 +316,22 @@ class TopicCut:
             path = filenames.snapshot_path(directory, generation)
             if os.path.basename(path) in names or os.path.exists(path):
                 self._target.take_unchanging(self._relative(path), path)
+
+    def _take_short(self, directory: str, generation: int, end: int) -> None:
+        """Take a damaged journal that does not have all that its commit word names.
+
+        A restored store has no such word. What is missing is filled with bytes that are no command, so that
+        it finds the damage, too; what a power loss leaves would look the same.
+        """
+        path, snapshot = (
+            filenames.journal_path(directory, generation),
+            filenames.snapshot_path(directory, generation),
+        )
+        data = disk.DISK.read_file(path) if os.path.exists(path) else b""
+        filler = _NO_COMMAND * (max(end - len(data), 512) // len(_NO_COMMAND) + 1)
+        self._target.take_bytes(self._relative(path), data + filler[len(data) % len(_NO_COMMAND) :])
+        if os.path.exists(snapshot):
+            self._target.take_unchanging(self._relative(snapshot), snapshot)
 
     def _has(self, directory: str, word: int) -> bool:
         """Whether the journal that a commit word names is there, as long as it says.
