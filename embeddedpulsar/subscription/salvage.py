@@ -158,9 +158,8 @@ def complete(
     state = replica.state
     if state.exists:
         lowest = rewound_position(directory, state.mark_delete) if known is None else known
-        # A lost seek may also have undone what is acknowledged behind the mark-delete position.
-        if lowest < state.mark_delete or state.acks.last_touched() > state.mark_delete:
-            replica.apply(record.Seek(*min(lowest, state.mark_delete)))
+        if lowest < state.mark_delete:
+            replica.apply(record.Seek(*lowest))
         return True
     name = name or name_in(directory)
     if name:

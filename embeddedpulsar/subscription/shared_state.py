@@ -359,9 +359,7 @@ class SharedState:
         state = self._replica.state
         known = words_position(self.control, self._journal.seen) or BEFORE_FIRST
         if state.exists:
-            # A command that put it back may be lost, which undid what is acknowledged behind it, too.
-            if known < state.mark_delete or state.acks.last_touched() > state.mark_delete:
-                known = min(known, state.mark_delete)
+            if known < state.mark_delete:  # a command that put it back is lost
                 self.commit([record.Seek(*known)])
                 self._note_start(state.name, known)
             return
