@@ -18,7 +18,7 @@ from embeddedpulsar.format.acknowledgement import Ack, group_batches, group_entr
 from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_ACKS, ControlHeader, pack_control_header
 from embeddedpulsar.format.subscription_record import DETACH_CLOSED, AckCumulative, Command, Detach, Ledgers
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import descriptors, disk, failpoints, threads
+from embeddedpulsar.platform import descriptors, disk, failpoints, nofollow, threads
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import acks_path, consumers_in
 from embeddedpulsar.subscription.log_queries import news_for
@@ -69,10 +69,15 @@ class AckRing:
 
     @classmethod
     def make(cls, directory: str, consumer_id: int, epoch: int, boot: bytes) -> AckRing:
+        return nofollow.within(directory, cls._make, directory, consumer_id, epoch, boot)
+
+    @classmethod
+    def _make(cls, directory: str, consumer_id: int, epoch: int, boot: bytes) -> AckRing:
         path = acks_path(directory, consumer_id)
         try:
-            with contextlib.suppress(FileNotFoundError):
-                disk.DISK.unlink(path)  # of an earlier boot, after which ids were given again
+            if os.path.lexists(path):  # seldom: of an earlier boot, after which ids were given again
+                with contextlib.suppress(FileNotFoundError):
+                    disk.DISK.unlink(path)
             file = MappedFile.open(path, writable=True, size=RING_SIZE, create=True, lean=True)
         except FileNotFoundError:  # deleted with its topic: acknowledgements have no effect
             return cls(memoryview(bytearray(RING_SIZE)), consumer_id)
