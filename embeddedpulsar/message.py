@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, cast
 
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     # A type checker provides typing_extensions itself; nothing needs to be installed for it.
     from typing_extensions import TypeVar
@@ -106,9 +106,13 @@ class MessageOrigin:
         writers: the schema of each version; None for -1, and for one that is not known.
         by_message: whether the schema decodes by the message, not by its payload alone.
         partition: of the topic, by its name; -1 for none.
+
+    Attributes:
+        acks: returns what the consumer collects acknowledgements with, or None if that is gone. A consumer
+            has one origin for all messages that it receives, and another one after a seek.
     """
 
-    __slots__ = ("by_message", "partition", "schema", "topic_name", "writers")
+    __slots__ = ("acks", "by_message", "partition", "schema", "topic_name", "writers")
 
     def __init__(
         self,
@@ -122,11 +126,24 @@ class MessageOrigin:
         self.schema = schema
         self.writers: Mapping[int, SchemaInfo | None] = _Unknown() if writers is None else writers
         self.by_message = by_message
+        self.acks: Callable[[], object] = _nothing
         if partition is None:
             from embeddedpulsar.topic_name import TopicName  # 1.5 ms of the import of the package
 
             partition = TopicName.parse(topic_name).partition
         self.partition = partition
+
+    def again(self) -> MessageOrigin:
+        """An equal one, of messages that are not to be taken for those of this one."""
+        return MessageOrigin(self.topic_name, self.schema, self.writers, self.by_message, self.partition)
+
+
+def _nothing() -> None:
+    return None
+
+
+NO_ORIGIN: Final = object()
+"""The origin of no message."""
 
 
 _new: Any = object.__new__

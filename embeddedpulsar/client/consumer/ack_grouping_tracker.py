@@ -5,6 +5,8 @@ Hot: `Consumer.acknowledge` works on the fields of the tracker.
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +18,7 @@ from embeddedpulsar.exceptions import (
     NotConnected,
 )
 from embeddedpulsar.format.acknowledgement import bitsets_of
-from embeddedpulsar.message import is_skipped
+from embeddedpulsar.message import NO_ORIGIN, is_skipped
 from embeddedpulsar.message_id import LARGEST_ID
 from embeddedpulsar.platform import deadline, failpoints, threads
 from embeddedpulsar.platform.background import Backoff
@@ -25,6 +27,7 @@ from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.message import Message
     from embeddedpulsar.subscription.ack_ring import AckRing
 
 GROUP_SIZE: Final = 1000
@@ -63,7 +66,9 @@ class AckGroupingTracker:
     the locks.
 
     Attributes:
-        quick: whether `Consumer.acknowledge` may take its fast path.
+        quick: whether `Consumer.acknowledge` may take its fast path, for messages of the `origin`.
+        origin: of the messages that the consumer received since the subscription was moved.
+        quick_origin: that, or `NO_ORIGIN`.
         ready: whether the ring exists and the flush timer runs.
         words, slots, firsts: of the ring.
         armed: whether the flush timer runs.
@@ -71,6 +76,41 @@ class AckGroupingTracker:
         sent: number of written acknowledgements of entries and of partly acknowledged batches, and of
             cumulative ones.
     """
+
+    __slots__ = (  # and not a dict: one of more than 30 attributes is slower
+        "__weakref__",
+        "_arm",
+        "_attachment",
+        "_backoff",
+        "_cumulative",
+        "_epoch",
+        "_given_back",
+        "_group_time_s",
+        "_has_ended",
+        "_helpers",
+        "_index_acks",
+        "_is_immediate",
+        "_log",
+        "_partial",
+        "_receipts",
+        "_recent",
+        "_removal",
+        "_ring",
+        "_through",
+        "armed",
+        "done",
+        "firsts",
+        "lock",
+        "most_quick",
+        "on_done",
+        "open",
+        "origin",
+        "quick_origin",
+        "ready",
+        "sent",
+        "slots",
+        "words",
+    )
 
     def __init__(
         self,
@@ -80,11 +120,14 @@ class AckGroupingTracker:
         call_later: Callable[[float, Callable[[], object]], object],
         log: ClientLog,
         receipts: bool = False,
+        origin: object = None,
     ) -> None:
         self.lock = threads.RLock()
         self.done: list[Position] = []
         self.open: dict[Position, bytearray] = {}
         self.armed = False
+        self.origin = origin
+        self.quick_origin: object = NO_ORIGIN
         self.quick = not index_acks and group_time_ms > 0 and not receipts
         self.sent = 0
         self._has_ended = False
@@ -105,11 +148,20 @@ class AckGroupingTracker:
         self._cumulative: tuple[int, int, int, int] | None = None
         self._through = _NOWHERE  # all up to this message is acknowledged, as (ledger, entry, index)
         self._given_back: dict[Position, None] = {}  # the last ones: other consumers may have them
+        self._helpers: set[weakref.ref[AckGroupingTracker]] = set()
         self._removal = threads.RLock()  # held while items leave `done`
         self._recent: RecentAcks | None = None  # while fetched entries may have been delivered before
         self._arm = call_later
         self._log = log
         self._backoff: Final = Backoff()
+
+    @property
+    def quick(self) -> bool:
+        return self.quick_origin is not NO_ORIGIN
+
+    @quick.setter
+    def quick(self, value: bool) -> None:
+        self.quick_origin = self.origin if value else NO_ORIGIN
 
     def track(self, view: EntryView) -> None:
         """Prepare a fetched entry. An entry of one message needs no preparation."""
@@ -126,14 +178,6 @@ class AckGroupingTracker:
         view.acked = flags
         self.open[view.ledger_id, view.entry_id] = flags
 
-    def leaves_batch_open(self, ledger: int, entry: int, index: int) -> bool:
-        """Acknowledge a message of a batch by its id; False if that completes it, or the batch is unknown."""
-        flags = self.open.get((ledger, entry))
-        if flags is None or not 0 <= index < len(flags):
-            return False
-        flags[index] = 1
-        return not flags[-1] or 0 in flags
-
     def acknowledge(self, ledger: int, entry: int, index: int, size: int) -> None:
         """Acknowledge one message by its id. Ids without a message (earliest, latest) are ignored."""
         if ledger < 0 or ledger == LARGEST_ID or entry < 0:
@@ -147,11 +191,58 @@ class AckGroupingTracker:
             if index < len(flags):
                 self._acknowledge_index(position, flags, index)
         elif size > index:
-            # A batch that this consumer did not fetch, or gave back: another consumer may hold its other
-            # messages, so no number of acknowledgements here would complete it.
-            flags = self._partial.setdefault(position, bytearray(size))
+            self._acknowledge_part(position, index, size)
+
+    def _acknowledge_part(self, position: Position, index: int, size: int) -> None:
+        # Of a batch that this consumer did not fetch, or gave back: another consumer may hold its other
+        # messages, so no number of acknowledgements here would complete it.
+        flags = self._partial.setdefault(position, bytearray(size))
+        flags[index] = 1
+        self._after_part(position, index, size)
+
+    def acknowledge_for(self, owner: AckGroupingTracker, flags: bytearray | None, *parts: int) -> None:
+        """Acknowledge a message that another consumer of the subscription received in this process.
+
+        Its batch counts as acknowledged when all its messages are, by whichever consumer. What it collects
+        here `owner` writes before it gives entries back, because another consumer may get them then.
+
+        Args:
+            owner: of the other consumer; see `owner_of`.
+            flags: of the message's batch; None if it is alone in its entry.
+            parts: as for `acknowledge`.
+        """
+        ledger, entry, index, size = parts
+        position = (ledger, entry)
+        is_whole = index < 0 or size == 1
+        if flags is None or owner.open.get(position) is not flags:
+            self.acknowledge(*parts)
+        elif 0 <= index < len(flags):
             flags[index] = 1
-            self._after_part(position, index, size)
+            if 0 not in flags:
+                is_whole = owner.open.pop(position, None) is not None
+                if is_whole:
+                    self.complete(position)
+            elif self._index_acks or owner._index_acks:
+                self._acknowledge_part(position, index, len(flags))
+        if is_whole and owner.on_done is not None:
+            owner.on_done(position)
+        owner._helpers.add(weakref.ref(self))
+        if position in owner._given_back:
+            self._flush_now()
+
+    def owner_of(self, message: Message[Any]) -> AckGroupingTracker | None:
+        """That of the other consumer of this subscription which received a message; None if there is none, or
+        if the subscription was moved since. Then the message is acknowledged by its id."""
+        owner: Any = getattr(message._origin, "acks", int)()
+        if (
+            owner is None
+            or owner is self
+            or not isinstance(owner, AckGroupingTracker)
+            or owner._has_ended
+            or not self._attachment.counts_for(owner._attachment, owner._epoch)
+        ):
+            return None
+        return owner
 
     def _acknowledge_index(self, position: Position, flags: bytearray, index: int) -> None:
         flags[index] = 1
@@ -257,15 +348,7 @@ class AckGroupingTracker:
         if self._has_ended:
             raise AlreadyClosed("the consumer is being closed; the message may be delivered again")
         if self._is_immediate or not is_known:
-            try:
-                if self._is_immediate:
-                    self.flush()
-                else:
-                    self.flush_full(_PATIENCE_S)
-            except BaseException:  # of the subscription, the system, or an interrupt: it stays collected
-                if not self.armed:
-                    self.arm(_RETRY_S)
-                raise
+            self._flush_now()
         elif len(self.done) >= GROUP_SIZE:
             self.flush_full()
         elif not self.ready:
@@ -274,6 +357,17 @@ class AckGroupingTracker:
             self.ready = self._ring is not None
             if not self.armed:
                 self.ready = False  # the timer ran in between
+
+    def _flush_now(self) -> None:
+        try:
+            if self._is_immediate:
+                self.flush()
+            else:
+                self.flush_full(_PATIENCE_S)
+        except BaseException:  # of the subscription, the system, or an interrupt: it stays collected
+            if not self.armed:
+                self.arm(_RETRY_S)
+            raise
 
     def flush_full(self, patience_s: float = 0.0) -> None:
         """Write a full group, unless a lock is held; then the timer writes it as soon as the lock is free."""
@@ -326,6 +420,26 @@ class AckGroupingTracker:
             NotConnected: with ``receipts``: they have no effect, because the subscription was moved, or its
                 messages went to other consumers.
         """
+        while self._helpers:
+            self._flush_helper()
+        self._write()
+
+    def _flush_helper(self) -> None:
+        """Write what one other consumer acknowledged of the entries of this one."""
+        helper: AckGroupingTracker | None = None
+        with contextlib.suppress(KeyError):  # another thread has just taken the last one
+            helper = self._helpers.pop()()
+        if helper is None:
+            return
+        try:
+            helper._write()
+        except (AlreadyClosed, NotConnected):
+            return  # it says so where they were collected
+        except BaseException:
+            self._helpers.add(weakref.ref(helper))
+            raise
+
+    def _write(self) -> None:
         is_valid = True
         try:
             deadline.enter(self.lock, "the writing of acknowledgements")
@@ -416,8 +530,9 @@ class AckGroupingTracker:
             flags = self.open.pop(position, None)
             if flags is not None:
                 batches[position] = flags
-        for position in list(given_back)[: max(0, len(given_back) - _MOST_GIVEN_BACK)]:
-            given_back.pop(position, None)
+        if len(given_back) > _MOST_GIVEN_BACK:  # then many of them go, for this copies all
+            for position in list(given_back)[: len(given_back) - _MOST_GIVEN_BACK * 9 // 10]:
+                given_back.pop(position, None)
         return batches
 
     def take_back(self, views: Iterable[EntryView]) -> None:
@@ -430,7 +545,8 @@ class AckGroupingTracker:
     def keep(self, batches: Mapping[Position, bytearray]) -> None:
         """Have batches open again that were not given back."""
         for position, flags in batches.items():
-            self.open.setdefault(position, flags)
+            if 0 in flags:  # otherwise it was acknowledged meanwhile
+                self.open.setdefault(position, flags)
 
     def forget(self, position: Position) -> None:
         """Drop a delivered batch that will be fetched again, or was acknowledged in another way."""
@@ -445,6 +561,7 @@ class AckGroupingTracker:
         try:
             self.lock.acquire()
             self.reset()
+            self._given_back.clear()
             self._remove_written(len(self.done), {})
             self._recent = None
             self._cumulative = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.arguments import id_parts, redelivery_count
@@ -66,7 +67,9 @@ class ConsumerCore:
             session.call_to_write,
             session.client.log,
             config.ack_receipt,
+            session.origin,
         )
+        session.origin.acks = weakref.ref(self.acks)
         self.redelivery: Final = Redelivery(self)
         self._unacked: Final = self.redelivery.unacked
         self._dead_letters: Final = self.redelivery.dead_letters
@@ -195,9 +198,16 @@ class ConsumerCore:
         self.delivery.check_open()
         with interrupts.translated:
             parts = id_parts(message)
-            self.in_time(self.acks.acknowledge, *parts)
-            if message.__class__ is not Message:  # an id may be that of a message that waits in the queue
-                self._leave_out(parts, is_cumulative=False)
+            if isinstance(message, Message) and message._origin is self.acks.origin:
+                self.in_time(self.acks.acknowledge, *parts)
+                return
+            owner = self.acks.owner_of(message) if isinstance(message, Message) else None
+            if owner is None:
+                self.in_time(self.acks.acknowledge, *parts)
+            else:
+                flags = getattr(message._entry, "acked", None)
+                self.in_time(self.acks.acknowledge_for, owner, flags, *parts)
+            self._leave_out(parts, is_cumulative=False)  # it may wait in the queue
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
         self.delivery.check_open()
@@ -304,9 +314,20 @@ class ConsumerCore:
 
     def _on_moved(self) -> None:
         """Start over because the subscription was moved, by this consumer or by another one."""
+        self._renew_origin()
         self.acks.begin_epoch()
         self.queue.start_within(0, 0, 0)
         self.start_over()
+
+    def _renew_origin(self) -> None:
+        """Tell messages of before a move from those after it: the flags of their batches say what was
+        acknowledged before, and they are acknowledged by their ids."""
+        acks = self.acks
+        origin = self.session.origin.again()
+        origin.acks = weakref.ref(acks)
+        self.queue.origin = acks.origin = origin
+        if acks.quick:
+            acks.quick_origin = origin
 
     def _on_switched(self) -> None:
         """Start over because another Failover consumer became active and gets the unacknowledged messages."""

@@ -46,6 +46,7 @@ class ReceiverQueue:
         take: removes and returns the first message; raises IndexError when there is none.
         fetched: number of messages put into `messages` so far, without those that were dropped.
         fetched_bytes: the size of their payloads.
+        origin: of the messages.
         prepare: called with each entry of several messages that is fetched; or None.
         voided: how often all fetched messages were dropped.
         limiter: the rates that fetching keeps; None without any.
@@ -61,7 +62,6 @@ class ReceiverQueue:
         "_has_repeated",
         "_is_filling",
         "_later",
-        "_origin",
         "_part",
         "_start",
         "fetched",
@@ -69,6 +69,7 @@ class ReceiverQueue:
         "limiter",
         "lock",
         "messages",
+        "origin",
         "prepare",
         "repeated",
         "take",
@@ -98,7 +99,7 @@ class ReceiverQueue:
         self._has_repeated = False  # whether some of `_later` may have been delivered before
         self._is_filling = False
         self._capacity = max(1, capacity)
-        self._origin = origin
+        self.origin = origin
         self.prepare = prepare
         self._start: tuple[int, int, int] | None = None
 
@@ -193,8 +194,8 @@ class ReceiverQueue:
         messages, later = self.messages, self._later
         new: Any = object.__new__
         prepare = self.prepare
-        origin = self._origin
         views = self._fetch(self._capacity, _FETCH_BYTES)
+        origin = self.origin  # after the fetch, which may find that the subscription was moved
         self._has_repeated = self.repeated is not None and self.repeated.end_fetch(views)
         if self._has_repeated:
             for view in views:
@@ -234,7 +235,7 @@ class ReceiverQueue:
                 part, made = self._part
                 first = made if part is view else 0
                 end = min(first + room, view.count)
-                messages.extend(messages_of(view, first, end, self._origin))
+                messages.extend(messages_of(view, first, end, self.origin))
                 self._part = view, end
                 offsets = view.offsets
                 self.fetched_bytes += offsets[end] - offsets[first]
@@ -256,7 +257,7 @@ class ReceiverQueue:
             view.acked[:first] = b"\x01" * min(first, view.count)
         for index in range(first, view.count):
             if not is_skipped(view.skip, index) and not repeated.has_acknowledged(view, index):
-                self.messages.append(Message(view, index, self._origin))
+                self.messages.append(Message(view, index, self.origin))
                 self._part = view, index + 1  # last: see `_part`
                 self.fetched += 1
                 self.fetched_bytes += view.offsets[index + 1] - view.offsets[index]
@@ -361,7 +362,7 @@ class ReceiverQueue:
         first = self.first_within(view.ledger_id, view.entry_id)
         if first and view.acked is not None:
             view.acked[:first] = b"\x01" * min(first, view.count)
-        return messages_left(view, view.skip, self._origin, first)
+        return messages_left(view, view.skip, self.origin, first)
 
 
 def _is_void(message: Message[Any]) -> bool:

@@ -362,6 +362,22 @@ class Attachment:
         with contextlib.suppress(ValueError):  # closed meanwhile
             self._membership.show_acknowledged(self.code, self.consumer_id)
 
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Tells the subscription from all others, and from an earlier one of its name."""
+        return self._shared.directory, self._shared.control.identity
+
+    def counts_for(self, other: Attachment, epoch: int) -> bool:
+        """Whether a consumer is one of this subscription, and what it acknowledged in ``epoch`` counts as
+        far as this process has followed the subscription. Lock-free.
+
+        Args:
+            other: of that consumer, in this process.
+            epoch: of its acknowledgements.
+        """
+        consumers = self._shared.state.consumers
+        return self.identity == other.identity and consumers.is_current(other.consumer_id, epoch)
+
     def is_current(self) -> bool:
         """Whether the consumer is attached, and nothing was moved since it last read."""
 

@@ -23,7 +23,7 @@ from embeddedpulsar.exceptions import (
     OperationNotSupported,
     PulsarException,
 )
-from embeddedpulsar.message import Message
+from embeddedpulsar.message import NO_ORIGIN, Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.schema.schema import checked_version
@@ -76,7 +76,7 @@ class ConsumerGroup:
         self.topic_name = topic_name
         self.consumer_name = config.name or os.urandom(5).hex()
         self.fresh = Freshness.for_ever()  # the consumer of its topic checks whether a message is void
-        self.acks: Any = SimpleNamespace(quick=False)  # the slow path finds the topic of a message
+        self.acks: Any = SimpleNamespace(quick_origin=NO_ORIGIN)  # the slow path finds the topic of a message
         self._faces: dict[str, Consumer[Any]] = {}  # their `acknowledge` has a fast path
         self._topic_of: dict[int, str] = {}  # by ledger
         monotonic = client.store.clock.monotonic
