@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dis
 import faulthandler
+import functools
 import itertools
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import embeddedpulsar
@@ -44,26 +46,29 @@ def at_every_instruction(
 def strike(action: Callable[[], object], handler: Callable[[], object], index: int, within: str = "") -> bool:
     """Call ``action``, and ``handler`` at the instruction of that index; whether there is such a one.
 
+    At the end of a function that returns a variable no signal can be handled: then at the next instruction.
+
     Args:
         action, handler: as in `at_every_instruction`.
         index: counts the instructions of ``within``.
         within: a file of the package, or a folder; by default all of it.
     """
     left, counted = index, f"{_PACKAGE}/{within}"
+    struck = False
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal left
+        nonlocal left, struck
         if not frame.f_code.co_filename.startswith(counted):
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         if event == "opcode":
             left -= 1
-            if left < 0:
+            if left < 0 and frame.f_lasti not in _endings(frame.f_code):
                 sys.settrace(None)
                 frame.f_trace = None
-                if left == -1:
-                    handler()
+                struck = True
+                handler()
                 return None
         return trace
 
@@ -73,4 +78,14 @@ def strike(action: Callable[[], object], handler: Callable[[], object], index: i
         action()
     finally:
         sys.settrace(before)
-    return left < 0
+    return struck
+
+
+@functools.cache
+def _endings(code: CodeType) -> frozenset[int]:
+    """Where a function returns a variable: the interpreter looks for signals after calls and jumps only."""
+    endings = set()
+    for before, last in itertools.pairwise(dis.get_instructions(code)):
+        if last.opname == "RETURN_VALUE" and before.opname == "LOAD_FAST":
+            endings |= {before.offset, last.offset}
+    return frozenset(endings)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.platform.processes.lease import Holder
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.waiter_slots import Ringing
 from embeddedpulsar.subscription.shared_state import SharedState
@@ -96,6 +97,9 @@ class VirtualPeers:
 
     def is_alive(self, uuid: bytes) -> bool:
         return uuid in self._world.processes
+
+    def described(self, holders: Sequence[Holder]) -> str:
+        return ", ".join(holder.name for holder in holders)
 
 
 class VirtualProcess:
