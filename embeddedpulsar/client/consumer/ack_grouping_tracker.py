@@ -127,8 +127,8 @@ class AckGroupingTracker:
         self.open: dict[Position, bytearray] = {}
         self.armed = False
         self.origin = origin
-        self.quick_origin: object = NO_ORIGIN
-        self.quick = not index_acks and group_time_ms > 0 and not receipts
+        is_quick = not index_acks and group_time_ms > 0 and not receipts
+        self.quick_origin: object = origin if is_quick else NO_ORIGIN
         self.sent = 0
         self._has_ended = False
         self.on_done: Callable[[Position], object] | None = None
@@ -579,7 +579,8 @@ class AckGroupingTracker:
 
     def close(self) -> None:
         """Send every later acknowledgement to the slow path."""
-        self.quick = self.ready = False
+        self.quick_origin = NO_ORIGIN
+        self.ready = False
 
     def refuse(self) -> None:
         """Refuse every later acknowledgement. The next `flush` writes all that were not refused.

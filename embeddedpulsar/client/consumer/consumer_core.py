@@ -89,8 +89,10 @@ class ConsumerCore:
             session.attachment.chunks.on_left = self._unacked.schedule
         if self._unacked is not None or self._delivers_singly:
             self.fetched = self
-        self.acks.quick &= self._unacked is None and self._dead_letters is None and config.chain is None
-        self._can_be_quick = self.acks.quick
+        is_plain = self._unacked is None and self._dead_letters is None and config.chain is None
+        self._can_be_quick = is_plain and self.acks.quick
+        if not is_plain:
+            self.acks.quick = False
         self.acks.on_done = self._note_done
         self._chunked = session.attachment.chunks.delivered
         session.attachment.chunks.on_delivered = self.acks.close  # acknowledgements now take the slow path
