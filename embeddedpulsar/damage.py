@@ -32,6 +32,11 @@ REPLACE_POLICIES: Final = (
     "its file in the place of this one. Do not remove it: the defaults would hold at once"
 )
 """What to do about damaged policies."""
+COMPACT_AGAIN: Final = (
+    "restore compaction and compacted.<number> from a backup; or move both out of the store, and compact "
+    "again: what the log has is read again, and only what was trimmed from it is lost"
+)
+"""What to do about a damaged compacted ledger."""
 _RESTORE: Final = "restore the file from a backup if the messages matter"
 _NOTHING: Final = "nothing needs to be done"
 

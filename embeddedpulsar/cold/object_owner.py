@@ -15,9 +15,10 @@ import contextlib
 import os
 from typing import Final
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 from embeddedpulsar.format.document import KIND_OBJECT_OWNER, decode_document, encode_document
-from embeddedpulsar.platform import disk, failpoints, nofollow
+from embeddedpulsar.platform import disk, failpoints, nofollow, package_log
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.cold_ledger import ColdLedger
 
@@ -42,10 +43,21 @@ def is_own(note: ColdLedger, leftovers: str) -> bool:
 def known_owner(leftovers: str) -> str:
     """The identity of the store in this place; "" if it has none, or that is unknown."""
     try:
-        fields = decode_document(disk.DISK.read_file(os.path.join(leftovers, OWNER)), KIND_OBJECT_OWNER)
-        status = nofollow.status(os.path.join(leftovers, PLACE))
-    except (FileNotFoundError, NotADirectoryError, StorageError):
+        return _owner(leftovers)
+    except (NotADirectoryError, StorageError):
         return ""
+
+
+def _owner(leftovers: str) -> str:
+    """As `known_owner`, raising an error if the document is damaged or cannot be read."""
+    path = os.path.join(leftovers, OWNER)
+    try:
+        fields = decode_document(disk.DISK.read_file(path), KIND_OBJECT_OWNER)
+        status = nofollow.status(os.path.join(leftovers, PLACE))
+    except FileNotFoundError:
+        return ""
+    except StorageError as e:
+        raise e.at(path) from None
     owner = fields.get("owner")
     return owner if isinstance(owner, str) and fields.get("place") == _place(status) else ""
 
@@ -54,11 +66,28 @@ def _place(status: os.stat_result) -> list[int]:
     return [status.st_dev, status.st_ino, status.st_ctime_ns]
 
 
-def make_owner(leftovers: str) -> str:
+def _damage(error: StorageError) -> Damage:
+    return Damage(
+        error.path or "",
+        offset=error.offset or 0,
+        reason=error.reason,
+        kind=TOPIC_FILES,
+        done="another identity takes its place",
+        remedy="remove by hand, from their locations, objects of ledgers that were trimmed: they stay there",
+    )
+
+
+def make_owner(leftovers: str, report: DamageHook = package_log.damage) -> str:
     """The identity of the store in this place, made if it has none. Durable, before an object is written.
+
+    Args:
+        leftovers: the directory ``offloaded`` of the store.
+        report: called with a document that is damaged: another identity takes its place, and the objects of
+            the one before stay in their locations.
 
     Raises:
         LockTimeout: another process is at it, and was stopped there.
+        StorageError: what there is cannot be read, or a newer release wrote it.
     """
     owner = known_owner(leftovers)
     if owner:
@@ -69,7 +98,10 @@ def make_owner(leftovers: str) -> str:
     lock = FileLock(os.path.join(leftovers, _LOCK))
     try:
         lock.acquire(_LOCK_S)
-        owner = known_owner(leftovers)
+        try:
+            owner = _owner(leftovers)
+        except (CorruptionError, ForeignFileError) as e:
+            report(_damage(e))
         if owner:
             return owner  # another process was faster
         # 1. The place. A crash, here or before the next step is durable, leaves no identity, or one of

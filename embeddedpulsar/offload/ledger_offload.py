@@ -24,6 +24,7 @@ from embeddedpulsar.cold.fetching import ENDINGS, FRAMES, MANIFEST, MESSAGES, ve
 from embeddedpulsar.cold.frames import read_frames, write_frames
 from embeddedpulsar.cold.location import Location, LocationError
 from embeddedpulsar.cold.object_owner import make_owner
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
 from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SEGMENT_HEADER_SIZE
@@ -64,6 +65,7 @@ class LedgerSource(NamedTuple):
         wall_ms: the time.
         check: raises if the work is to end: the topic is deleted or closed.
         leftovers: the directory ``offloaded`` of the store.
+        report: called with damage.
     """
 
     directory: str
@@ -73,6 +75,7 @@ class LedgerSource(NamedTuple):
     wall_ms: Callable[[], int]
     check: Callable[[], object]
     leftovers: str
+    report: DamageHook
 
     def rights(self) -> Rights:
         """Owner, group and mode of objects: those of the store."""
@@ -94,7 +97,7 @@ def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_s
         StorageError: the ledger is damaged, or the disk is full. Nothing has changed.
     """
     prefix = f"{source.folder}/{ledger.ledger_id:020d}-{os.urandom(6).hex()}"
-    owner, rights = make_owner(source.leftovers), source.rights()
+    owner, rights = make_owner(source.leftovers, source.report), source.rights()
     noted_ms = source.wall_ms()
     note = ColdLedger(ledger.ledger_id, UPLOADING, source.topic, location.uri, prefix, noted_ms, owner=owner)
     note.write(source.directory)

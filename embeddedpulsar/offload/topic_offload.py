@@ -13,7 +13,7 @@ from embeddedpulsar.cold.leftovers import has_leftovers, remove_leftovers
 from embeddedpulsar.cold.location import LocationError, check_location, location_of
 from embeddedpulsar.cold.object_owner import is_own, make_owner
 from embeddedpulsar.damage import TOPIC_FILES, Damage
-from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException
+from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload
 from embeddedpulsar.platform import descriptors, package_log
@@ -79,7 +79,7 @@ class TopicOffload:
         self._rules: Final = rules
         self._clock: Final = clock
         self._source: Final = LedgerSource(
-            directory, log.name, partition, folder, clock.wall_ms, self._check, leftovers
+            directory, log.name, partition, folder, clock.wall_ms, self._check, leftovers, self._report
         )
         self.work: Final = ExclusiveWork(log.name, "offload", offload_lock_path(directory), clock)
         self.close: Final = self.work.close
@@ -89,7 +89,7 @@ class TopicOffload:
 
     def status(self) -> LongRunningProcessStatus:
         """How it stands."""
-        is_running, record = self.work.is_running(), read_offload_record(self._directory)
+        is_running, record = self.work.is_running(), self._record()
         return status_of(is_running, record.error, bool(record.succeeded_ms or record.ended_ms))
 
     def has_work(self) -> bool:
@@ -100,6 +100,12 @@ class TopicOffload:
             or next(self._due(notes), None) is not None
             or next(self._releasable(notes), None) is not None
         )
+
+    def _record(self) -> OffloadRecord:
+        return read_offload_record(self._directory, self._report)
+
+    def _report(self, found: Damage) -> None:
+        (self._log.damage or package_log.damage)(found._replace(topic=self._log.name))
 
     # -- what is due ---------------------------------------------------------------------------------------
 
@@ -197,7 +203,7 @@ class TopicOffload:
         try:
             if not lock.try_acquire():
                 raise NotAllowedError(f"{self._log.name} is being offloaded; wait for its end")
-            owner = make_owner(self._leftovers)
+            owner = make_owner(self._leftovers, self._report)
             for note in cold_ledgers(self._directory):
                 location = moved.get(note.location, note.location)
                 changed = note._replace(owner=owner, is_shared=False, location=location)
@@ -235,9 +241,14 @@ class TopicOffload:
             if is_deleted(self._log.words):
                 return
             errors.append(f"{self._log.name}: {_text(error)}; nothing is lost, it is tried again")
-        record = read_offload_record(self._directory)
         if errors:
             package_log.info("%s", errors[0])
+        try:
+            record = self._record()
+        except StorageError as error:  # it cannot be read, so it is not replaced; `status` raises the same
+            package_log.info("%s: %s", self._log.name, error)
+            return
+        if errors:
             self._note(record._replace(failed_ms=self._clock.wall_ms(), error=errors[0]))
         elif before is not None:
             self._note(record._replace(ended_ms=self._clock.wall_ms(), error=""))
@@ -273,7 +284,7 @@ class TopicOffload:
             failed: list[str] = []
             if self._try(failed, what, self._upload, name, ledger, first):
                 fresh.add(ledger.ledger_id)
-                record = read_offload_record(self._directory)
+                record = self._record()
                 self._note(record._replace(ledger_id=ledger.ledger_id, succeeded_ms=self._clock.wall_ms()))
                 package_log.info("%s: ledger %d was offloaded to %s", self._log.name, ledger.ledger_id, name)
             elif ledger.ledger_id >= self._log.trimming.first_retained:  # not trimmed meanwhile
@@ -283,10 +294,9 @@ class TopicOffload:
     def _damaged_notes(self, before: int) -> list[str]:
         """Report the damaged notes of the ledgers before one; return what is wrong with each."""
         damaged = [error for ledger, error in damaged_notes(self._directory).items() if ledger < before]
-        report = self._log.damage or package_log.damage
         for error in damaged:
             found = Damage(error.path or "", offset=error.offset or 0, reason=error.reason, kind=TOPIC_FILES)
-            report(found._replace(remedy=error.remedy))
+            self._report(found._replace(remedy=error.remedy))
         return [f"{self._log.name}: {error}" for error in damaged]
 
     def _release(self, note: ColdLedger, is_verified: bool) -> None:

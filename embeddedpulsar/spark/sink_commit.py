@@ -21,7 +21,14 @@ from embeddedpulsar.client.producer.bulk.staged_entry import (
     publish_entries,
     stored_since,
 )
-from embeddedpulsar.exceptions import BrokerMetadataError, CorruptionError, PulsarException
+from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
+from embeddedpulsar.exceptions import (
+    BrokerMetadataError,
+    CorruptionError,
+    ForeignFileError,
+    PulsarException,
+    StorageError,
+)
 from embeddedpulsar.format.control import split_tail
 from embeddedpulsar.format.staged_rows import staged_records
 from embeddedpulsar.managed_ledger.pins import pin_for_commit, unpin
@@ -185,12 +192,13 @@ class SinkCommit:
             return _publish(self._root, place, plan, producers, [base] * len(names), verifies=False)
 
 
-def finish_commits(root: str, *, but: str = "") -> int:
+def finish_commits(root: str, *, but: str = "", report: DamageHook | None = None) -> int:
     """Finish the commits that were begun by processes that ended.
 
     Args:
         root: of the store.
         but: the key of a sink that is left out.
+        report: called with a document of a sink that is damaged; None to log it.
 
     Returns:
         How many messages were stored.
@@ -207,8 +215,22 @@ def finish_commits(root: str, *, but: str = "") -> int:
         try:
             place.try_locked(work)
         except (PulsarException, OSError) as error:
+            if report is not None and isinstance(error, (CorruptionError, ForeignFileError)):
+                report(_damage(place, error))
+                continue
             _log().warning("%s: a commit that was begun is not finished: %s", place.path, error)
     return stored
+
+
+def _damage(place: SinkPlace, error: StorageError) -> Damage:
+    return Damage(
+        error.path or place.path,
+        offset=error.offset or 0,
+        reason=error.reason,
+        kind=TOPIC_FILES,
+        done="a commit that was begun is not finished, and keeps its rows",
+        remedy=error.remedy,
+    )
 
 
 def _finish(root: str, place: SinkPlace) -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Opened = TypeVar("Opened")
+_REMEDY: Final = "restore it from a backup; or, if the log is here, move it away and offload again"
 _ATTEMPTS: Final = 10
 UPLOADING: Final = "uploading"
 """Objects of this ledger may be in the location, of an attempt that goes on or died. The log is here."""
@@ -145,13 +146,24 @@ def read_cold_ledger(directory: str, ledger_id: int) -> ColdLedger | None:
         return None
     try:
         return parse_cold_ledger(data)
+    except (CorruptionError, ForeignFileError) as e:
+        # Under this name it can only be a note, so what is not one is a damaged one.
+        raise CorruptionError(path=path, reason=e.reason, offset=e.offset, remedy=_REMEDY) from None
     except StorageError as e:
         raise e.at(path) from None
 
 
 def offloaded_ledger(directory: str, ledger_id: int) -> ColdLedger | None:
-    """The note of a ledger that can be read back; None for any other."""
-    found = read_cold_ledger(directory, ledger_id)
+    """The note of a ledger that can be read back; None for any other.
+
+    Raises:
+        ForeignFileError: it is damaged. This is no `CorruptionError`, which readers step over as they step
+            over damaged frames: the location has the messages, and they are read once the note is restored.
+    """
+    try:
+        found = read_cold_ledger(directory, ledger_id)
+    except CorruptionError as e:
+        raise ForeignFileError(path=e.path, reason=e.reason, offset=e.offset, remedy=e.remedy) from None
     return found if found is not None and found.state == OFFLOADED else None
 
 
@@ -160,7 +172,7 @@ def cold_ledgers(directory: str) -> list[ColdLedger]:
     found = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for ledger_id in ledgers_of(descriptors.names_in(directory), COLD_SUFFIX):
-            with contextlib.suppress(CorruptionError, ForeignFileError):
+            with contextlib.suppress(CorruptionError):
                 note = read_cold_ledger(directory, ledger_id)
                 if note is not None:
                     found.append(note)
@@ -178,10 +190,8 @@ def damaged_notes(directory: str) -> dict[int, StorageError]:
         for ledger_id in ledgers_of(descriptors.names_in(directory), COLD_SUFFIX):
             try:
                 read_cold_ledger(directory, ledger_id)
-            except (CorruptionError, ForeignFileError) as e:
-                path, offset = cold_path(directory, ledger_id), e.offset
-                remedy = "restore it from a backup; or, if the log is here, move it away and offload again"
-                found[ledger_id] = CorruptionError(path=path, reason=e.reason, offset=offset, remedy=remedy)
+            except CorruptionError as e:
+                found[ledger_id] = e
     return found
 
 
@@ -192,7 +202,7 @@ def ledgers_with_cold(directory: str, names: Iterable[str]) -> list[int]:
     for ledger_id in set(ledgers_of(names, COLD_SUFFIX)) - there:
         try:
             is_there = offloaded_ledger(directory, ledger_id) is not None
-        except (CorruptionError, ForeignFileError):
+        except ForeignFileError:
             is_there = True  # reading its header raises the error
         if is_there:
             there.add(ledger_id)

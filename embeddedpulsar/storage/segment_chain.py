@@ -183,7 +183,8 @@ class SegmentSet:
         except CorruptionError as e:
             first = 0 if last >= 0 else -1
             reason = f"{e.reason}; {e.remedy}"
-            self._report(Damage(path, ledger_id, first, last, 0, 0, reason, SEGMENT_HEADER))
+            place = e.path or path  # the note of an offloaded ledger
+            self._report(Damage(place, ledger_id, first, last, 0, 0, reason, SEGMENT_HEADER))
         return None
 
     def _listed_before(self, ledger_id: int) -> int:
@@ -284,7 +285,7 @@ def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, Segment
             continue  # trimmed since the directory was listed
         except CorruptionError as e:
             reason = f"{e.reason}; {e.remedy}"
-            damaged.append(Damage(path, ledger, -1, -1, 0, 0, reason, SEGMENT_HEADER))
+            damaged.append(Damage(e.path or path, ledger, -1, -1, 0, 0, reason, SEGMENT_HEADER))
         else:
             headers[ledger] = found.header
             if found.damage:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
@@ -57,14 +58,32 @@ class OffloadRecord(NamedTuple):
         disk.DISK.atomic_write(offload_path(directory), data, durable=False)
 
 
-def read_offload_record(directory: str) -> OffloadRecord:
-    """The record of a topic; one of zeros if there is none, or it is damaged: nothing depends on it."""
+def read_offload_record(directory: str, report: DamageHook | None = None) -> OffloadRecord:
+    """The record of a topic; one of zeros if there is none, or it is damaged: nothing depends on it.
+
+    Args:
+        directory: of the topic.
+        report: called with a record that is damaged.
+    """
     try:
         fields = decode_document(disk.DISK.read_file(offload_path(directory)), KIND_OFFLOAD)
         return OffloadRecord(**{name: fields[name] for name in OffloadRecord._fields if name in fields})
     except UnsupportedFormatVersion as e:
         raise e.at(offload_path(directory)) from None
-    except (FileNotFoundError, CorruptionError, ForeignFileError, TypeError):
+    except (FileNotFoundError, TypeError):
+        return OffloadRecord()
+    except (CorruptionError, ForeignFileError) as e:
+        if report is not None:
+            report(
+                Damage(
+                    offload_path(directory),
+                    offset=e.offset or 0,
+                    reason=e.reason,
+                    kind=TOPIC_FILES,
+                    done="how the last offloading ended is unknown",
+                    remedy="nothing needs to be done: the next offloading writes it again",
+                )
+            )
         return OffloadRecord()
 
 

@@ -35,7 +35,7 @@ from embeddedpulsar.topic.service_url import directory_of
 STORE_FORMAT: Final = 1
 """Version of the layout of the directory as a whole. Raised when an old release would misread a new store."""
 _ID_SIZE: Final = 16
-_RESTORE: Final = "restore store.meta from a copy of the store"
+_RESTORE: Final = "repair the store (embeddedpulsar repair), or restore store.meta from a copy of the store"
 SCHEME: Final = "memory://"
 SHARED_MEMORY: Final = "/dev/shm"
 _ASKED_FOR: Final = "that was asked for"

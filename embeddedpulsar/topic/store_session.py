@@ -155,7 +155,8 @@ class StoreSession:
                 clock.monotonic,
             )
             every_s = settings.retentionCheckIntervalInSeconds
-            SinkUpkeep(root, clock, every_s).begin(session.housekeeping, root_layout.SINKS in names)
+            sinks = SinkUpkeep(root, clock, every_s, damage.report)
+            sinks.begin(session.housekeeping, root_layout.SINKS in names)
             clients = root_layout.in_root(root, root_layout.CLIENTS)
             session.mailbox = _create_mailbox(clients, control.path)
             undo.callback(session.mailbox.close)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar.exceptions import NotAllowedError, PulsarException
+from embeddedpulsar.exceptions import NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger
 from embeddedpulsar.managed_ledger.compaction.compaction_record import (
     CompactedLedgers,
@@ -111,7 +111,11 @@ class TopicCompaction:
     def _compact(self) -> None:
         ledgers, clock = self.ledgers, self._clock
         begun = clock.monotonic()
-        record = ledgers.record()
+        try:
+            record = ledgers.record()
+        except StorageError as e:  # what cannot be read is not replaced; the status raises the same
+            package_log.info("%s: the compaction failed: %s", self._log.name, e)
+            return
         try:
             remove_others(ledgers.directory, record)
             # Nothing that was chosen for trimming before this process had the lock may go now.

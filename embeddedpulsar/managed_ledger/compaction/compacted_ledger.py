@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
+from embeddedpulsar.damage import COMPACT_AGAIN
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.compacted import (
     BLOCK,
@@ -72,7 +73,7 @@ class CompactedLedger:
             if incarnation not in (None, self._header.incarnation):
                 raise CorruptionError(reason=f"it is of life {self._header.incarnation} of its topic")
         except CorruptionError as e:
-            raise e.at(path) from None
+            raise CorruptionError(path=path, offset=e.offset, reason=e.reason, remedy=COMPACT_AGAIN) from None
         self._firsts: Final = [one.first for one in self.places]
         self.horizon: Final = Position(*self._header.horizon)
         self.messages: Final = self._header.messages

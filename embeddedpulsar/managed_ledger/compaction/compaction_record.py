@@ -6,8 +6,8 @@ import contextlib
 import os
 from typing import Any, Final
 
-from embeddedpulsar.damage import HOLE, Damage, DamageHook
-from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
+from embeddedpulsar.damage import COMPACT_AGAIN, HOLE, TOPIC_FILES, Damage, DamageHook
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.format.document import KIND_COMPACTION, decode_document, encode_document
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
@@ -56,10 +56,17 @@ class CompactionRecord(NamedTuple):
         disk.DISK.atomic_write(compaction_path(directory), data, True)
 
 
-def read_record(directory: str, incarnation: int | None) -> CompactionRecord:
+def read_record(
+    directory: str, incarnation: int | None, report: DamageHook | None = None
+) -> CompactionRecord:
     """The record of a topic; one of zeros before the first compaction.
 
     Where the document is damaged, the newest compacted ledger holds: it had its name before the document did.
+
+    Args:
+        directory: of the topic.
+        incarnation: which life of the topic the compacted ledger must be of; None for any.
+        report: called with a document that is damaged.
     """
     try:
         data = disk.DISK.read_file(compaction_path(directory))
@@ -67,8 +74,20 @@ def read_record(directory: str, incarnation: int | None) -> CompactionRecord:
         return CompactionRecord()
     try:
         return _record_of(decode_document(data, KIND_COMPACTION))
-    except CorruptionError as e:
-        return _derived(directory, incarnation, f"{compaction_path(directory)}: {e.reason}")
+    except (CorruptionError, ForeignFileError) as e:
+        path = compaction_path(directory)
+        if report is not None:
+            report(
+                Damage(
+                    path,
+                    offset=e.offset or 0,
+                    reason=e.reason,
+                    kind=TOPIC_FILES,
+                    done="the newest compacted ledger holds",
+                    remedy="nothing needs to be done: the next compaction writes it again",
+                )
+            )
+        return _derived(directory, incarnation, f"{path}: {e.reason}")
     except UnsupportedFormatVersion as e:
         raise e.at(compaction_path(directory)) from None
 
@@ -127,7 +146,7 @@ class CompactedLedgers:
 
     def record(self) -> CompactionRecord:
         """See `read_record`."""
-        return read_record(self.directory, self.incarnation)
+        return read_record(self.directory, self.incarnation, self.report)
 
     @property
     def horizon(self) -> Position:
@@ -148,7 +167,7 @@ class CompactedLedgers:
             with contextlib.suppress(FileNotFoundError):  # replaced since the record was read
                 return CompactedLedger(compacted_path(self.directory, record.file), self.incarnation)
         path = compacted_path(self.directory, record.file)
-        raise CorruptionError(path=path, reason="the compacted ledger is missing")
+        raise CorruptionError(path=path, reason="the compacted ledger is missing", remedy=COMPACT_AGAIN)
 
     def find_by_publish_time(self, publish_ms: int) -> Position | None:
         """The first entry that is left and was published at ``publish_ms`` or later; None if there is none
@@ -166,6 +185,5 @@ class CompactedLedgers:
         offset = error.offset or 0
         path = error.path or self.directory
         reason = f"messages of the compacted ledger from {first} on, up to {horizon} at most: {error.reason}"
-        self.report(
-            Damage(path, first.ledger_id, first.entry_id, first.entry_id, offset, offset, reason, HOLE)
-        )
+        place = Damage(path, first.ledger_id, first.entry_id, first.entry_id, offset, offset, reason, HOLE)
+        self.report(place._replace(remedy=COMPACT_AGAIN))

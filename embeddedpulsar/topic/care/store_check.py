@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from embeddedpulsar.cold.object_owner import OWNER
-from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL
+from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL, SEGMENT_HEADER
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import (
@@ -34,6 +34,7 @@ from embeddedpulsar.format.document import (
 )
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.platform import clock, descriptors, disk, nofollow
+from embeddedpulsar.platform.access import irregular
 from embeddedpulsar.platform.processes.lease import OnlookerLiveness, is_held, is_locked
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
@@ -117,6 +118,7 @@ def check_store(
         ledgers_there = [ledger for report in reports for ledger in _ledgers(report.directory)]
         problems += _check_ids(path, max(ledgers_there, default=0))
         problems += _check_links(path)
+        problems += _check_lock_files(path)
         if is_closed:
             problems += _check_locks(path)
         if is_closed or not living:
@@ -176,10 +178,12 @@ def _check_topic(root: str, directory: str, is_closed: bool, meter: ProgressMete
 def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
     try:
         report = check_topic(directory, meter.ledger)
-        problems = [*report.problems, *_check_document(filenames.policies_path(directory))]
+        # A damaged note of an offloaded ledger is met as the header that is in it, and found below as itself.
+        problems = [one for one in report.problems if not _is_note(one)]
+        problems += _check_document(filenames.policies_path(directory))
         problems += _check_document(filenames.schemas_path(directory), KIND_SCHEMAS, SCHEMAS)
         problems += _check_document(filenames.offload_path(directory), KIND_OFFLOAD, DOCUMENT)
-        for ledger in _ledgers(directory):  # of a ledger that is away, its header was read from the note
+        for ledger in ledgers_of(descriptors.names_in(directory), filenames.COLD_SUFFIX):
             problems += _check_document(filenames.cold_path(directory, ledger), KIND_COLD_LEDGER, DOCUMENT)
         problems += check_compaction(directory, _is_locked, meter.ledger)
         for name in _subscriptions(directory):
@@ -193,6 +197,10 @@ def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
     except (OSError, StorageError) as e:  # a directory that cannot be listed
         return CheckReport([unverified(META, directory, e)])
     return report._replace(problems=problems)
+
+
+def _is_note(problem: Problem) -> bool:
+    return problem.kind == SEGMENT_HEADER and problem.path.endswith(filenames.COLD_SUFFIX)
 
 
 def _steady(root: str, is_closed: bool, look: Callable[[], list[Problem]]) -> list[Problem]:
@@ -399,6 +407,20 @@ def _check_locks(root: str) -> Iterator[Problem]:
         for name in listing.files:
             if name.endswith("lock") and _is_locked(os.path.join(listing.path, name)):
                 yield Problem(IN_USE, os.path.join(listing.path, name), 0, "the lock is held")
+
+
+def _check_lock_files(root: str) -> Iterator[Problem]:
+    """What stands in the place of a lock and is no file: who needs the lock is refused."""
+    for listing in _walk(root):
+        for name in (*listing.directories, *listing.files):
+            if not name.endswith(filenames.LOCK):
+                continue
+            path = os.path.join(listing.path, name)
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                mode = nofollow.status(path).st_mode
+                if not stat.S_ISREG(mode):
+                    found = unverified(META, path, irregular(path, mode))
+                    yield found._replace(remedy="move it away: the lock is made again when it is needed")
 
 
 def _check_unfinished(root: str) -> Iterator[Problem]:

@@ -71,7 +71,7 @@ MEANINGS: Final = {
     ),
     COMPACTED: (
         "those who read compacted step over what is damaged, and the topic is not compacted any more",
-        "restore compaction and compacted.<number> from a backup, or remove both and compact again",
+        damage.COMPACT_AGAIN,
     ),
     SETTINGS: ("the store cannot be opened", "correct the line"),
     ID_REUSE: ("messages could get ids that others have", "stop all writers, and repair the store"),

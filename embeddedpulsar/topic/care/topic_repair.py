@@ -34,6 +34,7 @@ from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
 from embeddedpulsar.storage.segment_headers import find_segment_header
 from embeddedpulsar.storage.segment_index import write_index
+from embeddedpulsar.storage.topic_control import TERMINATED
 from embeddedpulsar.subscription import salvage
 from embeddedpulsar.subscription.salvage import complete, position_at_rest
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
@@ -121,7 +122,7 @@ def rewrite_journal(directory: str, is_topic: bool, now_ms: int, quarantine: Qua
     A subscription delivers again from the last position that is known; see `subscription.salvage`.
 
     Returns:
-        False, and nothing was changed, if no command of a topic can be read, or nothing says which
+        False, and nothing was changed, if no command of a terminated topic can be read, or nothing says which
         subscription it is.
     """
     kind = KIND_TOPIC if is_topic else KIND_SUBSCRIPTION
@@ -129,7 +130,10 @@ def rewrite_journal(directory: str, is_topic: bool, now_ms: int, quarantine: Qua
         topic = TopicReplica()
         base = _replay_best(directory, kind, topic)
         if base is None:
-            return False
+            words = trusted_words(directory, kind)
+            if words and words[TopicWord.STATE] & TERMINATED:
+                return False  # only the words say so, and a new generation has them derived from the journal
+            topic, base = TopicReplica(), JournalBase(0, 0, 0)  # sequence ids are found in the log again
         snapshot = topic.snapshot()
     else:
         subscription = SubscriptionReplica()

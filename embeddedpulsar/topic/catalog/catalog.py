@@ -37,6 +37,7 @@ Answer = TypeVar("Answer")
 INDEX_SUFFIX: Final = ".index"
 INDEX_AFTER: Final = 4096
 """The index is made anew when so many topics changed: some 40 us of work for each, and 30 ms at opening."""
+_REPAIR: Final = "repair the store (embeddedpulsar repair): the catalog is written again from the topics"
 _SMALLEST_ENTRY: Final = 16  # no topic takes fewer bytes of the log
 
 failpoints.declare("catalog:record_written", "catalog:record_synced")
@@ -111,7 +112,9 @@ class Catalog:
     def _read_header(self) -> JournalHeader:
         try:
             header = parse_journal_header(disk.DISK.pread(self._fd, JOURNAL_HEADER_SIZE, 0))
-        except (CorruptionError, ForeignFileError, UnsupportedFormatVersion) as e:
+        except (CorruptionError, ForeignFileError) as e:
+            raise type(e)(path=self.path, offset=e.offset, reason=e.reason, remedy=_REPAIR) from None
+        except UnsupportedFormatVersion as e:
             raise e.at(self.path) from None
         if header.owner_kind != KIND_STORE:
             raise CorruptionError(path=self.path, offset=20, reason="this journal is not a catalog")

@@ -23,6 +23,8 @@ JOURNAL_CHECKED: Final = TopicWord.JOURNAL + 1
 """Epoch of the ctl, plus 1, for which the journal word was found true; recovery of the ctl raises the
 epoch."""
 
+_REMEDY: Final = "repair the store; a producer that sends again what it sent may store it twice until then"
+
 T = TypeVar("T")
 Commit = Callable[[Sequence[TopicCommand]], None]
 
@@ -125,7 +127,7 @@ class TopicJournal:
             for uuid in to_ring:
                 self.peers.ring(uuid)
             while self.journal.damage:
-                self._report(self.journal.damage.pop(0))
+                self._report(self.journal.damage.pop(0)._replace(remedy=_REMEDY))
 
     def follow(self) -> None:
         """Catch up with the journal, after looking whether its word may be believed in this boot.

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.exceptions import IncompatibleSchema, StorageError, TopicNotFound
+from embeddedpulsar.damage import TOPIC_FILES, Damage
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    IncompatibleSchema,
+    StorageError,
+    TopicNotFound,
+)
 from embeddedpulsar.format.document import KIND_SCHEMAS, decode_document, encode_document
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused, why_unfit
@@ -22,6 +29,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.schema.schema import SchemaInfo
     from embeddedpulsar.topic.store_session import StoreSession
+
+_RESTORE: Final = "restore the file from a backup; read the messages without a schema until then"
 
 failpoints.declare("schema:locked", "schema:written")
 
@@ -89,7 +98,21 @@ class SchemaRegistry:
 
     def _read(self, entry: TopicEntry) -> tuple[SchemaDocument, dict[str, Any]]:
         """The schemas, and all fields that their document has."""
-        return read_schemas(self._path(entry))
+        try:
+            return read_schemas(self._path(entry))
+        except (CorruptionError, ForeignFileError) as e:
+            self._session.damage.note(
+                Damage(
+                    e.path or "",
+                    offset=e.offset or 0,
+                    reason=e.reason,
+                    kind=TOPIC_FILES,
+                    topic=entry.name,
+                    done="no one uses a schema of the topic; its messages are whole",
+                    remedy=e.remedy,
+                )
+            )
+            raise
 
     # -- changing ----------------------------------------------------------------------------------
 
@@ -268,5 +291,7 @@ def read_schemas(path: str) -> tuple[SchemaDocument, dict[str, Any]]:
     try:
         fields = decode_document(data, KIND_SCHEMAS)
         return SchemaDocument.read(fields), fields
+    except (CorruptionError, ForeignFileError) as e:
+        raise type(e)(path=path, offset=e.offset, reason=e.reason, remedy=_RESTORE) from None
     except StorageError as e:
         raise e.at(path) from None

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document, encode_document
 from embeddedpulsar.format.staged_rows import staged_chunks
 from embeddedpulsar.platform import descriptors, disk, failpoints, filesystem
@@ -15,6 +15,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 
+_RESTORE: Final = "restore the file from a backup: what was staged is kept until then"
 T = TypeVar("T")
 
 LOCK: Final = "lock"
@@ -131,13 +132,19 @@ class SinkPlace:
         """One of the two documents; None without it.
 
         Raises:
-            CorruptionError: it is damaged.
+            CorruptionError, ForeignFileError: it is damaged.
         """
+        path = self.file(name)
         try:
-            data = disk.DISK.read_file(self.file(name))
+            data = disk.DISK.read_file(path)
         except FileNotFoundError:
             return None
-        return decode_document(data, KIND_SINK_COMMIT)
+        try:
+            return decode_document(data, KIND_SINK_COMMIT)
+        except (CorruptionError, ForeignFileError) as e:
+            raise type(e)(path=path, offset=e.offset, reason=e.reason, remedy=_RESTORE) from None
+        except StorageError as e:
+            raise e.at(path) from None
 
     def write(self, name: str, fields: dict[str, Any], *, durable: bool) -> None:
         """Replace one of the two documents, in one step."""

@@ -11,6 +11,7 @@ from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.topic.catalog import root_layout
 
 if TYPE_CHECKING:
+    from embeddedpulsar.damage import DamageHook
     from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.topic.housekeeping import Housekeeping
     from embeddedpulsar.topic.sinks.sink_place import SinkPlace
@@ -38,12 +39,16 @@ class SinkUpkeep:
         root: of the store.
         clock: the time of day is compared with that of files.
         interval_s: how often topics are looked after.
+        report: called with a document of a sink that is damaged; default: it is logged.
     """
 
     name: Final = "sinks"
     is_deleted: Final = False
 
-    def __init__(self, root: str, clock: Clock, interval_s: float = _EVERY_S) -> None:
+    def __init__(
+        self, root: str, clock: Clock, interval_s: float = _EVERY_S, report: DamageHook = package_log.damage
+    ) -> None:
+        self._report: Final = report
         self._root: Final = root
         self._directory: Final = root_layout.in_root(root, root_layout.SINKS)
         self._clock: Final = clock
@@ -77,7 +82,9 @@ class SinkUpkeep:
     def _finish(self) -> None:
         """Finish the commits that were begun, as the next write would."""
         try:
-            stored = late_import("embeddedpulsar.spark.sink_commit").finish_commits(self._root)
+            stored = late_import("embeddedpulsar.spark.sink_commit").finish_commits(
+                self._root, report=self._report
+            )
         finally:
             self._is_finishing = False
         if stored:

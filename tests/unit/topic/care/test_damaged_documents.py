@@ -12,11 +12,13 @@ import pytest
 from embeddedpulsar import Admin, Client, Damage, MessageId
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
+from embeddedpulsar.cold.object_owner import known_owner, make_owner
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.managed_ledger import pins
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import clock, disk
 from embeddedpulsar.policy_values import OffloadPolicies
+from embeddedpulsar.spark import sink_commit
 from embeddedpulsar.subscription.attachment.compacted_reader import note_start
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_check import check_store
@@ -169,6 +171,51 @@ def test_a_damaged_note_is_not_replaced(tmp_path: Path, damage: str):
         with client.create_reader("orders", MessageId.earliest) as reader:
             assert [message.data() for message in reader] == [*sent, *sent]
         assert [(one.path, one.kind) for one in reports] == [(str(note), "topic files")]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("document", [PENDING, DONE])
+def test_a_damaged_document_of_a_sink_is_reported(tmp_path: Path, damage: str, document: str):
+    """The commit is not finished, and the file stays as it is."""
+    Client(tmp_path).close()
+    place = SinkPlace(str(tmp_path), "a" * 32)
+    place.make()
+    for name in (PENDING, DONE):
+        place.write(name, {"batch": 1}, durable=False)
+    path = Path(place.file(document))
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    before = path.read_bytes()
+    reports: list[Damage] = []
+    assert sink_commit.finish_commits(str(tmp_path), report=reports.append) == 0
+    assert [(one.path, one.kind) for one in reports] == [(str(path), "topic files")]
+    assert "backup" in reports[0].remedy and path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_owner_of_objects_is_reported(tmp_path: Path, damage: str):
+    """Another identity takes its place, which does not own the objects of the one before."""
+    leftovers = str(tmp_path / "offloaded")
+    owner = make_owner(leftovers)
+    path = tmp_path / "offloaded" / "owner"
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    reports: list[Damage] = []
+    assert make_owner(leftovers, reports.append) != owner
+    assert [(one.path, one.kind) for one in reports] == [(str(path), "topic files")]
+    assert make_owner(leftovers, reports.append) == known_owner(leftovers)
+    assert len(reports) == 1
+
+
+def test_an_owner_that_cannot_be_read_is_not_replaced(tmp_path: Path):
+    """What cannot be read is no damage: offloading raises an error that names the file."""
+    leftovers = str(tmp_path / "offloaded")
+    owner = make_owner(leftovers)
+    path = tmp_path / "offloaded" / "owner"
+    with disk.use(FaultyDisk()) as faulty:
+        assert isinstance(faulty, FaultyDisk)
+        faulty.fail("open_file", 1, errno.EIO, times=10**6, path=str(path))
+        with pytest.raises(OSError, match="owner"):
+            make_owner(leftovers)
+    assert make_owner(leftovers) == owner
 
 
 def _wait(topics: Topics) -> LongRunningProcessStatus:
