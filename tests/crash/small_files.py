@@ -52,7 +52,7 @@ _COMMIT: Final = {
 }
 """A commit that was finished, but for the removal of its documents."""
 _WAIT_S: Final = 60
-_PATIENCE_MS: Final = 300
+_PATIENCE_MS: Final = 20_000
 
 
 def _noise(data: bytes) -> bytes:
