@@ -27,7 +27,6 @@ from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 MOST_ENTRIES: Final = RingWord.PARTS - RingWord.ENTRIES
 """Whole entries that fit. The caller writes before there are as many, so that none is overwritten."""
 _HALF: Final = (RING_SIZE // 8 - RingWord.PARTS) // 2
-_NEITHER: Final = 2
 _MOST_LEDGERS: Final = 64
 _CLEARED: Final = bytes(RING_SIZE - 8 * RingWord.CUMULATIVE)
 NOWHERE: Final = memoryview(bytearray(RING_SIZE)).cast("Q")
@@ -117,13 +116,15 @@ class AckRing:
             self._lock.release()
 
     def begin_writing(self) -> None:
-        """Begin to write all parts noted so far. Parts noted from here on go to the other half. If that half
-        still has parts that could not be written, there is no room before they are."""
+        """Begin to write all parts noted so far. Parts noted from here on go to the other half, as a half is
+        free again when all in it is written. If the last writing failed, the other half is not free: parts go
+        on behind those of this half, and it is the other half that this writing frees."""
         try:
             self._lock.acquire()
-            self._half = self._half ^ 1 if self._has_other else _NEITHER
-            self._has_other = False
-            self._free_parts = _slots_of(self._half)
+            if self._has_other:
+                self._has_other = False
+                self._half ^= 1
+                self._free_parts = _slots_of(self._half)
         finally:
             self._lock.release()
 
@@ -132,9 +133,6 @@ class AckRing:
         try:
             self._lock.acquire()
             self._has_other = True
-            if self._half == _NEITHER:
-                self._half = 0
-                self._free_parts = _slots_of(0)
         finally:
             self._lock.release()
 
@@ -166,8 +164,6 @@ class AckRing:
 
 def _slots_of(half: int) -> Iterator[int]:
     """The pairs of words in one half of the slots for parts."""
-    if half == _NEITHER:
-        return iter(())
     first = RingWord.PARTS + half * _HALF
     return iter(range(first, first + _HALF, 2))
 

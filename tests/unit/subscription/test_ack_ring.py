@@ -74,11 +74,18 @@ def test_parts_have_room_again_once_they_are_written(tmp_path: Path):
     ring.begin_writing()  # and the first half again
     assert ring.note_part(3, 0, 0, 2)
     assert {(2, 0), (3, 0)} <= set(read(tmp_path).parts)
-    ring.begin_writing()  # the one before failed: both halves are full of what is not written
-    assert not ring.note_part(4, 0, 0, 2)
-    assert {(2, 0), (3, 0)} <= set(read(tmp_path).parts)
+    for _ in range(
+        3
+    ):  # each time the writing before failed: parts go on in this half, and none is overwritten
+        ring.begin_writing()
+        assert ring.note_part(4, 0, 0, 2)
+    assert {(2, 0), (3, 0), (4, 0)} <= set(read(tmp_path).parts)
+    assert sum(ring.note_part(5, entry, 0, 2) for entry in range(half + 1)) == half - 4
     ring.end_writing()
-    assert sum(ring.note_part(5, entry, 0, 2) for entry in range(half + 1)) == half
+    assert not ring.note_part(6, 0, 0, 2)  # what was noted while it was written is not written
+    ring.begin_writing()
+    assert sum(ring.note_part(7, entry, 0, 2) for entry in range(half + 1)) == half
+    assert {(5, entry) for entry in range(half - 4)} <= set(read(tmp_path).parts)
 
 
 def test_half_a_pair_is_none(tmp_path: Path):
