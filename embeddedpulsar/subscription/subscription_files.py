@@ -152,12 +152,15 @@ def is_volatile(directory: str) -> bool:
 def is_word_damaged(directory: str, control: SubscriptionControl) -> bool:
     """Whether the commit word says that there is no subscription, and the files of its generation say that it
     did not end. A process that dies while it makes one leaves a later generation, one that dies while it ends
-    one leaves a journal that says so."""
+    one leaves a journal that says so. Without the lock, a directory that goes meanwhile says nothing."""
     generation, end = split_journal(control.words[SubscriptionWord.JOURNAL])
-    if end or not generation or is_bare(directory):
-        return False
     damage: list[Damage] = []
-    found = choose(directory, KIND_SUBSCRIPTION, damage)
+    try:
+        if end or not generation or is_bare(directory):
+            return False
+        found = choose(directory, KIND_SUBSCRIPTION, damage)
+    except FileNotFoundError:
+        return False
     return found.newest == generation and (found.journal is not None or bool(damage))
 
 
@@ -210,6 +213,15 @@ def mark_deletes(directories: Sequence[str], boot: bytes) -> list[Position]:
 
 
 def _mark_delete(directory: str, boot: bytes) -> Position | None:
+    for _ in range(_ATTEMPTS - 1):
+        # Control words and files may be those of two moments while the subscription is made: of files that
+        # have no command yet, words read before there were any say nothing.
+        with contextlib.suppress(CorruptionError):
+            return _mark_delete_once(directory, boot)
+    return _mark_delete_once(directory, boot)
+
+
+def _mark_delete_once(directory: str, boot: bytes) -> Position | None:
     word, known = None, None
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, CorruptionError):
         control = descriptors.opening(f"cannot look at {directory}", SubscriptionControl.open, directory)

@@ -48,6 +48,8 @@ _LOOK_S: Final = 0.1
 death in mid-ring."""
 _DETACH_TIMEOUT_S: Final = 1.0
 """How long a producer that closes waits for the topic's lock; later attempts are made for it."""
+_GONE: Final = (StoreGoneError, FileNotFoundError)
+"""There is nothing to leave: the store was removed, or the topic, whose journal had to be recovered first."""
 
 
 class ProducerRegistration(NamedTuple):
@@ -252,13 +254,14 @@ class Producers:
         except LockTimeout:
             self._leaving[producer_id] = highest
             self._detaching.after(FIRST_PAUSE_S)
-        except StoreGoneError:
-            return  # there is nothing to leave
+        except _GONE:
+            return
 
     def _take_out_left(self) -> None:
         """In the timer thread: take out those that could not leave when they wanted to."""
         if self._leaving and not self._is_closed:
-            self._section(lambda _: None)
+            with contextlib.suppress(*_GONE):
+                self._section(lambda _: None)
 
     def _take_out(self, commit: Commit, producer_id: int, highest: int | None) -> None:
         connected = self._table.connected.get(producer_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
+from embeddedpulsar.format.control import SubscriptionWord, journal_word
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import failpoints
 from embeddedpulsar.platform.clock import boot_id
 from embeddedpulsar.subscription import subscription_files
-from embeddedpulsar.subscription.subscription_files import mark_deletes
+from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.subscription_files import is_word_damaged, mark_deletes
 
 
 @pytest.fixture
@@ -70,3 +74,36 @@ def test_a_file_that_always_goes(directory: Path, monkeypatch: pytest.MonkeyPatc
     losing(monkeypatch, 10, lambda: None)
     with pytest.raises(FileNotFoundError):
         positions(directory)
+
+
+def test_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The control words are looked at before there are any, the files when the journal has no command yet."""
+    with Client(tmp_path / "store") as client:
+        client.subscribe("orders", "other").close()
+        failpoints.set("journal:file_created", "raise:OSError")
+        try:
+            with pytest.raises(OSError, match="journal:file_created"):
+                client.subscribe("orders", "work")
+        finally:
+            failpoints.clear()
+        (directory,) = (tmp_path / "store").glob("topics/*/subscriptions/*-work")
+        assert (directory / "journal.1").stat().st_size == 0
+        real, left = SubscriptionControl.open, [1]
+
+        def early(path: str, **options: object) -> SubscriptionControl:
+            if left[0]:
+                left[0] -= 1
+                raise FileNotFoundError("ctl")
+            return real(path, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(SubscriptionControl, "open", early)
+        assert positions(directory) == []
+        assert left == [0]
+
+
+def test_gone_while_its_words_are_compared(directory: Path):
+    """A look at a subscription that ends meanwhile finds none, whatever its words say."""
+    with contextlib.closing(SubscriptionControl.create(str(directory))) as control:
+        control.words[SubscriptionWord.JOURNAL] = journal_word(1, 0)
+        shutil.rmtree(directory)
+        assert not is_word_damaged(str(directory), control)

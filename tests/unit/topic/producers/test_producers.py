@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from embeddedpulsar.enums import ProducerAccessMode as Mode
 from embeddedpulsar.exceptions import AlreadyClosed, ProducerBusy, ProducerFenced, Timeout, TopicTerminated
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import clock, failpoints
+from embeddedpulsar.topic.producers.topic_journal import JOURNAL_CHECKED
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.topic import Topic
@@ -284,3 +286,12 @@ def test_the_journal_rests_with_the_lock(topic: Topic, monkeypatch: pytest.Monke
     monkeypatch.setattr(type(journal), "rest", lambda self: rested.append(self))
     assert topic.ledger.lock.rest()
     assert rested == [journal]
+
+
+def test_leaving_a_topic_that_was_removed(topic: Topic, root: Path):
+    """Another process deleted it, and one that was killed in its lock left the journal to be recovered."""
+    bob = topic.attach_producer("bob")
+    topic.ledger.words[JOURNAL_CHECKED] = 0
+    (directory,) = root.glob("topics/*-orders")
+    shutil.rmtree(directory)
+    topic.detach_producer(bob)
