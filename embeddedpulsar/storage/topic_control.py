@@ -13,12 +13,14 @@ from embeddedpulsar.format.control import (
     TopicWord,
     split_tail,
 )
-from embeddedpulsar.platform import descriptors
+from embeddedpulsar.format.frame import HEADER_SIZE
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.control_file import ControlFile
-from embeddedpulsar.storage.filenames import CONTROL, ledgers_of
+from embeddedpulsar.storage.filenames import CONTROL, ledgers_of, log_path
 
 # Words this package adds on the lines of their neighbours; like all words they mean nothing after a reboot.
 DIRTY_SINCE_MS: Final = TopicWord.SYNCED + 1
@@ -139,8 +141,16 @@ class TopicControl(ControlFile):
         return self.home.is_current
 
     def has_lost_tail(self) -> bool:
-        """Whether the tail word says that there is no ledger, and there is one."""
-        return not self.tail and bool(ledgers_of(descriptors.names_in(self.home.directory)))
+        """Whether the tail word says that there is no ledger, and there is one with a message.
+
+        A process that is killed while it makes the first ledger leaves one that has none: the word is stored
+        before the first message is written.
+        """
+        if self.tail:
+            return False
+        directory = self.home.directory
+        ledgers = ledgers_of(descriptors.names_in(directory))
+        return any(_has_frame(log_path(directory, ledger)) for ledger in ledgers)
 
     def check_incarnation(self, incarnation: int) -> None:
         """Raise if this ctl belongs to another topic of the same name.
@@ -201,3 +211,11 @@ class TopicControl(ControlFile):
     def flush(self) -> None:
         """Make the words survive a power loss, as far as recovery believes them (the trim point)."""
         self._file.flush()
+
+
+def _has_frame(segment: str) -> bool:
+    try:
+        start = disk.DISK.read_start(segment, FIRST_FRAME_OFFSET + HEADER_SIZE)[1]
+    except FileNotFoundError:
+        return False  # removed meanwhile
+    return any(start[FIRST_FRAME_OFFSET:])
