@@ -63,6 +63,7 @@ from embeddedpulsar.storage.filenames import (
     control_path,
     index_path,
     journal_path,
+    ledgers_of,
     log_path,
     snapshot_path,
 )
@@ -460,6 +461,11 @@ def _words_or_problem(directory: str, kind: int) -> _Words:
         return _Words((), unverified(CONTROL, control_path(directory), e))
 
 
+def _is_new(directory: str) -> bool:
+    """Whether there is nothing but what a process makes first that was killed while it made the rest."""
+    return not any(generations(directory)) and not ledgers_of(descriptors.names_in(directory))
+
+
 def _read_words(directory: str, kind: int) -> _Words:
     path = control_path(directory)
     if not os.path.isdir(directory):
@@ -477,6 +483,8 @@ def _read_words(directory: str, kind: int) -> _Words:
         if len(data) < CONTROL_SIZE:
             raise CorruptionError(reason=f"the file has {len(data)} bytes", offset=len(data))
     except CorruptionError as e:
+        if not any(data[:CONTROL_HEADER_SIZE]) and _is_new(directory):
+            return _Words((), None)
         return _Words((), Problem(CONTROL, path, e.offset or 0, e.reason))
     except UnsupportedFormatVersion as e:
         raise e.at(path) from None

@@ -85,7 +85,7 @@ def test_a_consumer_opens_nothing(path: str):
         calls = fewest(lambda: client.subscribe("t", "s").close())
         assert not calls["open"] and not calls["listdir"], calls
         assert calls["pwritev"] == 2, calls
-        assert sum(calls.values()) <= 910, calls
+        assert sum(calls.values()) <= 920, calls  # with room for the depth of the temporary directory
 
 
 def test_a_reader_reads_no_file(path: str):

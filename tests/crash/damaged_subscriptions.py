@@ -21,6 +21,7 @@ from embeddedpulsar.topic.care.store_repair import repair_store
 from embeddedpulsar.topic.care.store_restore import restore_store
 from embeddedpulsar.topic.store import Store
 from tests.storms.store_corruption import believe
+from tests.support.store_copies import copy_store
 
 TOPIC: Final = "persistent://public/default/orders"
 SENT: Final = 40
@@ -143,7 +144,7 @@ def _stored(root: Path) -> set[bytes]:
 
 def copy(history: History, root: Path, *, is_believed: bool) -> None:
     """Copy a store; its control words are believed as if it were the original, or not."""
-    shutil.copytree(history.root, root)
+    copy_store(history.root, root)
     if is_believed:
         for path in [*root.rglob("ctl"), root / "store.ctl"]:
             believe(str(path))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,6 +26,7 @@ from embeddedpulsar.topic.exclusive_work import LongRunningProcessStatus
 from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace
 from embeddedpulsar.topic.store import Store
 from tests.storms.store_corruption import believe
+from tests.support.store_copies import copy_store
 
 TOPIC: Final = "persistent://public/default/orders"
 NAMESPACE: Final = "public/default"
@@ -154,7 +154,7 @@ def small_files(root: Path) -> list[str]:
 
 def copy(original: Path, root: Path) -> None:
     """Copy a store, whose control words are believed as if it were the original."""
-    shutil.copytree(original, root)
+    copy_store(original, root)
     for path in [*root.rglob("ctl"), root / "store.ctl"]:
         believe(str(path))
 

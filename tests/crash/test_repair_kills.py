@@ -15,6 +15,7 @@ from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_repair import repair_store
 from tests.children import die_at
 from tests.storms.store_corruption import believe
+from tests.support.store_copies import copy_store
 
 POINTS = [name for name in failpoints.names() if name.startswith("repair:")]
 SENT = [b"message %d" % number for number in range(60)]
@@ -42,7 +43,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def damaged(original: Path, root: Path) -> None:
     """A copy, damaged."""
-    shutil.copytree(original, root)
+    copy_store(original, root)
     for path in [*root.rglob("ctl"), root / "store.ctl"]:
         believe(str(path))
     (root / "catalog.0.tmp").touch()

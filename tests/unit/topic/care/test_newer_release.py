@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from embeddedpulsar.format.journal_record import (
 from embeddedpulsar.format.segment_header import COPY_OFFSETS, SEGMENT_HEADER
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store
+from tests.support.store_copies import copy_store
 
 UNKNOWN = 60_000
 """The type of no command."""
@@ -103,7 +103,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "store"))
+    return copy_store(original, tmp_path / "store")
 
 
 def later(root: Path, kind: str) -> Path:

@@ -14,6 +14,7 @@ from embeddedpulsar import Admin, Client, ConsumerType, MessageId
 from embeddedpulsar.exceptions import PulsarException, StorageOSError
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store
+from tests.support.store_copies import copy_store
 
 NAMESPACE = "public/default"
 
@@ -143,7 +144,7 @@ def test_every_call_with_something_else_in_the_place_of_a_file(original: Path, t
     """The errors are of the package; every file with one of the kinds."""
     names = files_of(original)[list(KINDS).index(kind) :: len(KINDS)]
     for name in names:
-        root = Path(shutil.copytree(original, tmp_path / "store"))
+        root = copy_store(original, tmp_path / "store")
         path = replace(root, name, kind)
         texts = refusals(root)
         assert all(text.startswith("Pulsar error") for text in texts)
@@ -157,7 +158,7 @@ def test_every_call_with_something_else_in_the_place_of_a_file(original: Path, t
 def test_every_file(original: Path, tmp_path: Path, kind: str):
     """All of them."""
     for name in files_of(original):
-        root = Path(shutil.copytree(original, tmp_path / "store"))
+        root = copy_store(original, tmp_path / "store")
         replace(root, name, kind)
         assert all(text.startswith("Pulsar error") for text in refusals(root)), name
         shutil.rmtree(root)
@@ -167,7 +168,7 @@ def test_every_file(original: Path, tmp_path: Path, kind: str):
 def test_a_check_and_a_repair(original: Path, tmp_path: Path, kind: str):
     """The check names it as unreadable, and no advice is to repair; a repair refuses, and changes nothing."""
     for name in [one for one in files_of(original) if one.endswith((".log", "journal.1"))]:
-        root = Path(shutil.copytree(original, tmp_path / "store"))
+        root = copy_store(original, tmp_path / "store")
         path = replace(root, name, kind)
         report = check_store(root, is_closed=False)
         assert str(path) in {problem.path for problem in report.unverified}, (name, report.problems)

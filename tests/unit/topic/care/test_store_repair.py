@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from embeddedpulsar.topic.care.repair_plan import RepairReport
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store
 from tests.storms import store_corruption
+from tests.support.store_copies import copy_store
 
 SETTINGS = "managedLedgerMaxSizePerLedgerMbytes=1\nmanagedLedgerMaxEntriesPerLedger=50\n"
 SENT = [b"message %d" % number for number in range(120)]
@@ -43,7 +43,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def root(original: Path, tmp_path: Path) -> Path:
     """A copy of it, whose control words are believed as if it were the original."""
     copy = tmp_path / "store"
-    shutil.copytree(original, copy)
+    copy_store(original, copy)
     for path in [*copy.rglob("ctl"), copy / "store.ctl"]:
         store_corruption.believe(str(path))
     assert_clean(copy)

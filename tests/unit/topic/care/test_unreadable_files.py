@@ -20,6 +20,7 @@ from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store
 from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.store_copies import copy_store
 
 SENT = 12
 ERRNOS = {
@@ -69,7 +70,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def root(original: Path, tmp_path: Path) -> Path:
     """A copy, whose topics are recovered by the first use."""
-    return Path(shutil.copytree(original, tmp_path / "store"))
+    return copy_store(original, tmp_path / "store")
 
 
 def use(root: Path) -> list[bytes]:
@@ -130,7 +131,7 @@ def test_a_read_that_fails_half_way(root: Path):
             number += 1
             faulty.heal()
             before = faulty.count
-            copy = Path(shutil.copytree(root, root.with_name(f"copy-{number}")))
+            copy = copy_store(root, root.with_name(f"copy-{number}"))
             faulty.fail("pread", number, errno.EIO, times=1)
             try:
                 use(copy)
@@ -208,7 +209,7 @@ def test_the_file_of_another_user(original: Path, file: str):
 
     with tempfile.TemporaryDirectory(dir="/tmp") as base:
         os.chmod(base, 0o777)
-        root = Path(shutil.copytree(original, Path(base, "store")))
+        root = copy_store(original, Path(base, "store"))
         _give(root, 65534)
         (path,) = root.glob(FILES[file])
         os.chown(path, 0, 0)
