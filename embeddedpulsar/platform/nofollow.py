@@ -350,7 +350,7 @@ def open_file(path: str, flags: int, mode: int = 0o600) -> int:
     """``os.open`` of a file. ``flags`` should have ``O_NOFOLLOW`` and, for what may be a FIFO,
     ``O_NONBLOCK``."""
     series = _series.get()
-    if series is not None:
+    if series is not None:  # as in `_beside`, without its call: an opening of a store makes a dozen of these
         end = path.rfind(os.sep)
         above = series[path[:end]]
         if above >= 0:

@@ -27,7 +27,8 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.filenames import gone_path, lock_path, parse_generation
+from embeddedpulsar.storage.filenames import gone_path, lock_path
+from embeddedpulsar.storage.journal.journal_file import generations
 from embeddedpulsar.storage.journal.journal_follower import choose, note_lost, replay
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.subscription.control import SubscriptionControl
@@ -138,10 +139,7 @@ def _is_current(lock: FileLock) -> bool:
 
 def is_bare(directory: str) -> bool:
     """Whether nothing is left that belongs to a subscription."""
-    names = descriptors.names_in(directory)
-    return all(
-        parse_generation(one) is None and parse_generation(one, journal=False) is None for one in names
-    )
+    return not any(generations(directory))
 
 
 def is_volatile(directory: str) -> bool:
@@ -213,12 +211,19 @@ def mark_deletes(directories: Sequence[str], boot: bytes) -> list[Position]:
 
 
 def _mark_delete(directory: str, boot: bytes) -> Position | None:
-    for _ in range(_ATTEMPTS - 1):
-        # Control words and files may be those of two moments while the subscription is made: of files that
-        # have no command yet, words read before there were any say nothing.
-        with contextlib.suppress(CorruptionError):
+    attempt = 0
+    while True:
+        try:
             return _mark_delete_once(directory, boot)
-    return _mark_delete_once(directory, boot)
+        except (FileNotFoundError, NotADirectoryError, CorruptionError):
+            if not os.path.isdir(directory):
+                return None  # it ended
+            # Two reads without the lock may be of two moments. A file went between them: the journal has a
+            # new generation, or the subscription was deleted and made again. Or the words were read before
+            # there were any, and the journal when it had no command yet: the subscription was just made.
+            attempt += 1
+            if attempt == _ATTEMPTS:
+                raise
 
 
 def _mark_delete_once(directory: str, boot: bytes) -> Position | None:
@@ -239,21 +244,9 @@ def _from_files(directory: str, word: int | None, known: Position | None) -> Pos
     Also used if the words say that there is nothing, as they do when all is damaged and no process that knows
     the name has started the subscription anew yet.
     """
-    attempt = 0
-    while True:
-        damage: list[Damage] = []
-        try:
-            journal = choose(directory, KIND_SUBSCRIPTION, damage).journal
-            is_behind = note_lost(directory, word, journal, damage)
-            break
-        except (FileNotFoundError, NotADirectoryError):
-            if not os.path.isdir(directory):
-                return None  # it ended
-            # A file went between two reads: the journal has a new generation, or the subscription was deleted
-            # and made again.
-            attempt += 1
-            if attempt == _ATTEMPTS:
-                raise
+    damage: list[Damage] = []
+    journal = choose(directory, KIND_SUBSCRIPTION, damage).journal
+    is_behind = note_lost(directory, word, journal, damage)
     replica = SubscriptionReplica()
     if journal is not None:
         replay(journal, replica, damage)

@@ -11,7 +11,6 @@ import contextlib
 from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.format.headers import require_little_endian
 from embeddedpulsar.platform import filesystem
 from embeddedpulsar.platform.access import Refusal
@@ -27,7 +26,6 @@ from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
-from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.store_control import StoreControl
 from embeddedpulsar.topic.store_session import StoreSession, read_settings
 
@@ -65,14 +63,7 @@ def open_to_look(
         header = control.header()
         if header is not None and has_living(root):
             session.boot = header.boot_id  # of those that have it open, whatever a container shows
-        words = control.words
-        session.policies = PolicyDocuments(
-            root,
-            settings,
-            lambda name: session.catalog.find(name),
-            lambda: words[StoreWord.POLICIES],
-            damage.note,
-        )
+        session.use_policies()
         _use_catalog(session, refusal)
         undo.callback(session.catalog.close)
         session.scheduler = clock.scheduler()

@@ -133,14 +133,7 @@ class StoreSession:
             session = cls(root, lease, lock, control)
             session.meta, session.settings, session.damage = meta, settings, damage
             lock.check_reopened = session.check_in_place
-            words = control.words
-            session.policies = PolicyDocuments(
-                root,
-                settings,
-                lambda name: session.catalog.find(name),
-                lambda: words[StoreWord.POLICIES],
-                damage.note,
-            )
+            session.use_policies()
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
             session._tidy_up()
@@ -201,6 +194,17 @@ class StoreSession:
                     self.catalog.save_index()
             finally:
                 self.catalog.lock.release()
+
+    def use_policies(self) -> None:
+        """Read policies by the settings and the words that were set."""
+        words = self.control.words
+        self.policies = PolicyDocuments(
+            self.root,
+            self.settings,
+            lambda name: self.catalog.find(name),
+            lambda: words[StoreWord.POLICIES],
+            self.damage.note,
+        )
 
     def use_catalog(self, catalog: Catalog) -> None:
         """Use this catalog from now on."""

@@ -43,6 +43,8 @@ from tests.storms.dispatch import dispatch_setup, dispatch_storm
 from tests.storms.hostile import hostile_storm
 
 _SHOWN: Final = 50
+_LINE_EACH: Final = 500
+"""Done between two lines of progress in a file."""
 _KILLING: Final = ("kill", "types", "producers", "operations", "volatile", "functions", "spark", "hostile")
 
 
@@ -200,6 +202,8 @@ def _corruption(options: argparse.Namespace, workspace: str) -> int:
 def _show_progress(done: int, violations: int) -> None:
     if sys.stderr.isatty():
         print(f"\r{done} done, {violations} violations ", end="", file=sys.stderr, flush=True)
+    elif done % _LINE_EACH == 0:
+        print(f"{done} done, {violations} violations", file=sys.stderr, flush=True)
 
 
 def _show_kills(name: str, kills: int, problems: int) -> None:
