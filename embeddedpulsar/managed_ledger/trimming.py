@@ -241,7 +241,7 @@ def remove_trimmed(
             if clock.perf_counter() > until:
                 break
     finally:
-        # 4. The maps of this process: as long as a process has one, the disk space is not given back.
-        if expired:
-            SEGMENTS.forget_below(control.home, expired[-1] + 1)
+        # 4. The maps of this process, also of what another has removed: as long as a process has one, the
+        # disk space is not given back.
+        SEGMENTS.forget_below(control.home, point)
     return removed

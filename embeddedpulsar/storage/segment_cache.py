@@ -192,14 +192,19 @@ class SegmentCache:
             self._lock.release()
 
     def forget_below(self, home: DirectoryIdentity, ledger_id: int) -> None:
-        """Drop the segments of a topic whose ledgers come before `ledger_id`: they were trimmed."""
-        dropped: list[object] = []  # closed when this returns, outside our lock
+        """Drop the segments of a topic whose ledgers come before `ledger_id`: they were trimmed.
+
+        A writer that has appended to one and appends no more is asked to let it go as well: it would keep the
+        disk space of the ledger for as long as it is open.
+        """
+        dropped: list[tuple[Segment, SegmentHolder | None]] = []
         try:
             self._lock.acquire()
             keys = [key for key in self._segments if key[0] == home and key[1] < ledger_id]
             dropped += [self._remove(key) for key in keys]
         finally:
             self._lock.release()
+        self._tell_holders(dropped)
 
     def after_fork_in_child(self) -> None:
         """Renew the lock: it may be held by a thread that does not exist here. The maps remain valid."""
