@@ -324,6 +324,15 @@ def test_tests_say_what_they_promise():
     assert not bad, "\n".join(bad)
 
 
+def test_the_folders_of_conformance_are_subjects():
+    """Each is told in the docstring of `tests/conformance`, and each test lies in one of them."""
+    folder = ROOT / "tests" / "conformance"
+    table = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8")))
+    assert table is not None
+    subjects = set(re.findall(r"^([a-z_]+)  +\w", table, re.MULTILINE))
+    assert subjects == {test.relative_to(folder).parent.as_posix() for test in folder.rglob("test_*.py")}
+
+
 def test_tests_do_not_sleep():
     """Only tests of several real processes may wait by the clock."""
     allowed = ("tests/multiprocess/", "tests/crash/", "tests/spark/", "tests/storms/")

@@ -7,7 +7,7 @@ import pytest
 from embeddedpulsar import ConsumerAssignError, ConsumerKeySharedPolicy, ConsumerType, KeySharedMode
 from tests.conformance.conftest import numbers
 from tests.conformance.pool import acknowledge_all, take, take_turns
-from tests.conformance.test_key_shared_ranges import key_in, slot_of
+from tests.conformance.subscriptions.test_key_shared_ranges import key_in, slot_of
 
 WHOLE = (0, 65535)
 

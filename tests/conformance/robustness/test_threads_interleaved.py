@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import CompressionType, MessageId, ProducerQueueIsFull, Result
-from tests.conformance.test_threads import THREADS, in_threads
+from tests.conformance.robustness.test_threads import THREADS, in_threads
 
 NEVER_MS = 3_600_000
 SOON = timedelta(milliseconds=1)

@@ -15,8 +15,8 @@ from embeddedpulsar import (
     Timeout,
 )
 from tests.conformance.conftest import numbers
+from tests.conformance.consuming.test_listener import Listener
 from tests.conformance.pool import take
-from tests.conformance.test_listener import Listener
 
 SINGLY = [ConsumerType.Shared, ConsumerType.KeyShared]
 pytestmark = pytest.mark.parametrize("kind", SINGLY)

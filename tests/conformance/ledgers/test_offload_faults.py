@@ -24,7 +24,7 @@ from embeddedpulsar.storage import cold_ledger
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.recovery.log_window import LogWindow
 from embeddedpulsar.testing import assert_clean
-from tests.conformance.faulty_location import Faulty, faulty
+from tests.conformance.ledgers.faulty_location import Faulty, faulty
 from tests.conformance.offloading import TOPIC, Site
 
 assert faulty  # the fixture

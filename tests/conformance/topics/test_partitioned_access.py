@@ -17,7 +17,7 @@ from embeddedpulsar import (
     TopicNotFound,
 )
 from tests.conformance.partitioned import PartitionedTopic, hello
-from tests.conformance.test_interrupts import seconds_until_interrupted
+from tests.conformance.robustness.test_interrupts import seconds_until_interrupted
 
 SHARED, EXCLUSIVE = ProducerAccessMode.Shared, ProducerAccessMode.Exclusive
 WAIT, FENCING = ProducerAccessMode.WaitForExclusive, ProducerAccessMode.ExclusiveWithFencing

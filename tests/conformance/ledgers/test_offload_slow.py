@@ -14,7 +14,7 @@ from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.cold import fetching
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.testing.manual_clock import ManualClock
-from tests.conformance.faulty_location import Faulty, faulty
+from tests.conformance.ledgers.faulty_location import Faulty, faulty
 from tests.conformance.offloading import PER_LEDGER, TOPIC, Site, finished
 
 assert faulty  # the fixture

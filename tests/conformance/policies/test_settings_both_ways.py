@@ -16,7 +16,7 @@ from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.pool import write_settings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("conformance", "unit", "multiprocess")
 MINUTE = 60_000
 
