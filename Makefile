@@ -1,7 +1,7 @@
 # make test    format, lint, types and tests      make demo    a year of flights through one topic
 # make storm   kill storms and long properties    make bench   side by side with its peers
-# make near    the tests nearest to a change      make format  rewrite the files in our style
-# make clean   remove .venv and caches
+# make format  rewrite the files in our style     make clean   remove .venv and caches
+# make policies  write what follows from the table of policies (tools/write_policies.py)
 #
 # Each makes its own .venv when there is none, and installs again only when pyproject.toml or setup.cfg changed.
 
@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The one warning this hides is about editable installs of packages that lie in folders of another name.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet
-SOURCES := embeddedpulsar tests examples benchmarks
+SOURCES := embeddedpulsar tests examples benchmarks tools
 
 # Stamps say what is installed: of the package itself, and of what the targets need besides.
 PACKAGE := $(VENV)/.stamp-package
@@ -23,13 +23,13 @@ BENCH := $(VENV)/.stamp-bench
 ALONE := tests/spark tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
     failover_takeover.py rates_processes.py shared_processes.py trimming_processes.py)
 
-TARGETS := test near storm bench demo format clean
+TARGETS := test storm bench demo format policies clean
 .PHONY: $(TARGETS)
 
 test: $(TEST)
 	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
 	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && $(BIN)/flake8 $(SOURCES)
-	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks tests/support/typed_application.py
+	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks tests/support/typed_application.py tools
 	@echo "== tests"
 ifdef PYTEST
 	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
@@ -40,10 +40,6 @@ else
 	$(BIN)/python -m pytest -q -m "not slow" $(ALONE) || status=1; \
 	exit $$status
 endif
-
-# `make near FILE=embeddedpulsar/format/entry.py`; without FILE, of what differs from the last commit.
-near: $(TEST)
-	@$(BIN)/python -m tests.near $(if $(PYTEST),--pytest="$(PYTEST)") $(FILE)
 
 storm: $(TEST)
 	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=storm $(PYTEST)
@@ -66,6 +62,9 @@ demo: $(DEMO)
 format: $(TEST)
 	$(BIN)/ruff check --quiet --fix-only $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
+
+policies: $(TEST)
+	$(BIN)/python tools/write_policies.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,7 +8,6 @@ from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
@@ -22,43 +21,40 @@ _ABSENT: dict[str, str] = {
 
 # The valid numbers, for settings with a limited range.
 _RANGES: dict[str, tuple[int, int]] = {
-    "maxMessageSize": (1, 1 << 30),
     "managedLedgerMaxSizePerLedgerMbytes": (1, 1 << 30),
     "nonPersistentTopicRingSizeInMB": (1, 4096),
     "managedLedgerMaxEntriesPerLedger": (1, 1 << 31),
     "managedLedgerMaxLedgerRolloverTimeMinutes": (1, 1 << 31),
     "keepAliveIntervalSeconds": (0, 1 << 20),
-    "defaultRetentionTimeInMinutes": (-1, 1 << 31),
-    "defaultRetentionSizeInMB": (-1, 1 << 40),
     "retentionCheckIntervalInSeconds": (1, 1 << 20),
-    "backlogQuotaDefaultLimitBytes": (-1, 1 << 50),
-    "backlogQuotaDefaultLimitSecond": (-1, 1 << 31),
     "backlogQuotaCheckIntervalInSeconds": (1, 1 << 20),
-    "ttlDurationDefaultInSeconds": (0, 1 << 31),
     "messageExpiryCheckIntervalInMinutes": (1, 1 << 20),
-    "subscriptionExpirationTimeMinutes": (0, 1 << 31),
     "subscriptionExpiryCheckIntervalInMinutes": (1, 1 << 20),
     "brokerDeleteInactiveTopicsFrequencySeconds": (1, 1 << 20),
-    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (0, 1 << 31),
-    "brokerServiceCompactionThresholdInBytes": (0, 1 << 62),
     "brokerServiceCompactionMonitorIntervalInSeconds": (1, 1 << 20),
-    "managedLedgerOffloadAutoTriggerSizeThresholdBytes": (-1, 1 << 62),
-    "managedLedgerOffloadThresholdInSeconds": (-1, 1 << 40),
-    "managedLedgerOffloadDeletionLagMs": (0, 1 << 53),
-    "maxUnackedMessagesPerConsumer": (0, (1 << 32) - 1),
-    "maxUnackedMessagesPerSubscription": (0, (1 << 32) - 1),
     "subscriptionKeySharedConsistentHashingReplicaPoints": (1, 10_000),
-    "delayedDeliveryTickTimeMillis": (1, 1 << 31),
-    "maxConsumersPerSubscription": (0, 1 << 31),
-    "maxConsumersPerTopic": (0, 1 << 31),
-    "maxSubscriptionsPerTopic": (0, 1 << 31),
-    "maxTopicsPerNamespace": (0, 1 << 31),
-    "maxProducersPerTopic": (0, 1 << 31),
     "brokerDeduplicationEntriesInterval": (1, 1 << 31),
     "brokerDeduplicationSnapshotIntervalSeconds": (1, 1 << 31),
     "brokerDeduplicationMaxNumberOfProducers": (1, 1 << 20),
     "brokerDeduplicationProducerInactivityTimeoutMinutes": (1, 1 << 31),
-    "defaultNumPartitions": (1, 10_000),
+}
+
+# The valid words.
+_CHOICES: dict[str, tuple[str, ...]] = {}
+
+# generated: ranges of policies, by `make policies` from the rows in topic/policies
+_RANGES |= {
+    "ttlDurationDefaultInSeconds": (0, 1 << 31),
+    "backlogQuotaDefaultLimitBytes": (-1, 1 << 50),
+    "backlogQuotaDefaultLimitSecond": (-1, 1 << 31),
+    "subscriptionExpirationTimeMinutes": (0, 1 << 31),
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (0, 1 << 31),
+    "defaultRetentionTimeInMinutes": (-1, 1 << 31),
+    "defaultRetentionSizeInMB": (-1, 1 << 40),
+    "brokerServiceCompactionThresholdInBytes": (0, 1 << 62),
+    "managedLedgerOffloadAutoTriggerSizeThresholdBytes": (-1, 1 << 62),
+    "managedLedgerOffloadThresholdInSeconds": (-1, 1 << 40),
+    "managedLedgerOffloadDeletionLagMs": (0, 1 << 53),
     "maxPublishRatePerTopicInMessages": (0, 1 << 50),
     "maxPublishRatePerTopicInBytes": (0, 1 << 50),
     "dispatchThrottlingRatePerTopicInMsg": (0, 1 << 50),
@@ -67,22 +63,47 @@ _RANGES: dict[str, tuple[int, int]] = {
     "dispatchThrottlingRatePerSubscriptionInByte": (0, 1 << 50),
     "subscribeThrottlingRatePerConsumer": (0, 1 << 31),
     "subscribeRatePeriodPerConsumerInSecond": (1, 1 << 20),
+    "maxMessageSize": (1, 1 << 30),
+    "maxProducersPerTopic": (0, 1 << 31),
+    "maxConsumersPerTopic": (0, 1 << 31),
+    "maxConsumersPerSubscription": (0, 1 << 31),
+    "maxSubscriptionsPerTopic": (0, 1 << 31),
+    "maxTopicsPerNamespace": (0, 1 << 31),
+    "delayedDeliveryTickTimeMillis": (1, 1 << 31),
+    "maxUnackedMessagesPerConsumer": (0, (1 << 32) - 1),
+    "maxUnackedMessagesPerSubscription": (0, (1 << 32) - 1),
+    "defaultNumPartitions": (1, 10_000),
 }
-
-_STRATEGIES = tuple(one.name for one in SchemaCompatibilityStrategy if one.name != "UNDEFINED")
-
-# The valid words.
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "allowAutoTopicCreationType": ("non-partitioned", "partitioned"),
-    "schemaCompatibilityStrategy": _STRATEGIES,
-    "systemTopicSchemaCompatibilityStrategy": _STRATEGIES,
-    "brokerDeleteInactiveTopicsMode": ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
+_CHOICES |= {
     "backlogQuotaDefaultRetentionPolicy": (
         "producer_request_hold",
         "producer_exception",
         "consumer_backlog_eviction",
     ),
+    "brokerDeleteInactiveTopicsMode": ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
+    "allowAutoTopicCreationType": ("non-partitioned", "partitioned"),
+    "schemaCompatibilityStrategy": (
+        "ALWAYS_INCOMPATIBLE",
+        "ALWAYS_COMPATIBLE",
+        "BACKWARD",
+        "FORWARD",
+        "FULL",
+        "BACKWARD_TRANSITIVE",
+        "FORWARD_TRANSITIVE",
+        "FULL_TRANSITIVE",
+    ),
+    "systemTopicSchemaCompatibilityStrategy": (
+        "ALWAYS_INCOMPATIBLE",
+        "ALWAYS_COMPATIBLE",
+        "BACKWARD",
+        "FORWARD",
+        "FULL",
+        "BACKWARD_TRANSITIVE",
+        "FORWARD_TRANSITIVE",
+        "FULL_TRANSITIVE",
+    ),
 }
+# end of ranges of policies
 
 
 class BrokerSettings(NamedTuple):
@@ -101,13 +122,77 @@ class BrokerSettings(NamedTuple):
     """
 
     # Messages and segments
-    maxMessageSize: int = 5_242_880
     managedLedgerMaxSizePerLedgerMbytes: int = 64  # Pulsar: 2048; a segment is one file, mapped as a whole
     managedLedgerMaxEntriesPerLedger: int = 250_000  # Pulsar: 50000
     managedLedgerMaxLedgerRolloverTimeMinutes: int = 240
     # Topics and subscriptions
     enableNonPersistentTopics: bool = True
     nonPersistentTopicRingSizeInMB: int = 16  # not in Pulsar
+    brokerDeleteInactiveTopicsFrequencySeconds: int = 60
+    brokerDeleteInactivePartitionedTopicMetadataEnabled: bool = False
+    subscriptionExpiryCheckIntervalInMinutes: int = 5
+    # Dispatch
+    keepAliveIntervalSeconds: int = 30
+    acknowledgmentAtBatchIndexLevelEnabled: bool = True  # Pulsar: false
+    dispatcherMaxRoundRobinBatchSize: int = 20
+    subscriptionKeySharedUseConsistentHashing: bool = False  # Pulsar: true since 3.0
+    subscriptionKeySharedConsistentHashingReplicaPoints: int = 100
+    subscriptionKeySharedUseClassicPersistentImplementation: bool = False
+    activeConsumerFailoverConsistentHashing: bool = False
+    activeConsumerFailoverDelayTimeMillis: int = 0  # Pulsar: 1000
+    # Delayed delivery
+    isDelayedDeliveryDeliverAtTimeStrict: bool = True  # Pulsar: false
+    # Duplicates
+    brokerDeduplicationEntriesInterval: int = 1000
+    brokerDeduplicationSnapshotIntervalSeconds: int = 120
+    brokerDeduplicationMaxNumberOfProducers: int = 10_000
+    brokerDeduplicationProducerInactivityTimeoutMinutes: int = 360
+    # Keeping and dropping
+    messageExpiryCheckIntervalInMinutes: int = 5
+    retentionCheckIntervalInSeconds: int = 120
+    letterTopicsExpire: bool = False  # not in Pulsar
+    brokerServiceCompactionMonitorIntervalInSeconds: int = 60
+    topicCompactionRetainNullKey: bool = False
+    backlogQuotaCheckEnabled: bool = True
+    backlogQuotaCheckIntervalInSeconds: int = 60
+    # Transactions
+    transactionCoordinatorEnabled: bool = False
+    # generated: fields of policies, by `make policies` from the rows in topic/policies
+    ttlDurationDefaultInSeconds: int = 0
+    backlogQuotaDefaultLimitBytes: int = -1
+    backlogQuotaDefaultRetentionPolicy: str = "producer_request_hold"
+    backlogQuotaDefaultLimitSecond: int = -1
+    subscriptionExpirationTimeMinutes: int = 0
+    brokerDeleteInactiveTopicsEnabled: bool = False  # Pulsar: true
+    brokerDeleteInactiveTopicsMaxInactiveDurationSeconds: int = 0  # as long as the frequency
+    brokerDeleteInactiveTopicsMode: str = "delete_when_no_subscriptions"
+    defaultRetentionTimeInMinutes: int = 0
+    defaultRetentionSizeInMB: int = 0
+    letterTopicsKeepUntilSubscribed: bool = True  # not in Pulsar
+    brokerServiceCompactionThresholdInBytes: int = 0
+    managedLedgerOffloadLocation: str = ""  # not in Pulsar: for driver, bucket and endpoint
+    managedLedgerOffloadAutoTriggerSizeThresholdBytes: int = -1
+    managedLedgerOffloadThresholdInSeconds: int = -1
+    managedLedgerOffloadDeletionLagMs: int = 14_400_000
+    maxPublishRatePerTopicInMessages: int = 0
+    maxPublishRatePerTopicInBytes: int = 0
+    dispatchThrottlingRatePerTopicInMsg: int = 0
+    dispatchThrottlingRatePerTopicInByte: int = 0
+    dispatchThrottlingRateRelativeToPublishRate: bool = False
+    dispatchThrottlingRatePerSubscriptionInMsg: int = 0
+    dispatchThrottlingRatePerSubscriptionInByte: int = 0
+    subscribeThrottlingRatePerConsumer: int = 0
+    subscribeRatePeriodPerConsumerInSecond: int = 30
+    maxMessageSize: int = 5_242_880
+    maxProducersPerTopic: int = 0
+    maxConsumersPerTopic: int = 0
+    maxConsumersPerSubscription: int = 0
+    maxSubscriptionsPerTopic: int = 0
+    maxTopicsPerNamespace: int = 0
+    delayedDeliveryEnabled: bool = True
+    delayedDeliveryTickTimeMillis: int = 1000
+    maxUnackedMessagesPerConsumer: int = 50_000
+    maxUnackedMessagesPerSubscription: int = 200_000
     allowAutoTopicCreation: bool = True
     allowAutoTopicCreationType: str = "non-partitioned"
     defaultNumPartitions: int = 1
@@ -117,70 +202,8 @@ class BrokerSettings(NamedTuple):
     systemTopicSchemaCompatibilityStrategy: str = "ALWAYS_COMPATIBLE"
     isSchemaValidationEnforced: bool = False
     isAllowAutoUpdateSchemaEnabled: bool = True
-    brokerDeleteInactiveTopicsEnabled: bool = False  # Pulsar: true
-    brokerDeleteInactiveTopicsFrequencySeconds: int = 60
-    brokerDeleteInactiveTopicsMaxInactiveDurationSeconds: int = 0  # as long as the frequency
-    brokerDeleteInactiveTopicsMode: str = "delete_when_no_subscriptions"
-    brokerDeleteInactivePartitionedTopicMetadataEnabled: bool = False
-    subscriptionExpirationTimeMinutes: int = 0
-    subscriptionExpiryCheckIntervalInMinutes: int = 5
-    # Dispatch
-    keepAliveIntervalSeconds: int = 30
-    acknowledgmentAtBatchIndexLevelEnabled: bool = True  # Pulsar: false
-    maxUnackedMessagesPerConsumer: int = 50_000
-    maxUnackedMessagesPerSubscription: int = 200_000
-    maxConsumersPerSubscription: int = 0
-    maxConsumersPerTopic: int = 0
-    maxProducersPerTopic: int = 0
-    maxSubscriptionsPerTopic: int = 0
-    maxTopicsPerNamespace: int = 0
-    maxPublishRatePerTopicInMessages: int = 0
-    maxPublishRatePerTopicInBytes: int = 0
-    dispatchThrottlingRatePerTopicInMsg: int = 0
-    dispatchThrottlingRatePerTopicInByte: int = 0
-    dispatchThrottlingRatePerSubscriptionInMsg: int = 0
-    dispatchThrottlingRatePerSubscriptionInByte: int = 0
-    dispatchThrottlingRateRelativeToPublishRate: bool = False
-    subscribeThrottlingRatePerConsumer: int = 0
-    subscribeRatePeriodPerConsumerInSecond: int = 30
-    dispatcherMaxRoundRobinBatchSize: int = 20
-    subscriptionKeySharedUseConsistentHashing: bool = False  # Pulsar: true since 3.0
-    subscriptionKeySharedConsistentHashingReplicaPoints: int = 100
-    subscriptionKeySharedUseClassicPersistentImplementation: bool = False
-    activeConsumerFailoverConsistentHashing: bool = False
-    activeConsumerFailoverDelayTimeMillis: int = 0  # Pulsar: 1000
-    # Delayed delivery
-    delayedDeliveryEnabled: bool = True
-    delayedDeliveryTickTimeMillis: int = 1000
-    isDelayedDeliveryDeliverAtTimeStrict: bool = True  # Pulsar: false
-    # Duplicates
     brokerDeduplicationEnabled: bool = False
-    brokerDeduplicationEntriesInterval: int = 1000
-    brokerDeduplicationSnapshotIntervalSeconds: int = 120
-    brokerDeduplicationMaxNumberOfProducers: int = 10_000
-    brokerDeduplicationProducerInactivityTimeoutMinutes: int = 360
-    # Keeping and dropping
-    ttlDurationDefaultInSeconds: int = 0
-    messageExpiryCheckIntervalInMinutes: int = 5
-    defaultRetentionTimeInMinutes: int = 0
-    defaultRetentionSizeInMB: int = 0
-    retentionCheckIntervalInSeconds: int = 120
-    letterTopicsKeepUntilSubscribed: bool = True  # not in Pulsar
-    letterTopicsExpire: bool = False  # not in Pulsar
-    brokerServiceCompactionThresholdInBytes: int = 0
-    brokerServiceCompactionMonitorIntervalInSeconds: int = 60
-    topicCompactionRetainNullKey: bool = False
-    # Offloading
-    managedLedgerOffloadLocation: str = ""  # not in Pulsar: in place of driver, bucket and endpoint
-    managedLedgerOffloadAutoTriggerSizeThresholdBytes: int = -1
-    managedLedgerOffloadThresholdInSeconds: int = -1
-    managedLedgerOffloadDeletionLagMs: int = 14_400_000
-    backlogQuotaDefaultLimitBytes: int = -1
-    backlogQuotaDefaultLimitSecond: int = -1
-    backlogQuotaDefaultRetentionPolicy: str = "producer_request_hold"
-    backlogQuotaCheckEnabled: bool = True
-    backlogQuotaCheckIntervalInSeconds: int = 60
-    transactionCoordinatorEnabled: bool = False
+    # end of fields of policies
 
     unknown: tuple[str, ...] = ()
 

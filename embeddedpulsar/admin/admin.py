@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.admin import store_care
+from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.brokers import Brokers
 from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.kept_ledgers import KeptLedgers
 from embeddedpulsar.admin.namespaces import Namespaces
-from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.admin.resource_groups import ResourceGroups
 from embeddedpulsar.admin.schemas import Schemas
 from embeddedpulsar.admin.tenants import Tenants

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.settings import BrokerSettings, write_setting
-from embeddedpulsar.topic.policies.dynamic_configuration import OWNER, SETTINGS
+from embeddedpulsar.topic.policies.policy import OWNER
+from embeddedpulsar.topic.policies.table import DYNAMIC_SETTINGS
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
+    from embeddedpulsar.topic.policies.policy import TopicPolicy
     from embeddedpulsar.topic.store import Store
 
 
@@ -42,7 +43,7 @@ class Brokers(SaysWhatThereIs):
         settings = store.settings
         names = [name for name in settings._fields if name != "unknown"]
         found = {name: write_setting(getattr(settings, name)) for name in names}
-        return found | {name: store.policy(OWNER, one) for name, one in SETTINGS.items()}
+        return found | {name: store.policy(OWNER, one) for name, one in DYNAMIC_SETTINGS.items()}
 
     def get_dynamic_configuration_names(self) -> list[str]:
         """Return the names of the settings that can be changed, sorted.
@@ -53,7 +54,7 @@ class Brokers(SaysWhatThereIs):
             ...     "allowAutoTopicCreation" in admin.brokers().get_dynamic_configuration_names()
             True
         """
-        return sorted(SETTINGS)
+        return sorted(DYNAMIC_SETTINGS)
 
     def get_all_dynamic_configurations(self) -> dict[str, str]:
         """Return the settings that were changed, by name."""
@@ -98,18 +99,18 @@ class Brokers(SaysWhatThereIs):
             self._store().set_policy(OWNER, _named(name), None)
 
     def _changed(self, store: Store) -> dict[str, str]:
-        found = {name: store.own_policy(OWNER, one) for name, one in SETTINGS.items()}
+        found = {name: store.own_policy(OWNER, one) for name, one in DYNAMIC_SETTINGS.items()}
         return {name: value for name, value in found.items() if value is not None}
 
 
 def _named(name: str) -> TopicPolicy[str]:
-    if name in SETTINGS:
-        return SETTINGS[name]
+    if name in DYNAMIC_SETTINGS:
+        return DYNAMIC_SETTINGS[name]
     if name in BrokerSettings._field_defaults and name != "unknown":
         raise InvalidConfiguration(
             f"{name} is read from broker.conf when the store is opened, and cannot be changed while it is in "
-            f"use; these can: {', '.join(SETTINGS)}"
+            f"use; these can: {', '.join(DYNAMIC_SETTINGS)}"
         )
-    near = nearest(str(name), SETTINGS, 0.6)
-    hint = f"did you mean {near}?" if near else f"there are {', '.join(SETTINGS)}"
+    near = nearest(str(name), DYNAMIC_SETTINGS, 0.6)
+    hint = f"did you mean {near}?" if near else f"there are {', '.join(DYNAMIC_SETTINGS)}"
     raise InvalidConfiguration(f"there is no dynamic setting {name!r}; {hint}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.subscription_calls import check_number, skip_all
 from embeddedpulsar.admin.topic_access import log_names
 from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic.policies.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION
+from embeddedpulsar.topic.policies.keeping import KEEP_UNTIL_SUBSCRIBED, RETENTION
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log_survey import LedgerFigures

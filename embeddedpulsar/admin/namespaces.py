@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.admin.expiry_calls import ExpiryCalls
-from embeddedpulsar.admin.limit_calls import limit_calls
-from embeddedpulsar.admin.policy_calls import PolicyCalls
-from embeddedpulsar.admin.rate_calls import RateCalls
-from embeddedpulsar.admin.value_calls import value_calls
+from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.topic.policies import creation_policy, topic_limits
+from embeddedpulsar.policy_values import (
+    AutoTopicCreationOverride,
+    DelayedDeliveryPolicies,
+)
+from embeddedpulsar.topic.policies import admitting
 from embeddedpulsar.topic.policies.policy_changes import is_namespace
-from embeddedpulsar.topic.policies.resource_groups import IN_GROUP
-from embeddedpulsar.topic.schemas import schema_policies
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT, without_system_topics
 
 if TYPE_CHECKING:
@@ -25,12 +23,12 @@ if TYPE_CHECKING:
 _DOMAINS: Final = {"PERSISTENT": f"{PERSISTENT}:", "NON_PERSISTENT": f"{NON_PERSISTENT}:", "ALL": ""}
 
 
-class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
+class Namespaces(Policies):
     """Creates, lists and deletes namespaces, and sets policies for their topics. `Admin.namespaces` returns
     it.
 
     Names are ``tenant/namespace``. A new store has ``public/default`` and ``public/functions``. See
-    `PolicyCalls` for the errors of all methods.
+    `Policies` for the errors of all methods.
     """
 
     def create_namespace(self, namespace: str) -> None:
@@ -116,113 +114,324 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         """Return the namespaces of a tenant, the built-in ones first; empty if there is no such tenant."""
         return self._store().topics.namespaces.names(tenant)
 
-    # -- delivery ----------------------------------------------------------------------------------------
-
-    set_delayed_delivery_messages, get_delayed_delivery_messages, remove_delayed_delivery_messages = (
-        value_calls(
-            creation_policy.DELAYED_DELIVERY,
-            "delayed_delivery_messages",
-            "whether delayed messages wait, also those that wait now, and how early they may be",
-            "DelayedDeliveryPolicies(False)",
-            level="namespaces",
-        )
-    )
-    (
-        set_max_unacked_messages_per_consumer,
-        get_max_unacked_messages_per_consumer,
-        remove_max_unacked_messages_per_consumer,
-    ) = value_calls(
-        topic_limits.MAX_UNACKED_PER_CONSUMER,
-        "max_unacked_messages_per_consumer",
-        "how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0 for "
-        "any number",
-        level="namespaces",
-    )
-    (
-        set_max_unacked_messages_per_subscription,
-        get_max_unacked_messages_per_subscription,
-        remove_max_unacked_messages_per_subscription,
-    ) = value_calls(
-        topic_limits.MAX_UNACKED_PER_SUBSCRIPTION,
-        "max_unacked_messages_per_subscription",
-        "how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged "
-        "together, 0 for any number",
-        level="namespaces",
-    )
-
-    # -- limits ------------------------------------------------------------------------------------------
-
-    set_max_producers_per_topic, get_max_producers_per_topic, remove_max_producers_per_topic = limit_calls(
-        topic_limits.MAX_PRODUCERS,
-        "max_producers_per_topic",
-        "producers of each topic",
-        "ProducerBusy",
-        level="namespaces",
-    )
-    set_max_consumers_per_topic, get_max_consumers_per_topic, remove_max_consumers_per_topic = limit_calls(
-        topic_limits.MAX_CONSUMERS,
-        "max_consumers_per_topic",
-        "consumers of each topic",
-        "ConsumerBusy",
-        level="namespaces",
-    )
-    (
-        set_max_topics_per_namespace,
-        get_max_topics_per_namespace,
-        remove_max_topics_per_namespace,
-    ) = limit_calls(
-        topic_limits.MAX_TOPICS,
-        "max_topics_per_namespace",
-        "topics of the namespace, each partition counted",
-        "NotAllowedError",
-        level="namespaces",
-    )
-
-    set_namespace_resource_group, get_namespace_resource_group, remove_namespace_resource_group = value_calls(
-        IN_GROUP,
-        "namespace_resource_group",
-        "the resource group of the topics of the namespace, by its name; see `ResourceGroups`",
-        '"batch-jobs"',
-        level="namespaces",
-    )
-
-    # -- creation ----------------------------------------------------------------------------------------
-
-    set_auto_topic_creation, get_auto_topic_creation, remove_auto_topic_creation = value_calls(
-        creation_policy.AUTO_TOPIC_CREATION,
-        "auto_topic_creation",
-        "whether topics of the namespace are created when they are first used, and of which kind",
-        'AutoTopicCreationOverride(True, "partitioned", 4)',
-        level="namespaces",
-    )
-    set_encryption_required_status, get_encryption_required_status, remove_encryption_required_status = (
-        value_calls(
-            creation_policy.ENCRYPTION_REQUIRED,
-            "encryption_required_status",
-            "whether new producers of the namespace have to encrypt; others are refused with "
-            "`BrokerMetadataError`",
-            "True",
-            level="namespaces",
-        )
-    )
-
-    # -- schemas -----------------------------------------------------------------------------------------
-
-    set_is_allow_auto_update_schema, get_is_allow_auto_update_schema, remove_is_allow_auto_update_schema = (
-        value_calls(
-            schema_policies.SCHEMA_AUTO_UPDATE,
-            "is_allow_auto_update_schema",
-            "whether producers and consumers add their schemas to topics of the namespace; otherwise others "
-            "than those that `Admin.schemas` added raise `IncompatibleSchema`",
-            "False",
-            level="namespaces",
-        )
-    )
-
     def _owner(self, name: str) -> str:
         if not is_namespace(name):
             raise InvalidTopicName(f"{name!r} is no namespace; write tenant/namespace")
         return name
+
+    # generated: methods of policies, by `make policies` from the rows in topic/policies
+
+    def set_namespace_resource_group(self, name: str, value: str) -> None:
+        """Set the resource group of the topics of the namespace, by its name; see `ResourceGroups`, in open
+        topics of all processes within 50 ms.
+
+        Args:
+            name: of the namespace.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> from embeddedpulsar.policy_values import ResourceGroup
+            >>> with Admin("./data") as admin:
+            ...     admin.resource_groups().create_resource_group("batch-jobs", ResourceGroup())
+            ...     admin.namespaces().set_namespace_resource_group("public/default", "batch-jobs")
+            ...     admin.namespaces().get_namespace_resource_group("public/default") == "batch-jobs"
+            ...     admin.namespaces().remove_namespace_resource_group("public/default")
+            True
+        """
+        self._set(name, admitting.IN_GROUP, value)
+
+    def get_namespace_resource_group(self, name: str, applied: bool = False) -> str | None:
+        """Return the value that is set for this namespace; None if none is set. With ``applied``, the value
+        that holds."""
+        return self._get(name, admitting.IN_GROUP, applied)
+
+    def remove_namespace_resource_group(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.IN_GROUP, None)
+
+    def set_max_producers_per_topic(self, name: str, most: int) -> None:
+        """Set the largest number of producers of each topic. What is there stays when the limit is lowered.
+
+        Args:
+            name: of the namespace.
+            most: the largest number, beyond which `ProducerBusy` is raised; 0 for no limit, whatever other
+                levels say.
+
+        Raises:
+            InvalidConfiguration: ``most`` is no number from 0 on.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_max_producers_per_topic("public/default", 1000)
+            ...     admin.namespaces().get_max_producers_per_topic("public/default") == 1000
+            ...     admin.namespaces().remove_max_producers_per_topic("public/default")
+            True
+        """
+        self._set(name, admitting.MAX_PRODUCERS, most)
+
+    def get_max_producers_per_topic(self, name: str) -> int | None:
+        """Return the largest number of producers of each topic that is set for this name; None if none is
+        set."""
+        return self._get(name, admitting.MAX_PRODUCERS)
+
+    def remove_max_producers_per_topic(self, name: str) -> None:
+        """Unset the limit, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_PRODUCERS, None)
+
+    def set_max_consumers_per_topic(self, name: str, most: int) -> None:
+        """Set the largest number of consumers of each topic. What is there stays when the limit is lowered.
+
+        Args:
+            name: of the namespace.
+            most: the largest number, beyond which `ConsumerBusy` is raised; 0 for no limit, whatever other
+                levels say.
+
+        Raises:
+            InvalidConfiguration: ``most`` is no number from 0 on.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_max_consumers_per_topic("public/default", 1000)
+            ...     admin.namespaces().get_max_consumers_per_topic("public/default") == 1000
+            ...     admin.namespaces().remove_max_consumers_per_topic("public/default")
+            True
+        """
+        self._set(name, admitting.MAX_CONSUMERS, most)
+
+    def get_max_consumers_per_topic(self, name: str) -> int | None:
+        """Return the largest number of consumers of each topic that is set for this name; None if none is
+        set."""
+        return self._get(name, admitting.MAX_CONSUMERS)
+
+    def remove_max_consumers_per_topic(self, name: str) -> None:
+        """Unset the limit, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_CONSUMERS, None)
+
+    def set_max_topics_per_namespace(self, name: str, most: int) -> None:
+        """Set the largest number of topics of the namespace, each partition counted. What is there stays when
+        the limit is lowered.
+
+        Args:
+            name: of the namespace.
+            most: the largest number, beyond which `NotAllowedError` is raised; 0 for no limit, whatever other
+                levels say.
+
+        Raises:
+            InvalidConfiguration: ``most`` is no number from 0 on.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_max_topics_per_namespace("public/default", 1000)
+            ...     admin.namespaces().get_max_topics_per_namespace("public/default") == 1000
+            ...     admin.namespaces().remove_max_topics_per_namespace("public/default")
+            True
+        """
+        self._set(name, admitting.MAX_TOPICS, most)
+
+    def get_max_topics_per_namespace(self, name: str) -> int | None:
+        """Return the largest number of topics of the namespace, each partition counted that is set for this
+        name; None if none is set."""
+        return self._get(name, admitting.MAX_TOPICS)
+
+    def remove_max_topics_per_namespace(self, name: str) -> None:
+        """Unset the limit, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_TOPICS, None)
+
+    def set_delayed_delivery_messages(self, name: str, value: DelayedDeliveryPolicies) -> None:
+        """Set whether delayed messages wait, also those that wait now, and how early they may be, in open
+        topics of all processes within 50 ms.
+
+        Args:
+            name: of the namespace.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> from embeddedpulsar.policy_values import DelayedDeliveryPolicies
+            >>> with Admin("./data") as admin:
+            ...     name, value = "public/default", DelayedDeliveryPolicies(False)
+            ...     admin.namespaces().set_delayed_delivery_messages(name, value)
+            ...     admin.namespaces().get_delayed_delivery_messages(name) == value
+            ...     admin.namespaces().remove_delayed_delivery_messages(name)
+            True
+        """
+        self._set(name, admitting.DELAYED_DELIVERY, value)
+
+    def get_delayed_delivery_messages(
+        self, name: str, applied: bool = False
+    ) -> DelayedDeliveryPolicies | None:
+        """Return the value that is set for this namespace; None if none is set. With ``applied``, the value
+        that holds."""
+        return self._get(name, admitting.DELAYED_DELIVERY, applied)
+
+    def remove_delayed_delivery_messages(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.DELAYED_DELIVERY, None)
+
+    def set_max_unacked_messages_per_consumer(self, name: str, value: int) -> None:
+        """Set how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0
+        for any number, in open topics of all processes within 50 ms.
+
+        Args:
+            name: of the namespace.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_max_unacked_messages_per_consumer("public/default", 1000)
+            ...     admin.namespaces().get_max_unacked_messages_per_consumer("public/default") == 1000
+            ...     admin.namespaces().remove_max_unacked_messages_per_consumer("public/default")
+            True
+        """
+        self._set(name, admitting.MAX_UNACKED_PER_CONSUMER, value)
+
+    def get_max_unacked_messages_per_consumer(self, name: str, applied: bool = False) -> int | None:
+        """Return the value that is set for this namespace; None if none is set. With ``applied``, the value
+        that holds."""
+        return self._get(name, admitting.MAX_UNACKED_PER_CONSUMER, applied)
+
+    def remove_max_unacked_messages_per_consumer(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_UNACKED_PER_CONSUMER, None)
+
+    def set_max_unacked_messages_per_subscription(self, name: str, value: int) -> None:
+        """Set how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged
+        together, 0 for any number, in open topics of all processes within 50 ms.
+
+        Args:
+            name: of the namespace.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_max_unacked_messages_per_subscription("public/default", 1000)
+            ...     admin.namespaces().get_max_unacked_messages_per_subscription("public/default") == 1000
+            ...     admin.namespaces().remove_max_unacked_messages_per_subscription("public/default")
+            True
+        """
+        self._set(name, admitting.MAX_UNACKED_PER_SUBSCRIPTION, value)
+
+    def get_max_unacked_messages_per_subscription(self, name: str, applied: bool = False) -> int | None:
+        """Return the value that is set for this namespace; None if none is set. With ``applied``, the value
+        that holds."""
+        return self._get(name, admitting.MAX_UNACKED_PER_SUBSCRIPTION, applied)
+
+    def remove_max_unacked_messages_per_subscription(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_UNACKED_PER_SUBSCRIPTION, None)
+
+    def set_auto_topic_creation(self, name: str, value: AutoTopicCreationOverride) -> None:
+        """Set whether topics of the namespace are created when they are first used, and of which kind, in
+        open topics of all processes within 50 ms.
+
+        Args:
+            name: of the namespace.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> from embeddedpulsar.policy_values import AutoTopicCreationOverride
+            >>> with Admin("./data") as admin:
+            ...     name, value = "public/default", AutoTopicCreationOverride(True, "partitioned", 4)
+            ...     admin.namespaces().set_auto_topic_creation(name, value)
+            ...     admin.namespaces().get_auto_topic_creation(name) == value
+            ...     admin.namespaces().remove_auto_topic_creation(name)
+            True
+        """
+        self._set(name, admitting.AUTO_TOPIC_CREATION, value)
+
+    def get_auto_topic_creation(self, name: str, applied: bool = False) -> AutoTopicCreationOverride | None:
+        """Return the value that is set for this namespace; None if none is set. With ``applied``, the value
+        that holds."""
+        return self._get(name, admitting.AUTO_TOPIC_CREATION, applied)
+
+    def remove_auto_topic_creation(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.AUTO_TOPIC_CREATION, None)
+
+    def set_encryption_required_status(self, name: str, value: bool) -> None:
+        """Set whether new producers of the namespace have to encrypt; others are refused with
+        `BrokerMetadataError`, in open topics of all processes within 50 ms.
+
+        Args:
+            name: of the namespace.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_encryption_required_status("public/default", True)
+            ...     admin.namespaces().get_encryption_required_status("public/default") == True
+            ...     admin.namespaces().remove_encryption_required_status("public/default")
+            True
+        """
+        self._set(name, admitting.ENCRYPTION_REQUIRED, value)
+
+    def get_encryption_required_status(self, name: str, applied: bool = False) -> bool | None:
+        """Return the value that is set for this namespace; None if none is set. With ``applied``, the value
+        that holds."""
+        return self._get(name, admitting.ENCRYPTION_REQUIRED, applied)
+
+    def remove_encryption_required_status(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.ENCRYPTION_REQUIRED, None)
+
+    def set_is_allow_auto_update_schema(self, name: str, value: bool) -> None:
+        """Set whether producers and consumers add their schemas to topics of the namespace; otherwise others
+        than those that `Admin.schemas` added raise `IncompatibleSchema`, in open topics of all processes
+        within 50 ms.
+
+        Args:
+            name: of the namespace.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_is_allow_auto_update_schema("public/default", False)
+            ...     admin.namespaces().get_is_allow_auto_update_schema("public/default") == False
+            ...     admin.namespaces().remove_is_allow_auto_update_schema("public/default")
+            True
+        """
+        self._set(name, admitting.SCHEMA_AUTO_UPDATE, value)
+
+    def get_is_allow_auto_update_schema(self, name: str, applied: bool = False) -> bool | None:
+        """Return the value that is set for this namespace; None if none is set. With ``applied``, the value
+        that holds."""
+        return self._get(name, admitting.SCHEMA_AUTO_UPDATE, applied)
+
+    def remove_is_allow_auto_update_schema(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.SCHEMA_AUTO_UPDATE, None)
+
+    # end of methods of policies
 
 
 def delete_topics(store: Store, namespace: str) -> None:

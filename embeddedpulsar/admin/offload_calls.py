@@ -10,7 +10,6 @@ from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.platform.descriptors import late_import
-from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.topic.exclusive_work import NOT_RUN, LongRunningProcessStatus, joint_status
 
 if TYPE_CHECKING:
@@ -127,14 +126,6 @@ def adopt_offloaded(self: HasStore, topic: str, moved: Mapping[str, str] | None 
         finally:
             use.release()
     return count
-
-
-def with_absolute_location(value: OffloadPolicies, root: str) -> OffloadPolicies:
-    """Policies with the location as it is stored; see `cold.location.absolute_location`."""
-    if isinstance(value, OffloadPolicies) and isinstance(value.offload_location, str):
-        late = late_import("embeddedpulsar.cold.location")
-        return value._replace(offload_location=late.absolute_location(value.offload_location, root))
-    return value  # what is wrong with it is said by its check
 
 
 def _offload(self: HasStore, name: str, before: Callable[[Topic], int]) -> int:

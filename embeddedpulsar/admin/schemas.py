@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.json_form import json_form
-from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.records import NamedTuple

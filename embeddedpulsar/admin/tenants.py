@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.namespaces import delete_topics
-from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from embeddedpulsar.message import Message, messages_left
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform.processes.lock_holders import lease_holders
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.schemas.message_origins import origin_of
 from embeddedpulsar.topic_name import TopicName
 

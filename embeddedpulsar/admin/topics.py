@@ -11,16 +11,12 @@ from embeddedpulsar.admin import (
     topic_looks,
     topic_operations,
 )
-from embeddedpulsar.admin.expiry_calls import ExpiryCalls
-from embeddedpulsar.admin.limit_calls import limit_calls
-from embeddedpulsar.admin.policy_calls import PolicyCalls
-from embeddedpulsar.admin.rate_calls import RateCalls
+from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
-from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.exceptions import TopicNotFound
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.topic.policies import creation_policy, topic_limits
-from embeddedpulsar.topic.policies.resource_groups import IN_GROUP
+from embeddedpulsar.policy_values import DelayedDeliveryPolicies
+from embeddedpulsar.topic.policies import admitting
 from embeddedpulsar.topic_name import TopicName, without_system_topics
 
 if TYPE_CHECKING:
@@ -31,7 +27,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAMESPACE = "public/default"
 
 
-class Topics(PolicyCalls, RateCalls, ExpiryCalls):
+class Topics(Policies):
     """Creates, grows, lists and deletes topics, manages their subscriptions, and sets their policies.
     `Admin.topics` returns it.
 
@@ -85,57 +81,6 @@ class Topics(PolicyCalls, RateCalls, ExpiryCalls):
     offload_status = offload_calls.offload_status
     adopt_offloaded = offload_calls.adopt_offloaded
 
-    # -- delivery ----------------------------------------------------------------------------------------
-
-    (
-        set_delayed_delivery_policy,
-        get_delayed_delivery_policy,
-        remove_delayed_delivery_policy,
-    ) = value_calls(
-        creation_policy.DELAYED_DELIVERY,
-        "delayed_delivery_policy",
-        "whether delayed messages wait, also those that wait now, and how early they may be",
-        "DelayedDeliveryPolicies(False)",
-    )
-    (
-        set_max_unacked_messages_on_consumer,
-        get_max_unacked_messages_on_consumer,
-        remove_max_unacked_messages_on_consumer,
-    ) = value_calls(
-        topic_limits.MAX_UNACKED_PER_CONSUMER,
-        "max_unacked_messages_on_consumer",
-        "how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0 for "
-        "any number",
-    )
-    (
-        set_max_unacked_messages_on_subscription,
-        get_max_unacked_messages_on_subscription,
-        remove_max_unacked_messages_on_subscription,
-    ) = value_calls(
-        topic_limits.MAX_UNACKED_PER_SUBSCRIPTION,
-        "max_unacked_messages_on_subscription",
-        "how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged "
-        "together, 0 for any number",
-    )
-
-    # -- limits ------------------------------------------------------------------------------------------
-
-    set_max_message_size, get_max_message_size, remove_max_message_size = value_calls(
-        topic_limits.MAX_MESSAGE_SIZE,
-        "max_message_size",
-        "how many bytes a message of the topic may have, with its key and properties, 0 for as many as "
-        "``maxMessageSize`` of ``broker.conf`` allows. Larger ones are refused with `MessageTooBig`, or "
-        "stored in parts if the producer has chunking; a batch counts as one message",
-    )
-    set_resource_group, get_resource_group, remove_resource_group = value_calls(
-        IN_GROUP, "resource_group", "the resource group of the topic; see `ResourceGroups`", '"batch-jobs"'
-    )
-    set_max_producers, get_max_producers, remove_max_producers = limit_calls(
-        topic_limits.MAX_PRODUCERS, "max_producers", "producers of a topic or partition", "ProducerBusy"
-    )
-    set_max_consumers, get_max_consumers, remove_max_consumers = limit_calls(
-        topic_limits.MAX_CONSUMERS, "max_consumers", "consumers of a topic or partition", "ConsumerBusy"
-    )
     # -- making ------------------------------------------------------------------------------------------
 
     def create_non_partitioned_topic(self, topic: str) -> None:
@@ -302,3 +247,234 @@ class Topics(PolicyCalls, RateCalls, ExpiryCalls):
         store = self._store()
         store.topics.namespaces.check(namespace)
         return store
+
+    # generated: methods of policies, by `make policies` from the rows in topic/policies
+
+    def set_resource_group(self, name: str, value: str) -> None:
+        """Set the resource group of the topic; see `ResourceGroups`, in open topics of all processes within
+        50 ms.
+
+        Args:
+            name: of the topic.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> from embeddedpulsar.policy_values import ResourceGroup
+            >>> with Admin("./data") as admin:
+            ...     admin.resource_groups().create_resource_group("batch-jobs", ResourceGroup())
+            ...     admin.topics().create_non_partitioned_topic("resource-group")
+            ...     admin.topics().set_resource_group("resource-group", "batch-jobs")
+            ...     admin.topics().get_resource_group("resource-group") == "batch-jobs"
+            ...     admin.topics().remove_resource_group("resource-group")
+            True
+        """
+        self._set(name, admitting.IN_GROUP, value)
+
+    def get_resource_group(self, name: str, applied: bool = False) -> str | None:
+        """Return the value that is set for this topic; None if none is set. With ``applied``, the value that
+        holds."""
+        return self._get(name, admitting.IN_GROUP, applied)
+
+    def remove_resource_group(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.IN_GROUP, None)
+
+    def set_max_message_size(self, name: str, value: int) -> None:
+        """Set how many bytes a message of the topic may have, with its key and properties, 0 for as many as
+        ``maxMessageSize`` of ``broker.conf`` allows. Larger ones are refused with `MessageTooBig`, or
+        stored in parts if the producer has chunking; a batch counts as one message, in open topics of all
+        processes within 50 ms.
+
+        Args:
+            name: of the topic.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_non_partitioned_topic("max-message-size")
+            ...     admin.topics().set_max_message_size("max-message-size", 1000)
+            ...     admin.topics().get_max_message_size("max-message-size") == 1000
+            ...     admin.topics().remove_max_message_size("max-message-size")
+            True
+        """
+        self._set(name, admitting.MAX_MESSAGE_SIZE, value)
+
+    def get_max_message_size(self, name: str, applied: bool = False) -> int | None:
+        """Return the value that is set for this topic; None if none is set. With ``applied``, the value that
+        holds."""
+        return self._get(name, admitting.MAX_MESSAGE_SIZE, applied)
+
+    def remove_max_message_size(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_MESSAGE_SIZE, None)
+
+    def set_max_producers(self, name: str, most: int) -> None:
+        """Set the largest number of producers of a topic or partition. What is there stays when the limit is
+        lowered.
+
+        Args:
+            name: of the topic.
+            most: the largest number, beyond which `ProducerBusy` is raised; 0 for no limit, whatever other
+                levels say.
+
+        Raises:
+            InvalidConfiguration: ``most`` is no number from 0 on.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_non_partitioned_topic("max-producers")
+            ...     admin.topics().set_max_producers("max-producers", 1000)
+            ...     admin.topics().get_max_producers("max-producers") == 1000
+            ...     admin.topics().remove_max_producers("max-producers")
+            True
+        """
+        self._set(name, admitting.MAX_PRODUCERS, most)
+
+    def get_max_producers(self, name: str) -> int | None:
+        """Return the largest number of producers of a topic or partition that is set for this name; None if
+        none is set."""
+        return self._get(name, admitting.MAX_PRODUCERS)
+
+    def remove_max_producers(self, name: str) -> None:
+        """Unset the limit, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_PRODUCERS, None)
+
+    def set_max_consumers(self, name: str, most: int) -> None:
+        """Set the largest number of consumers of a topic or partition. What is there stays when the limit is
+        lowered.
+
+        Args:
+            name: of the topic.
+            most: the largest number, beyond which `ConsumerBusy` is raised; 0 for no limit, whatever other
+                levels say.
+
+        Raises:
+            InvalidConfiguration: ``most`` is no number from 0 on.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_non_partitioned_topic("max-consumers")
+            ...     admin.topics().set_max_consumers("max-consumers", 1000)
+            ...     admin.topics().get_max_consumers("max-consumers") == 1000
+            ...     admin.topics().remove_max_consumers("max-consumers")
+            True
+        """
+        self._set(name, admitting.MAX_CONSUMERS, most)
+
+    def get_max_consumers(self, name: str) -> int | None:
+        """Return the largest number of consumers of a topic or partition that is set for this name; None if
+        none is set."""
+        return self._get(name, admitting.MAX_CONSUMERS)
+
+    def remove_max_consumers(self, name: str) -> None:
+        """Unset the limit, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_CONSUMERS, None)
+
+    def set_delayed_delivery_policy(self, name: str, value: DelayedDeliveryPolicies) -> None:
+        """Set whether delayed messages wait, also those that wait now, and how early they may be, in open
+        topics of all processes within 50 ms.
+
+        Args:
+            name: of the topic.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> from embeddedpulsar.policy_values import DelayedDeliveryPolicies
+            >>> with Admin("./data") as admin:
+            ...     name, value = "delayed-delivery-policy", DelayedDeliveryPolicies(False)
+            ...     admin.topics().create_non_partitioned_topic(name)
+            ...     admin.topics().set_delayed_delivery_policy(name, value)
+            ...     admin.topics().get_delayed_delivery_policy(name) == value
+            ...     admin.topics().remove_delayed_delivery_policy(name)
+            True
+        """
+        self._set(name, admitting.DELAYED_DELIVERY, value)
+
+    def get_delayed_delivery_policy(self, name: str, applied: bool = False) -> DelayedDeliveryPolicies | None:
+        """Return the value that is set for this topic; None if none is set. With ``applied``, the value that
+        holds."""
+        return self._get(name, admitting.DELAYED_DELIVERY, applied)
+
+    def remove_delayed_delivery_policy(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.DELAYED_DELIVERY, None)
+
+    def set_max_unacked_messages_on_consumer(self, name: str, value: int) -> None:
+        """Set how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0
+        for any number, in open topics of all processes within 50 ms.
+
+        Args:
+            name: of the topic.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     name, value = "max-unacked-messages-on-consumer", 1000
+            ...     admin.topics().create_non_partitioned_topic(name)
+            ...     admin.topics().set_max_unacked_messages_on_consumer(name, value)
+            ...     admin.topics().get_max_unacked_messages_on_consumer(name) == value
+            ...     admin.topics().remove_max_unacked_messages_on_consumer(name)
+            True
+        """
+        self._set(name, admitting.MAX_UNACKED_PER_CONSUMER, value)
+
+    def get_max_unacked_messages_on_consumer(self, name: str, applied: bool = False) -> int | None:
+        """Return the value that is set for this topic; None if none is set. With ``applied``, the value that
+        holds."""
+        return self._get(name, admitting.MAX_UNACKED_PER_CONSUMER, applied)
+
+    def remove_max_unacked_messages_on_consumer(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_UNACKED_PER_CONSUMER, None)
+
+    def set_max_unacked_messages_on_subscription(self, name: str, value: int) -> None:
+        """Set how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged
+        together, 0 for any number, in open topics of all processes within 50 ms.
+
+        Args:
+            name: of the topic.
+            value: the value.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     name, value = "max-unacked-messages-on-subscription", 1000
+            ...     admin.topics().create_non_partitioned_topic(name)
+            ...     admin.topics().set_max_unacked_messages_on_subscription(name, value)
+            ...     admin.topics().get_max_unacked_messages_on_subscription(name) == value
+            ...     admin.topics().remove_max_unacked_messages_on_subscription(name)
+            True
+        """
+        self._set(name, admitting.MAX_UNACKED_PER_SUBSCRIPTION, value)
+
+    def get_max_unacked_messages_on_subscription(self, name: str, applied: bool = False) -> int | None:
+        """Return the value that is set for this topic; None if none is set. With ``applied``, the value that
+        holds."""
+        return self._get(name, admitting.MAX_UNACKED_PER_SUBSCRIPTION, applied)
+
+    def remove_max_unacked_messages_on_subscription(self, name: str) -> None:
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, admitting.MAX_UNACKED_PER_SUBSCRIPTION, None)
+
+    # end of methods of policies

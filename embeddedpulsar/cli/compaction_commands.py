@@ -6,12 +6,12 @@ import click
 
 from embeddedpulsar.admin import compaction_calls
 from embeddedpulsar.admin.admin import Admin
-from embeddedpulsar.admin.policy_calls import PolicyCalls
+from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.cli.background_work import BackgroundWork
-from embeddedpulsar.cli.expiry_commands import SIZE
 from embeddedpulsar.cli.namespace_commands import namespaces
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.output import as_json, print_json, size
+from embeddedpulsar.cli.policies import SIZE
 from embeddedpulsar.cli.topic_commands import topics
 
 _COMPACTION = BackgroundWork(
@@ -36,7 +36,7 @@ def compact(context: click.Context, store: OpenedStore, topic: str) -> None:
 _COMPACTION.add_status_command("compaction-status")
 
 
-def _policies(admin: Admin, kind: str) -> PolicyCalls:
+def _policies(admin: Admin, kind: str) -> Policies:
     return admin.topics() if kind == "topic" else admin.namespaces()
 
 

@@ -6,7 +6,8 @@ import click
 
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table
-from embeddedpulsar.cli.policy_commands import OF_BOTH, OF_NAMESPACES, add_policies
+from embeddedpulsar.cli.policies import add_policies
+from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_NAMESPACES
 
 
 @click.group()
@@ -67,4 +68,4 @@ def list_topics(store: OpenedStore, namespace: str, mode: str, is_json: bool) ->
         print_table(("topic",), [(name,) for name in found])
 
 
-add_policies(namespaces, "namespaces", (*OF_BOTH, *OF_NAMESPACES))
+add_policies(namespaces, "namespace", lambda admin: admin.namespaces(), (*OF_BOTH, *OF_NAMESPACES))

@@ -8,9 +8,9 @@ import click
 
 from embeddedpulsar.admin import offload_calls
 from embeddedpulsar.cli.background_work import BackgroundWork
-from embeddedpulsar.cli.expiry_commands import SIZE
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.output import ArgumentPath, size
+from embeddedpulsar.cli.policies import SIZE
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.platform.descriptors import late_import

@@ -18,12 +18,12 @@ from embeddedpulsar.cli import (  # noqa: F401  # they add their commands to tho
 from embeddedpulsar.cli.backup_commands import backup, restore
 from embeddedpulsar.cli.broker_commands import brokers
 from embeddedpulsar.cli.dead_letter_commands import dlq
-from embeddedpulsar.cli.expiry_commands import add_quotas
 from embeddedpulsar.cli.function_commands import functions
 from embeddedpulsar.cli.message_commands import consume, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces
 from embeddedpulsar.cli.opened_store import OpenedStore
 from embeddedpulsar.cli.output import as_json
+from embeddedpulsar.cli.policies import add_quotas
 from embeddedpulsar.cli.repair_command import repair
 from embeddedpulsar.cli.resource_group_commands import resourcegroups
 from embeddedpulsar.cli.schema_commands import schemas

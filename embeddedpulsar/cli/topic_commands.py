@@ -10,7 +10,8 @@ from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
 from embeddedpulsar.cli.message_output import MessagePrinter, message_options
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table, size
-from embeddedpulsar.cli.policy_commands import OF_BOTH, OF_TOPICS, add_policies
+from embeddedpulsar.cli.policies import add_policies
+from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_TOPICS
 from embeddedpulsar.cli.terminal import is_terminal, printable
 from embeddedpulsar.message import Message
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
@@ -197,4 +198,4 @@ def peeked(admin: Admin, topic: str, subscription: str, count: int) -> list[Mess
     return sorted(found, key=lambda one: one.publish_timestamp())[:count]
 
 
-add_policies(topics, "topics", (*OF_BOTH, *OF_TOPICS))
+add_policies(topics, "topic", lambda admin: admin.topics(), (*OF_BOTH, *OF_TOPICS))

@@ -10,8 +10,8 @@ from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, Not
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.instance_context import Definition
 from embeddedpulsar.functions.state_log import NAMESPACE
+from embeddedpulsar.topic.policies.policy import TopicPolicy
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store

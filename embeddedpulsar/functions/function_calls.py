@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import (

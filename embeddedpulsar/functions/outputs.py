@@ -15,7 +15,7 @@ from embeddedpulsar.functions.state_table import Output, Pending
 from embeddedpulsar.platform.background import Backoff
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import BYTES
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from embeddedpulsar.topic.late_offload import OffloadRecord, read_offload_record
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-    from embeddedpulsar.topic.policies.topic_policy import OffloadRules
+    from embeddedpulsar.topic.policies.keeping import OffloadRules
 
 _FETCHED_MS: Final = 600_000
 """How long a log that was fetched back stays at least, unless the topic is offloaded by a call."""

@@ -27,8 +27,8 @@ from embeddedpulsar.exceptions import MessageTooBig, TopicNotFound
 from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.sink_options import DELIVER_AT, SinkOptions
+from embeddedpulsar.topic.policies.admitting import MAX_MESSAGE_SIZE
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.policies.topic_limits import MAX_MESSAGE_SIZE
 from embeddedpulsar.topic.store_session import read_settings
 from embeddedpulsar.topic_name import TopicName
 

@@ -7,7 +7,7 @@ word, which they read anyway, so a quota costs a send nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from embeddedpulsar.backlog_quota import (
     CONSUMER_BACKLOG_EVICTION,
@@ -17,57 +17,21 @@ from embeddedpulsar.backlog_quota import (
     BacklogQuota,
 )
 from embeddedpulsar.exceptions import (
-    CorruptionError,
-    InvalidConfiguration,
     ProducerBlockedQuotaExceededError,
     ProducerBlockedQuotaExceededException,
     PulsarException,
 )
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import ATTENTION, HELD
 from embeddedpulsar.topic.housekeeping import UpkeptParts
 from embeddedpulsar.topic.policies.held_policies import ValueOf
-from embeddedpulsar.topic.policies.topic_policy import Fields, TopicPolicy
+from embeddedpulsar.topic.policies.keeping import QUOTAS
 
 _LOOK_S: Final = 0.05
 """How often a producer that is held back looks whether it still is."""
 _TARGET: Final = 0.9
 """How much of the limit is left after an eviction."""
-
-
-def _pack(quota: BacklogQuota) -> dict[str, Any]:
-    return quota.check().json()
-
-
-def _unpack(fields: Any) -> BacklogQuota:
-    try:
-        return BacklogQuota(int(fields["limitSize"]), int(fields["limitTime"]), str(fields["policy"])).check()
-    except (KeyError, TypeError, ValueError, InvalidConfiguration) as e:
-        raise CorruptionError(reason=f"a policy document with a backlog quota that is none: {e!r}") from e
-
-
-def _size_default(settings: BrokerSettings, own: Sequence[Fields]) -> BacklogQuota:
-    return BacklogQuota(
-        settings.backlogQuotaDefaultLimitBytes, -1, settings.backlogQuotaDefaultRetentionPolicy
-    )
-
-
-def _age_default(settings: BrokerSettings, own: Sequence[Fields]) -> BacklogQuota:
-    return BacklogQuota(
-        -1, settings.backlogQuotaDefaultLimitSecond, settings.backlogQuotaDefaultRetentionPolicy
-    )
-
-
-QUOTAS: Final = {
-    DESTINATION_STORAGE: TopicPolicy[BacklogQuota](
-        "backlog_quota_map.destination_storage", _size_default, _pack, _unpack, for_letters=BacklogQuota()
-    ),
-    MESSAGE_AGE: TopicPolicy[BacklogQuota](
-        "backlog_quota_map.message_age", _age_default, _pack, _unpack, for_letters=BacklogQuota()
-    ),
-}
 
 
 def _is_wanted(value_of: ValueOf) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from embeddedpulsar.topic.housekeeping import UpkeptParts
-from embeddedpulsar.topic.policies.topic_limits import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
+from embeddedpulsar.topic.policies.keeping import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
 
 
 class MessageExpiry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, StorageError, TopicNotFound
 from embeddedpulsar.format.control import StoreWord, TopicWord
@@ -15,49 +15,25 @@ from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
     InactiveTopicPolicies,
-    from_fields,
-    to_fields,
 )
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.housekeeping import PATIENCE_S, SLICE, SLICE_S
-from embeddedpulsar.topic.policies.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION, TopicPolicy
+from embeddedpulsar.topic.policies.keeping import INACTIVE_TOPICS, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, is_system_topic
 
 if TYPE_CHECKING:
     from embeddedpulsar.format.catalog_record import TopicEntry
     from embeddedpulsar.platform.clock import Clock
-    from embeddedpulsar.settings import BrokerSettings
     from embeddedpulsar.subscription.subscription_view import SubscriptionFacts
     from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic
 
-_OWNERS: Final = "inactiveTopicOwners"
-"""Without any, and without the setting, no topic is looked at."""
 _REST: Final = 20
 """A round is followed by a pause so many times as long as its work."""
 _NOTED_TWICE: Final = 2
 _SLACK: Final = 0.9
 """Timers of several processes, and the clock of the day, are not exact."""
-
-
-def _default(settings: BrokerSettings, own: Sequence[Any]) -> InactiveTopicPolicies:
-    return InactiveTopicPolicies(
-        settings.brokerDeleteInactiveTopicsMode,
-        settings.brokerDeleteInactiveTopicsMaxInactiveDurationSeconds
-        or settings.brokerDeleteInactiveTopicsFrequencySeconds,
-        settings.brokerDeleteInactiveTopicsEnabled,
-    )
-
-
-INACTIVE_TOPICS: Final = TopicPolicy[InactiveTopicPolicies](
-    "inactive_topic_policies",
-    _default,
-    to_fields,
-    lambda form: from_fields(InactiveTopicPolicies, form),
-    for_letters=InactiveTopicPolicies(delete_while_inactive=False),
-    owners=_OWNERS,
-)
 """Whether a topic is deleted that is not used, and when."""
 
 
@@ -107,7 +83,7 @@ class InactiveTopics:
 
     def _prefixes(self) -> list[str]:
         """What the names of the topics to look at begin with."""
-        owners = self._session.policies.owners(_OWNERS)
+        owners = self._session.policies.owners(INACTIVE_TOPICS.owners)
         if self._session.settings.brokerDeleteInactiveTopicsEnabled or owners is None:
             return [f"{PERSISTENT}://"]
         return sorted(one if "://" in one else f"{PERSISTENT}://{one}/" for one in owners)

@@ -13,7 +13,7 @@ from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.filenames import compaction_lock_path, compaction_path
 from embeddedpulsar.topic.late_part import HasParts, LatePart
-from embeddedpulsar.topic.policies.topic_policy import COMPACTION_THRESHOLD
+from embeddedpulsar.topic.policies.keeping import COMPACTION_THRESHOLD
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.topic_compaction import TopicCompaction

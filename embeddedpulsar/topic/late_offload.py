@@ -25,7 +25,7 @@ from embeddedpulsar.topic.catalog.root_layout import OFFLOADED as OFFLOADED_NOTE
 from embeddedpulsar.topic.catalog.root_layout import in_root
 from embeddedpulsar.topic.late_part import HasParts, LatePart, PartLike
 from embeddedpulsar.topic.policies.held_policies import ValueOf
-from embeddedpulsar.topic.policies.topic_policy import OFFLOAD_RULES, OffloadRules, rules_of
+from embeddedpulsar.topic.policies.keeping import OFFLOAD_RULES, OffloadRules, rules_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

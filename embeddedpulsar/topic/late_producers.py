@@ -11,7 +11,7 @@ from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.topic.late_part import HasParts
-from embeddedpulsar.topic.policies.topic_limits import MAX_PRODUCERS
+from embeddedpulsar.topic.policies.admitting import MAX_PRODUCERS
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.logs import LogHost

@@ -28,9 +28,9 @@ from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.inactive_topics import InactiveTopics
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse
 from embeddedpulsar.topic.policies.held_policies import PolicyWatch
+from embeddedpulsar.topic.policies.policy import TopicPolicy, Value
 from embeddedpulsar.topic.policies.policy_changes import apply_policy, change_policy, existing, note_letters
 from embeddedpulsar.topic.policies.resource_groups import GroupWords
-from embeddedpulsar.topic.policies.topic_policy import TopicPolicy, Value
 from embeddedpulsar.topic.store_registry import REGISTRY, StoreKey
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic

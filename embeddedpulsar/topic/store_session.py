@@ -31,10 +31,10 @@ from embeddedpulsar.topic.catalog.topic_directories import TopicDirectories
 from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
-from embeddedpulsar.topic.policies.creation_policy import AUTO_TOPIC_CREATION
+from embeddedpulsar.topic.policies.admitting import AUTO_TOPIC_CREATION
+from embeddedpulsar.topic.policies.creation_policy import check_topics
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.policies.resource_groups import GroupWords
-from embeddedpulsar.topic.policies.topic_limits import check_topics
 from embeddedpulsar.topic.sinks.sink_upkeep import SinkUpkeep
 from embeddedpulsar.topic.store_control import LedgerIds, StoreControl
 from embeddedpulsar.topic_name import TopicName

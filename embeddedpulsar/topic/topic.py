@@ -24,9 +24,9 @@ from embeddedpulsar.topic.late_offload import LateOffload
 from embeddedpulsar.topic.late_producers import LateProducers
 from embeddedpulsar.topic.logs import log_options, open_log
 from embeddedpulsar.topic.open_topics import within_limit
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION, MAX_PRODUCERS
 from embeddedpulsar.topic.policies.held_policies import HeldPolicies
-from embeddedpulsar.topic.policies.topic_limits import MAX_PRODUCERS
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
+from embeddedpulsar.topic.policies.keeping import KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.subscription_opening import SubscriptionOpening
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView

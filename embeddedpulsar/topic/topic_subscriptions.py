@@ -23,13 +23,13 @@ from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.topic.policies.creation_policy import AUTO_SUBSCRIPTION_CREATION
-from embeddedpulsar.topic.policies.topic_limits import (
+from embeddedpulsar.topic.policies.admitting import (
+    AUTO_SUBSCRIPTION_CREATION,
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_SUBSCRIPTIONS,
-    Limits,
 )
+from embeddedpulsar.topic.policies.policy import Limits
 from embeddedpulsar.topic.usage import Usage
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 

@@ -9,7 +9,6 @@ from itertools import groupby
 from typing import Any
 
 from embeddedpulsar import Client, MessageId, Result
-from tests.support.clients import stored
 
 
 @contextmanager
@@ -38,12 +37,17 @@ def held(client: Client, topic: str = "topic", leave: threading.Event | None = N
 
 def payloads(client: Client, topic: str = "topic") -> list[bytes]:
     """The payloads in a topic."""
-    return [message.data() for message in stored(client, topic)]
+    return [message.data() for message in _messages(client, topic)]
+
+
+def _messages(client: Client, topic: str) -> list[Any]:
+    with client.create_reader(topic, MessageId.earliest) as reader:
+        return list(reader)
 
 
 def entries(client: Client, topic: str = "topic") -> list[list[bytes]]:
     """The payloads in a topic, entry by entry."""
-    messages = stored(client, topic)
+    messages = _messages(client, topic)
     places = groupby(messages, lambda message: message.message_id().entry_id())
     return [[message.data() for message in group] for _, group in places]
 

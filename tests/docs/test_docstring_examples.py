@@ -1,6 +1,6 @@
 """Every public method is called in an example that is executed: in its own docstring, or in one of its class.
 
-`test_docs.test_doctests` executes the examples of modules; here are those of methods that a function makes.
+`test_docs.test_doctests` executes the examples.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,20 +116,3 @@ def test_exceptions_are_needed():
     missing = {name for kind in classes() for name in not_shown(kind)}
     missing |= {value.__name__ for value in public().values() if not code_of(value)}
     assert NOT_SHOWN.keys() <= missing
-
-
-@pytest.mark.parametrize("kind", [Topics, Namespaces], ids=["topics", "namespaces"])
-def test_examples_of_made_methods(kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The examples of methods that `value_calls` and `limit_calls` make give what they show."""
-    monkeypatch.chdir(tmp_path)
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    report: list[str] = []
-    made = {name: one for name, one in methods(kind) if inspect.unwrap(one).__code__.co_name != one.__name__}
-    if kind is not Topics:
-        made = {name: one for name, one in made.items() if getattr(Topics, name, None) is not one}
-    assert len(made) > 20
-    for name, function in made.items():
-        parsed = doctest.DocTestParser().get_doctest(function.__doc__ or "", {}, name, None, None)
-        runner.run(parsed, out=report.append)
-    assert not runner.failures, "".join(report)
-    assert runner.tries > len(made) / 3  # one example shows three methods

@@ -1,7 +1,14 @@
-"""A policy of topics is one value, which store and documents take as they take their own."""
+"""A policy of topics is one value, which store and documents take as they take their own.
+
+A policy with settings, methods and verbs is a row of the table, and the code that enforces it.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +17,9 @@ import pytest
 from embeddedpulsar import Client
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.policies.topic_policy import ChangingTopic, TopicPolicy
+from embeddedpulsar.topic.policies.policy import ChangingTopic, TopicPolicy
 from embeddedpulsar.topic.store import Store
+from tools.write_policies import ROOT
 
 told: list[tuple[str, int]] = []
 
@@ -76,3 +84,113 @@ def test_values_that_make_no_sense_are_refused(store: Store):
     with pytest.raises(TopicNotFound):
         store.set_policy("no such topic", TTL, 1)
     assert store.own_policy("orders", TTL) is None and told == []
+
+
+# -- a new row -----------------------------------------------------------------------------------------------
+
+ROW = """
+CLOSED_TO_CONSUMERS: Final = switch_policy(
+    "closedToConsumers",
+    Setting("topicsClosedToConsumers", False, note="not in Pulsar"),
+    title="new consumers are refused",
+    otherwise="accepted",
+    calls=(
+        Calls(
+            BOTH,
+            "closed_to_consumers",
+            "whether new consumers are refused with `NotAllowedError`",
+            "True",
+            verb="closed-to-consumers",
+            help="whether new consumers are refused",
+            options=(Option(_ENABLE, "Whether they are.", "switch", True),),
+        ),
+    ),
+)
+"""
+ENFORCED = """
+    from embeddedpulsar.topic.policies.admitting import CLOSED_TO_CONSUMERS
+
+    if topic.policies.value(CLOSED_TO_CONSUMERS):
+        raise NotAllowedError(f"{topic.name} is closed to consumers")
+"""
+USED = """
+import doctest, inspect, sys
+from embeddedpulsar import Admin, Client, NotAllowedError
+from embeddedpulsar.admin.policies import Policies
+from embeddedpulsar.cli.main import main
+
+with Client("./store") as client, Admin("./store") as admin:
+    client.create_producer("orders").close()
+    client.subscribe("orders", "before").close()
+    assert main(["--store", "store", "namespaces", "set-closed-to-consumers", "public/default", "-e"]) == 0
+    assert main(["--store", "store", "topics", "get-closed-to-consumers", "orders", "--applied"]) == 0
+    assert admin.topics().get_closed_to_consumers("orders") is None
+    assert admin.topics().get_closed_to_consumers("orders", applied=True) is True
+    try:
+        client.subscribe("orders", "behind")
+    except NotAllowedError as e:
+        print(e)
+    admin.topics().set_closed_to_consumers("orders", False)
+    client.subscribe("orders", "behind").close()
+    admin.topics().remove_closed_to_consumers("orders")
+with open("store/broker.conf", "a") as file:
+    file.write("topicsClosedToConsumers=true\\n")
+with Admin("./store") as admin:
+    admin.namespaces().remove_closed_to_consumers("public/default")
+    assert admin.topics().get_closed_to_consumers("orders", applied=True) is True
+signature = inspect.signature(Policies.set_closed_to_consumers)
+print(signature)
+examples = doctest.DocTestFinder().find(Policies.set_closed_to_consumers, globs={})
+print(sum(len(one.examples) for one in examples), "lines of an example")
+for one in examples:
+    assert not doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(one).failed
+"""
+
+
+def test_a_policy_is_a_row_and_the_code_that_enforces_it(tmp_path: Path):
+    """Two edits of a copy of the package; settings, methods, verbs and page follow by ``make policies``."""
+    copy = tmp_path / "copy"
+    for folder in ("embeddedpulsar", "tools"):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "docs").mkdir()
+    shutil.copy(ROOT / "docs/policies.md", copy / "docs")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    sheet = copy / "embeddedpulsar/topic/policies/admitting.py"
+    sheet.write_text(sheet.read_text("utf-8") + ROW, "utf-8")
+    enforcing = copy / "embeddedpulsar/topic/policies/creation_policy.py"
+    line = "    enabled = topic.policies.value(SUBSCRIPTION_TYPES)\n"
+    text = enforcing.read_text("utf-8")
+    assert line in text
+    enforcing.write_text(text.replace(line, ENFORCED + line), "utf-8")
+
+    def run(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    written = run("tools/write_policies.py").split()
+    assert {Path(name).name for name in written if "." in name} == {
+        "settings.py",
+        "policies.py",
+        "policy_verbs.py",
+        "policies.md",
+    }
+    assert run("tools/write_policies.py") == ""
+    page = (copy / "docs/policies.md").read_text("utf-8")
+    row = "`set_closed_to_consumers(name, True)` | `topicsClosedToConsumers` | accepted |"
+    assert f"| new consumers are refused | {row}" in page
+    assert run("-c", USED).splitlines() == [
+        "True",
+        "Pulsar error: ResultNotAllowedError: persistent://public/default/orders is closed to consumers",
+        "(self, name: 'str', value: 'bool') -> 'None'",
+        "2 lines of an example",
+    ]
+    run("-c", "from embeddedpulsar.testing.store_checks import assert_clean; assert_clean('store')")

@@ -11,7 +11,7 @@ import pytest
 
 from embeddedpulsar import Client, MessageId, Producer
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
 
 ON = "brokerDeduplicationEnabled=true\n"

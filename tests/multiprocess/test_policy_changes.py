@@ -12,7 +12,7 @@ import pytest
 from embeddedpulsar import Admin, AlreadyClosed, Client, ConsumerType
 from embeddedpulsar.backlog_quota import BacklogQuota
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.policies.topic_limits import MAX_PRODUCERS
+from embeddedpulsar.topic.policies.admitting import MAX_PRODUCERS
 from embeddedpulsar.topic.store import Store
 from tests.children import die_at
 from tests.multiprocess.children import Child, say

@@ -18,7 +18,7 @@ from embeddedpulsar import Client, ConsumerType, InitialPosition, Timeout
 from embeddedpulsar.exceptions import AccessDeniedError, ConsumerBusy, ForeignFileError, ProducerBusy
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
 from tests.children import ForkedChild, in_child
 

@@ -10,7 +10,7 @@ from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import IncompatibleSchema
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
-from embeddedpulsar.topic.schemas.schema_policies import SCHEMA_VALIDATION
+from embeddedpulsar.topic.policies.admitting import SCHEMA_VALIDATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

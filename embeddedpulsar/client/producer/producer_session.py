@@ -13,9 +13,9 @@ from embeddedpulsar.exceptions import DescriptorLimitError, PulsarException, Sto
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.schema.schema import BYTES
+from embeddedpulsar.topic.policies.admitting import MAX_MESSAGE_SIZE
 from embeddedpulsar.topic.policies.creation_policy import check_encryption
 from embeddedpulsar.topic.policies.rate_policy import publish_limiter
-from embeddedpulsar.topic.policies.topic_limits import MAX_MESSAGE_SIZE
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import (
     BrokerMetadataError,
-    CorruptionError,
-    InvalidConfiguration,
     NotAllowedError,
 )
-from embeddedpulsar.policy_values import (
-    PARTITIONED,
-    AutoSubscriptionCreationOverride,
-    AutoTopicCreationOverride,
-    DelayedDeliveryPolicies,
-    from_fields,
-    to_fields,
+from embeddedpulsar.topic.policies.admitting import (
+    ENCRYPTION_REQUIRED,
+    MAX_TOPICS,
+    SUBSCRIPTION_TYPES,
+    type_names,
 )
-from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
+from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar.topic.catalog.catalog import Catalog
     from embeddedpulsar.topic.policies.held_policies import HeldPolicies
-
-SUBSCRIPTION_TYPE_NAMES: Final = {
-    "Exclusive": ConsumerType.Exclusive,
-    "Failover": ConsumerType.Failover,
-    "Shared": ConsumerType.Shared,
-    "Key_Shared": ConsumerType.KeyShared,
-}
-"""The types by the names that Pulsar's documents have."""
+    from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 
 
 class PolicedTopic(Protocol):
@@ -42,27 +30,6 @@ class PolicedTopic(Protocol):
     def name(self) -> str: ...
     @property
     def policies(self) -> HeldPolicies: ...
-
-
-def _topic_creation(settings: BrokerSettings, own: Sequence[Any]) -> AutoTopicCreationOverride:
-    partitions = settings.defaultNumPartitions if settings.allowAutoTopicCreationType == PARTITIONED else None
-    return AutoTopicCreationOverride(
-        settings.allowAutoTopicCreation, settings.allowAutoTopicCreationType, partitions
-    )
-
-
-def _type_names(types: Any) -> list[str]:
-    wanted = set(types) if isinstance(types, set | frozenset | list | tuple) else set()
-    if not wanted or not wanted <= set(SUBSCRIPTION_TYPE_NAMES.values()):
-        raise InvalidConfiguration(f"the enabled types are a set of one ConsumerType or more, not {types!r}")
-    return [name for name, one in SUBSCRIPTION_TYPE_NAMES.items() if one in wanted]
-
-
-def _read_types(form: Any) -> frozenset[ConsumerType]:
-    try:
-        return frozenset(SUBSCRIPTION_TYPE_NAMES[name] for name in form)
-    except (KeyError, TypeError) as e:
-        raise CorruptionError(reason=f"a policy document with subscription types that are none: {e!r}") from e
 
 
 def check_type(topic: PolicedTopic, consumer_type: ConsumerType) -> None:
@@ -75,7 +42,7 @@ def check_type(topic: PolicedTopic, consumer_type: ConsumerType) -> None:
     if consumer_type not in enabled:
         raise NotAllowedError(
             f"{topic.name} has no subscriptions of the type {consumer_type.name}: subscription_types_enabled "
-            f"says {', '.join(_type_names(enabled))}"
+            f"says {', '.join(type_names(enabled))}"
         )
 
 
@@ -92,48 +59,26 @@ def check_encryption(topic: PolicedTopic, *, is_encrypting: bool) -> None:
         )
 
 
-def checked_flag(value: bool) -> bool:
-    """Refuse what is neither True nor False."""
-    if not isinstance(value, bool):
-        raise InvalidConfiguration(f"write True or False, not {value!r}")
-    return value
+def check_topics(policies: PolicyDocuments, catalog: Catalog, name: TopicName, more: int) -> None:
+    """Refuse ``more`` topics in the namespace of a topic, if that exceeds its limit.
 
+    Call under the catalog lock, with which topics are made. Each partition is a topic, and counts when its
+    partitioned topic is made or grows.
 
-AUTO_TOPIC_CREATION: Final = TopicPolicy[AutoTopicCreationOverride](
-    "autoTopicCreationOverride",
-    _topic_creation,
-    to_fields,
-    lambda form: from_fields(AutoTopicCreationOverride, form),
-)
-"""Whether, and of which kind, topics of a namespace are created when they are first used."""
-
-AUTO_SUBSCRIPTION_CREATION: Final = TopicPolicy[AutoSubscriptionCreationOverride](
-    "autoSubscriptionCreationOverride",
-    lambda settings, own: AutoSubscriptionCreationOverride(settings.allowAutoSubscriptionCreation),
-    to_fields,
-    lambda form: from_fields(AutoSubscriptionCreationOverride, form),
-)
-"""Whether durable subscriptions are created by their first consumer."""
-
-SUBSCRIPTION_TYPES: Final = TopicPolicy[frozenset[ConsumerType]](
-    "subscription_types_enabled",
-    lambda settings, own: frozenset(SUBSCRIPTION_TYPE_NAMES.values()),
-    _type_names,
-    _read_types,
-)
-"""Which types of subscriptions consumers may have. A reader is Exclusive."""
-
-ENCRYPTION_REQUIRED: Final = TopicPolicy[bool](
-    "encryption_required", lambda settings, own: settings.encryptionRequireOnProducer, checked_flag, bool
-)
-"""Whether producers have to encrypt."""
-
-DELAYED_DELIVERY: Final = TopicPolicy[DelayedDeliveryPolicies](
-    "delayed_delivery_policies",
-    lambda settings, own: DelayedDeliveryPolicies(
-        settings.delayedDeliveryEnabled, settings.delayedDeliveryTickTimeMillis
-    ),
-    to_fields,
-    lambda form: from_fields(DelayedDeliveryPolicies, form),
-)
-"""Whether messages are delayed that were sent with a delay."""
+    Raises:
+        NotAllowedError: the limit is exceeded.
+    """
+    namespace = name.namespace_name
+    most = policies.value(MAX_TOPICS, namespace)
+    if not most:
+        return
+    there = 0
+    for one, partitions in catalog.listed_in(namespace):
+        base = catalog.find(TopicName.parse(one).base) if PARTITION_SUFFIX in one else None
+        is_counted_with_base = base is not None and base.partitions and base.name != one
+        there += 0 if is_counted_with_base else max(1, partitions)
+    if there + more > most:
+        raise NotAllowedError(
+            f"{name.full} cannot be made: the namespace {namespace} has {there} topics, and its limit is "
+            f"{most} (max_topics_per_namespace); delete topics, or raise the limit"
+        )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.topic.policies.policy import Fields, TopicPolicy, Value
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.policies.topic_policy import Fields, TopicPolicy, Value
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.processes.mailbox import Mailbox

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, cast
 from embeddedpulsar.exceptions import AlreadyClosed, SubscriptionNotFound
 from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.policies.creation_policy import DELAYED_DELIVERY
-from embeddedpulsar.topic.policies.topic_limits import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
+from embeddedpulsar.topic.policies.admitting import (
+    DELAYED_DELIVERY,
+    MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.exceptions import TopicNotFound
-from embeddedpulsar.topic.policies.topic_policy import LETTERS, TopicPolicy, Value
+from embeddedpulsar.topic.policies.keeping import LETTERS
+from embeddedpulsar.topic.policies.policy import TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def change_policy(
         InvalidConfiguration: the value makes no sense.
         StorageError: the document is damaged, or cannot be written.
     """
+    if policy.resolve is not None and value is not None:
+        value = policy.resolve(value, session.root)
     changes = {policy.key: None if value is None else policy.pack(value)}
     name, catalog = existing(session, name), session.catalog
     known = None if is_namespace(name) else catalog.find(name)

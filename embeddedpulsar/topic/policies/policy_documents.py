@@ -16,9 +16,10 @@ from embeddedpulsar.platform import descriptors, disk, filesystem, threads
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.policies.dynamic_configuration import OWNER, applied_to, stored_in
+from embeddedpulsar.topic.policies.keeping import LETTERS
+from embeddedpulsar.topic.policies.policy import OWNER, TopicPolicy, Value
 from embeddedpulsar.topic.policies.resource_groups import held_group
-from embeddedpulsar.topic.policies.topic_policy import LETTERS, TopicPolicy, Value
+from embeddedpulsar.topic.policies.table import applied_to, stored_in
 from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
 
 _CHANGING: Final = 1

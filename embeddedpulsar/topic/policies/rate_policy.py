@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.format.control import SUBSCRIBERS, SubscriptionWord, TopicWord
 from embeddedpulsar.platform.descriptors import late_import
-from embeddedpulsar.policy_values import DispatchRate, PublishRate, SubscribeRate, from_fields, to_fields
-from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.policy_values import DispatchRate
+from embeddedpulsar.topic.policies.admitting import (
+    DISPATCH_RATE,
+    PUBLISH_RATE,
+    SUBSCRIBE_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+)
 from embeddedpulsar.topic.policies.rate_limiter import WORDS, Lock, Rate, RateLimiter, SharedRate, Unshared
 from embeddedpulsar.topic.policies.resource_groups import DISPATCHING, HELD_GROUP, PUBLISHING
-from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log
@@ -22,55 +26,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 _SECOND_NS: Final = 1_000_000_000
-
-
-def _publish_default(settings: BrokerSettings, own: Sequence[Any]) -> PublishRate:
-    return PublishRate(settings.maxPublishRatePerTopicInMessages, settings.maxPublishRatePerTopicInBytes)
-
-
-def _dispatch_default(settings: BrokerSettings, own: Sequence[Any]) -> DispatchRate:
-    return DispatchRate(
-        settings.dispatchThrottlingRatePerTopicInMsg,
-        settings.dispatchThrottlingRatePerTopicInByte,
-        1,
-        settings.dispatchThrottlingRateRelativeToPublishRate,
-    )
-
-
-def _subscription_default(settings: BrokerSettings, own: Sequence[Any]) -> DispatchRate:
-    return DispatchRate(
-        settings.dispatchThrottlingRatePerSubscriptionInMsg,
-        settings.dispatchThrottlingRatePerSubscriptionInByte,
-        1,
-        settings.dispatchThrottlingRateRelativeToPublishRate,
-    )
-
-
-PUBLISH_RATE: Final = TopicPolicy[PublishRate](
-    "publishMaxMessageRate", _publish_default, to_fields, lambda form: from_fields(PublishRate, form)
-)
-"""How much may be published to a topic."""
-
-DISPATCH_RATE: Final = TopicPolicy[DispatchRate](
-    "topicDispatchRate", _dispatch_default, to_fields, lambda form: from_fields(DispatchRate, form)
-)
-"""How much all subscriptions and readers of a topic get together."""
-
-SUBSCRIPTION_DISPATCH_RATE: Final = TopicPolicy[DispatchRate](
-    "subscriptionDispatchRate", _subscription_default, to_fields, lambda form: from_fields(DispatchRate, form)
-)
-"""How much each subscription of a topic gets."""
-
-
-SUBSCRIBE_RATE: Final = TopicPolicy[SubscribeRate](
-    "clusterSubscribeRate",
-    lambda settings, own: SubscribeRate(
-        settings.subscribeThrottlingRatePerConsumer, settings.subscribeRatePeriodPerConsumerInSecond
-    ),
-    to_fields,
-    lambda form: from_fields(SubscribeRate, form),
-)
-"""How often a consumer may subscribe."""
 
 
 class PublishedRate:

@@ -18,9 +18,8 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.format.control import ResourceGroupWord as _Word
 from embeddedpulsar.policy_values import ResourceGroup, from_fields, to_fields
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic.policies.dynamic_configuration import OWNER
+from embeddedpulsar.topic.policies.policy import OWNER, TopicPolicy
 from embeddedpulsar.topic.policies.rate_limiter import Lock, Rate, RateLimiter, SharedRate
-from embeddedpulsar.topic.policies.topic_policy import TopicPolicy
 
 
 class _Policies(Protocol):
@@ -129,10 +128,10 @@ def _free_slot(forms: Mapping[str, Any]) -> int:
 
 def _users(session: Session, group: str) -> Iterator[str]:
     """The topics and namespaces that name a group."""
-    names = session.policies.owners(IN_GROUP.owners)
+    names = session.policies.owners(GROUP_NAME.owners)
     if names is None:
         names = [*session.catalog.namespaces(), *(name for name, _ in session.catalog.listed_in(None))]
-    return (name for name in names if session.policies.own(IN_GROUP, name) == group)
+    return (name for name in names if session.policies.own(GROUP_NAME, name) == group)
 
 
 def no_group(name: str, there: Mapping[str, Any]) -> InvalidConfiguration:
@@ -168,7 +167,7 @@ GROUPS: Final = TopicPolicy[Any](
 )
 """All groups, of `OWNER`. It is set to a `GroupChange`."""
 
-IN_GROUP: Final = TopicPolicy[str | None](
+GROUP_NAME: Final = TopicPolicy[str | None](
     "resource_group_name",
     lambda settings, own: None,
     _checked_name,
@@ -176,7 +175,7 @@ IN_GROUP: Final = TopicPolicy[str | None](
     amend=_existing,
     owners="resourceGroupOwners",
 )
-"""The group that a topic is in, and that the topics of a namespace are in."""
+"""The group that a topic or a namespace is in: `admitting.IN_GROUP` without its calls."""
 
 _HELD: Final = "resourceGroup"
 HELD_GROUP: Final = TopicPolicy[HeldGroup | None](
@@ -195,7 +194,7 @@ def held_group(system: Mapping[str, Any], levels: Sequence[Mapping[str, Any]]) -
     groups = system.get(GROUPS.key)
     if not groups:
         return {}
-    name = next((one[IN_GROUP.key] for one in levels if one.get(IN_GROUP.key) is not None), None)
+    name = next((one[GROUP_NAME.key] for one in levels if one.get(GROUP_NAME.key) is not None), None)
     found = groups.get(name)
     return {} if found is None else {_HELD: found | {"name": name}}
 

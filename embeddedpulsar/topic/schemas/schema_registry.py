@@ -19,9 +19,9 @@ from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused, why_unfit
 from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic.policies.admitting import SCHEMA_AUTO_UPDATE, SCHEMA_COMPATIBILITY
 from embeddedpulsar.topic.policies.policy_documents import remove_unfinished
 from embeddedpulsar.topic.schemas.schema_document import NO_VERSION, SchemaDocument, StoredSchema
-from embeddedpulsar.topic.schemas.schema_policies import SCHEMA_AUTO_UPDATE, SCHEMA_COMPATIBILITY
 from embeddedpulsar.topic_name import TopicName, is_system_topic
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,13 @@ from embeddedpulsar import (
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.children import in_child
+
+
+@pytest.fixture
+def admin(store_url: Path | str, client: Client) -> Iterator[Admin]:
+    """An administrator beside the client."""
+    with Admin(store_url) as made:
+        yield made
 
 
 def test_an_empty_namespace_is_deleted(admin, client):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embeddedpulsar import Client, ConsumerType
-from tests.conformance.chunks import LIMIT, HalfSent, log_of, payload, subscription_of
+from tests.conformance.chunks import LIMIT, HalfSent, log_of, payload, subscription_of, use_small_entries
 
-pytestmark = pytest.mark.usefixtures("small_entries")
+
+@pytest.fixture(autouse=True)
+def small_entries(store_path: Path) -> None:
+    """Entries of at most 1,000 bytes."""
+    use_small_entries(store_path)
 
 
 def drained(consumer: Any, acknowledge: bool = True) -> list[bytes]:

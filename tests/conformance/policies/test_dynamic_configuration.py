@@ -11,10 +11,17 @@ from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import AutoTopicCreationOverride, PublishRate
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.policies.dynamic_configuration import NAMES, applied_to
-from embeddedpulsar.topic.policies.rate_policy import PUBLISH_RATE
+from embeddedpulsar.topic.policies.admitting import PUBLISH_RATE
+from embeddedpulsar.topic.policies.table import DYNAMIC_SETTINGS, applied_to
 from tests.children import in_child
 from tests.conformance.pool import write_settings
+
+
+@pytest.fixture
+def admin(store_url: Path | str, client: Client):
+    """Beside a client."""
+    with Admin(store_url) as made:
+        yield made
 
 
 def test_a_setting_changes_and_changes_back(admin, client):
@@ -53,11 +60,11 @@ def test_every_dynamic_setting_both_ways(tmp_path: Path):
     write_settings(tmp_path, maxPublishRatePerTopicInMessages=5)
     with Admin(tmp_path) as admin:
         brokers = admin.brokers()
-        assert brokers.get_dynamic_configuration_names() == sorted(NAMES)
+        assert brokers.get_dynamic_configuration_names() == sorted(DYNAMIC_SETTINGS)
         before = brokers.get_runtime_configuration()
         assert before["maxPublishRatePerTopicInMessages"] == "5"
         others = {"true": "false", "false": "true", "non-partitioned": "partitioned"}
-        changed = {name: others.get(before[name], "77") for name in NAMES}
+        changed = {name: others.get(before[name], "77") for name in DYNAMIC_SETTINGS}
         for name, value in changed.items():
             brokers.update_dynamic_configuration(name, value)
         assert brokers.get_all_dynamic_configurations() == changed
@@ -69,7 +76,7 @@ def test_every_dynamic_setting_both_ways(tmp_path: Path):
 
     assert in_child(look) == str(sorted(changed.items()))
     with Admin(tmp_path) as admin:
-        for name in NAMES:
+        for name in DYNAMIC_SETTINGS:
             admin.brokers().delete_dynamic_configuration(name)
         assert admin.brokers().get_runtime_configuration() == before
     assert_clean(tmp_path)

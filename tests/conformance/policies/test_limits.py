@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -18,11 +19,18 @@ from embeddedpulsar import (
     ProducerBusy,
 )
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
-from embeddedpulsar.topic.policies import topic_limits
+from embeddedpulsar.topic.policies.admitting import MAX_PRODUCERS
 from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
 from tests.conformance.pool import write_settings
 
 SPACE = "public/default"
+
+
+@pytest.fixture
+def admin(store_url: Path | str, client: Client):
+    """Beside a client."""
+    with Admin(store_url) as made:
+        yield made
 
 
 def test_producers_of_a_topic(admin, client):
@@ -222,7 +230,7 @@ def test_a_damaged_limit_is_an_error(store_path, monkeypatch):
     """Nothing is attached under a limit that cannot be read."""
     with Admin(store_path) as admin, Client(store_path) as client:
         admin.topics().create_non_partitioned_topic("orders")
-        unchecked = topic_limits.MAX_PRODUCERS._replace(pack=lambda limit: "many")
+        unchecked = MAX_PRODUCERS._replace(pack=lambda limit: "many")
         admin.topics()._store().set_policy("orders", unchecked, 1)
         with pytest.raises(CorruptionError, match="a limit that is none: 'many'"):
             client.create_producer("orders")

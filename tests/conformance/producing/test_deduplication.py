@@ -7,7 +7,7 @@ import pytest
 from embeddedpulsar import Client, Interrupted, MessageId, ProducerAccessMode, Result
 from embeddedpulsar.exceptions import TopicNotFound
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 
 DUPLICATE = (-1, -1, -1, -1)
 

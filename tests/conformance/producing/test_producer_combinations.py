@@ -23,7 +23,7 @@ from embeddedpulsar import (
     Result,
 )
 from embeddedpulsar.arrow import read_topic
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from tests.conformance.chunks import payload
 from tests.support.key_files import key_files
 

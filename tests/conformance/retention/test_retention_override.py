@@ -10,7 +10,7 @@ import pytest
 from embeddedpulsar import Admin, Client, InitialPosition, MessageId
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.policies import Retention
-from embeddedpulsar.topic.policies.topic_policy import RETENTION
+from embeddedpulsar.topic.policies.keeping import RETENTION
 from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ from embeddedpulsar.admin.resource_groups import ResourceGroups
 from embeddedpulsar.admin.tenants import Tenants
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
-from embeddedpulsar.cli.policy_commands import OF_BOTH, OF_NAMESPACES, OF_TOPICS
+from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_NAMESPACES, OF_TOPICS
 from embeddedpulsar.cli.program import program
 from embeddedpulsar.testing.store_checks import assert_clean
 
@@ -36,6 +37,19 @@ def store(tmp_path: Path):
         admin.topics().create_subscription("orders", "work", MessageId.earliest)
     yield root
     assert_clean(root)
+
+
+@pytest.fixture
+def call(store: Path, capfd, monkeypatch):
+    """Runs a command on the store; returns the status, the output and the error output."""
+
+    def run(*arguments: str, typed: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
+        status = main(["--store", str(store), *arguments])
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return run
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -461,7 +475,7 @@ def test_values_of_policies_that_are_none(call):
 def test_every_policy_of_an_admin_has_its_verbs(noun: str, kind: type):
     """For each method that sets a policy: set, get and remove."""
     policies = (*OF_BOTH, *(OF_TOPICS if noun == "topics" else OF_NAMESPACES))
-    there = {one.method or one.verb.replace("-", "_") for one in policies}
+    there = {one.method for one in policies}
     there |= {"backlog_quota", "compaction_threshold"}  # whose options are their own
     verbs = set(program.commands[noun].commands)  # type: ignore[attr-defined]
     assert there == {name.removeprefix("set_") for name in dir(kind) if name.startswith("set_")}
@@ -538,11 +552,7 @@ VERBS = {
 def test_every_method_of_an_admin_has_a_verb(noun: str, kind: type):
     """One that pulsar-admin has, or its own name."""
     policies = (*OF_BOTH, *(OF_TOPICS if noun == "topics" else OF_NAMESPACES))
-    of_policies = {
-        f"{verb}_{one.method or one.verb.replace('-', '_')}"
-        for one in policies
-        for verb in ("set", "get", "remove")
-    }
+    of_policies = {f"{verb}_{one.method}" for one in policies for verb in ("set", "get", "remove")}
     verbs = {
         name: set(group.commands) for name, group in program.commands.items() if hasattr(group, "commands")
     }

@@ -10,7 +10,7 @@ import pytest
 from embeddedpulsar.exceptions import InvalidTopicName, TopicNotFound
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform.clock import boot_id
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
 
 NAMESPACE = "public/default"

@@ -32,13 +32,28 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.platform import clock, disk, filesystem, ownership
 from embeddedpulsar.platform.processes.lease import lease_path
-from embeddedpulsar.topic.policies.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.support.disks.faulty_disk import FaultyDisk
 
 PREFIX = ProducerPrefix("p", 0)
 NAME = "persistent://public/default/orders"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Where a store may be made."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path):
+    """An open store."""
+    opened = Store.open(root)
+    yield opened
+    if not opened.closed:
+        opened.release()
 
 
 def publish(store: Store, name: str, payload: bytes) -> tuple[int, int, int]:

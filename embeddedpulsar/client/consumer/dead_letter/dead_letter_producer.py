@@ -22,7 +22,7 @@ from embeddedpulsar.platform import failpoints, fork, threads
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
-from embeddedpulsar.topic.policies.creation_policy import AUTO_SUBSCRIPTION_CREATION
+from embeddedpulsar.topic.policies.admitting import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from embeddedpulsar.policies import Retention
 from embeddedpulsar.testing.store_checks import assert_clean, check_store
 from embeddedpulsar.topic.catalog import topic_directories, topic_list
 from embeddedpulsar.topic.catalog.topic_places import directories_in, find_directory, read_meta
-from embeddedpulsar.topic.policies.topic_policy import RETENTION
+from embeddedpulsar.topic.policies.keeping import RETENTION
 from embeddedpulsar.topic.store import Store
 from tests.support.disks.fake_disk import FakeDisk
 

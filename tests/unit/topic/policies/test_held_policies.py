@@ -13,9 +13,9 @@ from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.platform import threads
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic.policies.admitting import MAX_CONSUMERS, MAX_PRODUCERS
 from embeddedpulsar.topic.policies.held_policies import HeldPolicies, ValueOf
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.policies.topic_limits import MAX_CONSUMERS, MAX_PRODUCERS
 
 NAME = "persistent://public/default/t"
 

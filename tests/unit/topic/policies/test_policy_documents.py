@@ -17,14 +17,10 @@ from embeddedpulsar.format.document import KIND_POLICIES, KIND_TOPIC_META, decod
 from embeddedpulsar.platform import disk
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.topic.policies.admitting import DEDUPLICATION, IN_GROUP
+from embeddedpulsar.topic.policies.keeping import OFFLOAD_THRESHOLD, RETENTION
+from embeddedpulsar.topic.policies.policy import TopicPolicy
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.policies.resource_groups import IN_GROUP
-from embeddedpulsar.topic.policies.topic_policy import (
-    DEDUPLICATION,
-    OFFLOAD_THRESHOLD,
-    RETENTION,
-    TopicPolicy,
-)
 from embeddedpulsar.topic_name import directory_name
 
 NAMESPACE = "public/default"

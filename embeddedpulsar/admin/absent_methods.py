@@ -1,0 +1,69 @@
+"""The error for a method that a part of an Admin does not have, which names those that it has."""
+
+from __future__ import annotations
+
+import re
+from types import FunctionType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from embeddedpulsar.error_text import nearest
+from embeddedpulsar.platform import interrupts
+
+# A word in the name of a Pulsar method, and the feature it belongs to.
+_NOT_BUILT: Final = {
+    "stats": "statistics of other things than topics",
+    "cluster": "clusters",
+    "broker": "brokers: Admin.brokers() has settings only",
+    "bookie": "bookies",
+    "source": "connectors",
+    "sink": "connectors",
+    "transaction": "transactions",
+    "permission": "permissions: those of the directory count",
+    "replicat": "replication",
+    "polic": "other policies than deduplication, retention and limits",
+    "propert": "properties of topics",
+}
+
+
+class SaysWhatThereIs:
+    """Adds the similar or available methods, or the feature that is not built, to the error for a method that
+    is not there. What the methods of the classes below it raise is named as `interrupts.translate` does."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in dir(cls):  # those of its bases, too: not all of them are below this class
+            if name.startswith("_") and name != "__init__":
+                continue
+            method = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+            if isinstance(method, FunctionType) and not interrupts.is_translating(method):
+                setattr(cls, name, interrupts.translating(method))
+            elif isinstance(method, staticmethod):
+                setattr(cls, name, staticmethod(interrupts.translating(method.__func__)))
+
+    if not TYPE_CHECKING:  # a type checker must report such a name itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(_text(type(self), name), name=name, obj=self)
+
+
+def _text(kind: type, name: str) -> str:
+    text = f"{kind.__name__!r} object has no attribute {name!r}"
+    if name.startswith("_"):
+        return text
+    there = [one for one in dir(kind) if not one.startswith("_")]
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    if snake in there:
+        return f"{text}; it is written {snake}()"
+    for call, part in getattr(kind, "_parts", {}).items():
+        if hasattr(part, snake):
+            return f"{text}; it is {call}.{snake}()"
+    listed = f"it has {', '.join(there)}"
+    feature = next((feature for word, feature in _NOT_BUILT.items() if word in snake), "")
+    near = nearest(snake, there, 0.9 if feature else 0.7)
+    near = near or next((one for one in there if one.startswith(f"{snake}_")), None)
+    near = near or next((one for one in there if snake in one.split("_")), None)
+    if near:
+        return f"{text}; did you mean {near}()? {listed}"
+    if feature:
+        return f"{text}; not built yet: {feature}; {listed}"
+    return f"{text}; {listed}"
