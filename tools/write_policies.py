@@ -64,7 +64,9 @@ _KINDS = {
 _KNOWN = {
     **{name: policy_values.__name__ for name in vars(policy_values) if name[0].isupper()},
     **dict.fromkeys(("LAG", "SIZE", "TICKS", "TIME", "subscription_types"), "embeddedpulsar.cli.policies"),
-    **dict.fromkeys(("retention_form", "strategy_name", "type_names"), "embeddedpulsar.cli.policies"),
+    **dict.fromkeys(
+        ("retention_form", "strategy_name", "threshold_text", "type_names"), "embeddedpulsar.cli.policies"
+    ),
     "retention_limits": "embeddedpulsar.cli.policies",
     "ConsumerType": "embeddedpulsar.enums",
     "SchemaCompatibilityStrategy": "embeddedpulsar.schema_enums",
@@ -311,6 +313,7 @@ def _verb(row: TopicPolicy[Any], calls: Calls) -> str:
         for name, option in zip(parameters, calls.options, strict=True)
     )
     form = "" if calls.form == "json_form" else f"form={calls.form},"
+    form += f"text_form={calls.text_form}," if calls.text_form else ""
     return f"""
 @policy(
     "{calls.verb}", {calls.help!r}, {kind}.get_{calls.name}, {kind}.remove_{calls.name},

@@ -22,7 +22,7 @@ from embeddedpulsar.backlog_quota import (
     BacklogQuota,
 )
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
-from embeddedpulsar.cli.output import as_json, print_json
+from embeddedpulsar.cli.output import as_json, print_json, size
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
@@ -78,11 +78,11 @@ def subscription_types(
     return frozenset(types[name] for name in names)
 
 
-def retention_limits(seconds: int, size: int) -> list[int]:
-    """The minutes and MB of a retention."""
-    if 0 < seconds < 60 or 0 < size < 1 << 20:
+def retention_limits(seconds: int, number: int) -> list[int]:
+    """The minutes and MB of a retention, given in seconds and bytes."""
+    if 0 < seconds < 60 or 0 < number < 1 << 20:
         raise click.UsageError("a retention is at least one minute (1m) and one MiB (1M); 0 keeps nothing")
-    return [seconds if seconds < 0 else seconds // 60, size if size < 0 else size >> 20]
+    return [seconds if seconds < 0 else seconds // 60, number if number < 0 else number >> 20]
 
 
 # -- what is shown of a value --------------------------------------------------------------------------------
@@ -106,6 +106,17 @@ def strategy_name(strategy: SchemaCompatibilityStrategy | None) -> str | None:
     return None if strategy is None else strategy.name
 
 
+def threshold_text(threshold: int) -> str:
+    """A threshold in bytes for readers."""
+    return size(threshold) if threshold else "never"
+
+
+def _text(found: Any) -> str:
+    if isinstance(found, dict):
+        return ", ".join(f"{key}={one}" for key, one in found.items())
+    return ", ".join(found) if isinstance(found, list) else str(found)
+
+
 # -- verbs of a policy -------------------------------------------------------------------------------------
 
 
@@ -119,7 +130,8 @@ class PolicyVerbs(NamedTuple):
         getter: the method of the Admin, whose name `method` has.
         remover: likewise.
         options: of ``set-``.
-        form: what is shown of a value.
+        form: what is shown of a value, as JSON or as text.
+        text_form: the text of that.
     """
 
     verb: str
@@ -129,6 +141,7 @@ class PolicyVerbs(NamedTuple):
     remover: Callable[..., None]
     options: Sequence[Option]
     form: Callable[[Any], Any]
+    text_form: Callable[[Any], str]
 
     @property
     def method(self) -> str:
@@ -146,9 +159,10 @@ def policy(
     remover: Callable[..., None],
     *options: Option,
     form: Callable[[Any], Any] = json_form,
+    text_form: Callable[[Any], str] = _text,
 ) -> Callable[[Setter], PolicyVerbs]:
     """Makes of the function that sets a policy its three verbs; see `PolicyVerbs`."""
-    return lambda setter: PolicyVerbs(verb, text, setter, getter, remover, options, form)
+    return lambda setter: PolicyVerbs(verb, text, setter, getter, remover, options, form, text_form)
 
 
 def add_policies(
@@ -184,7 +198,7 @@ def _add(group: click.Group, argument: Option, owner: Callable[[Any], Policies],
         if is_json:
             print_json(shown)
         else:
-            click.echo("not set" if shown is None else _text(shown))
+            click.echo("not set" if shown is None else policy.text_form(shown))
 
     @pass_store
     def remove_policy(store: OpenedStore, name: str) -> None:
@@ -200,12 +214,6 @@ def _add(group: click.Group, argument: Option, owner: Callable[[Any], Policies],
         ("remove", remove_policy, "Unset"),
     ):
         group.command(f"{verb}-{policy.verb}", help=f"{text}: {policy.text}.")(argument(function))
-
-
-def _text(found: Any) -> str:
-    if isinstance(found, dict):
-        return ", ".join(f"{key}={one}" for key, one in found.items())
-    return ", ".join(found) if isinstance(found, list) else str(found)
 
 
 # -- backlog quotas ------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from embeddedpulsar.cli.policies import (
     retention_limits,
     strategy_name,
     subscription_types,
+    threshold_text,
     type_names,
 )
 from embeddedpulsar.enums import ConsumerType
@@ -131,6 +132,18 @@ def _retention(owner: Policies, name: str, seconds: int, size: int) -> None:
 )
 def _keep_until_subscribed(owner: Policies, name: str, enable: bool) -> None:
     owner.set_keep_until_subscribed(name, enable)
+
+
+@policy(
+    "compaction-threshold",
+    "after how many stored bytes a topic is compacted",
+    Policies.get_compaction_threshold,
+    Policies.remove_compaction_threshold,
+    click.option("-t", "--threshold", type=SIZE, required=True, help="Bytes, or 10M; 0 for never."),
+    text_form=threshold_text,
+)
+def _compaction_threshold(owner: Policies, name: str, threshold: int) -> None:
+    owner.set_compaction_threshold(name, threshold)
 
 
 @policy(
@@ -585,6 +598,7 @@ OF_BOTH: Final = (
     _inactive_topic_policies,
     _retention,
     _keep_until_subscribed,
+    _compaction_threshold,
     _offload_policies,
     _offload_threshold,
     _offload_threshold_in_seconds,

@@ -394,6 +394,10 @@ COMPACTION_THRESHOLD: Final = number_policy(
             gets="Return the threshold set for this topic or namespace; None if it is not set.",
             removes=_UNSET.format("threshold"),
             reads="own",
+            verb="compaction-threshold",
+            help="after how many stored bytes a topic is compacted",
+            options=(Option("-t --threshold", "Bytes, or 10M; 0 for never.", "size"),),
+            text_form="threshold_text",
         ),
     ),
 )

@@ -476,15 +476,13 @@ def test_every_policy_of_an_admin_has_its_verbs(noun: str, kind: type):
     """For each method that sets a policy: set, get and remove."""
     policies = (*OF_BOTH, *(OF_TOPICS if noun == "topics" else OF_NAMESPACES))
     there = {one.method for one in policies}
-    there |= {"backlog_quota", "compaction_threshold"}  # whose options are their own
+    there |= {"backlog_quota"}  # whose options are their own
     verbs = set(program.commands[noun].commands)  # type: ignore[attr-defined]
     assert there == {name.removeprefix("set_") for name in dir(kind) if name.startswith("set_")}
     for one in policies:
         assert {f"{verb}-{one.verb}" for verb in ("set", "get", "remove")} <= verbs
     for verb in ("set-backlog-quota", "get-backlog-quotas", "remove-backlog-quota"):
         assert verb in verbs
-    for verb in ("set", "get", "remove"):
-        assert f"{verb}-compaction-threshold" in verbs
 
 
 VERBS = {
