@@ -196,7 +196,7 @@ def _set_text(row: TopicPolicy[Any], calls: Calls) -> list[str]:
     elif calls.text[:1].isupper():
         text = calls.text
     else:
-        text = f"Set {calls.text}, in open topics of all processes within 50 ms."
+        text = f"Set {calls.text}. Open topics of all processes follow within 50 ms."
     lines = [*_paragraphs(text), "", "Args:", f"    name: of the {_owner(calls)}."]
     lines += _paragraphs(f"{parameter}: {meaning}", 4)
     raises = [f"InvalidConfiguration: {calls.raises}"] if calls.raises else []

@@ -122,8 +122,8 @@ class Namespaces(Policies):
     # generated: methods of policies, by `make policies` from the rows in topic/policies
 
     def set_namespace_resource_group(self, name: str, value: str) -> None:
-        """Set the resource group of the topics of the namespace, by its name; see `ResourceGroups`, in open
-        topics of all processes within 50 ms.
+        """Set the resource group of the topics of the namespace, by its name; see `ResourceGroups`. Open
+        topics of all processes follow within 50 ms.
 
         Args:
             name: of the namespace.
@@ -245,8 +245,8 @@ class Namespaces(Policies):
         self._set(name, admitting.MAX_TOPICS, None)
 
     def set_delayed_delivery_messages(self, name: str, value: DelayedDeliveryPolicies) -> None:
-        """Set whether delayed messages wait, also those that wait now, and how early they may be, in open
-        topics of all processes within 50 ms.
+        """Set whether delayed messages wait, also those that wait now, and how early they may be. Open topics
+        of all processes follow within 50 ms.
 
         Args:
             name: of the namespace.
@@ -280,7 +280,7 @@ class Namespaces(Policies):
 
     def set_max_unacked_messages_per_consumer(self, name: str, value: int) -> None:
         """Set how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0
-        for any number, in open topics of all processes within 50 ms.
+        for any number. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the namespace.
@@ -310,7 +310,7 @@ class Namespaces(Policies):
 
     def set_max_unacked_messages_per_subscription(self, name: str, value: int) -> None:
         """Set how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged
-        together, 0 for any number, in open topics of all processes within 50 ms.
+        together, 0 for any number. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the namespace.
@@ -339,8 +339,8 @@ class Namespaces(Policies):
         self._set(name, admitting.MAX_UNACKED_PER_SUBSCRIPTION, None)
 
     def set_auto_topic_creation(self, name: str, value: AutoTopicCreationOverride) -> None:
-        """Set whether topics of the namespace are created when they are first used, and of which kind, in
-        open topics of all processes within 50 ms.
+        """Set whether topics of the namespace are created when they are first used, and of which kind. Open
+        topics of all processes follow within 50 ms.
 
         Args:
             name: of the namespace.
@@ -372,7 +372,7 @@ class Namespaces(Policies):
 
     def set_encryption_required_status(self, name: str, value: bool) -> None:
         """Set whether new producers of the namespace have to encrypt; others are refused with
-        `BrokerMetadataError`, in open topics of all processes within 50 ms.
+        `BrokerMetadataError`. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the namespace.
@@ -402,8 +402,8 @@ class Namespaces(Policies):
 
     def set_is_allow_auto_update_schema(self, name: str, value: bool) -> None:
         """Set whether producers and consumers add their schemas to topics of the namespace; otherwise others
-        than those that `Admin.schemas` added raise `IncompatibleSchema`, in open topics of all processes
-        within 50 ms.
+        than those that `Admin.schemas` added raise `IncompatibleSchema`. Open topics of all processes
+        follow within 50 ms.
 
         Args:
             name: of the namespace.

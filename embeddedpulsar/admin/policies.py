@@ -327,7 +327,7 @@ class Policies(SaysWhatThereIs, ABC):
         self._set(name, keeping.COMPACTION_THRESHOLD, None)
 
     def set_offload_policies(self, name: str, value: OffloadPolicies) -> None:
-        """Set where closed ledgers are moved, and when, in open topics of all processes within 50 ms.
+        """Set where closed ledgers are moved, and when. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -360,7 +360,7 @@ class Policies(SaysWhatThereIs, ABC):
 
     def set_offload_threshold(self, name: str, value: int) -> None:
         """Set how many bytes of a topic stay in the store, as a number: older ledgers are offloaded; -1 for
-        never, in open topics of all processes within 50 ms.
+        never. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -390,8 +390,8 @@ class Policies(SaysWhatThereIs, ABC):
         self._set(name, keeping.OFFLOAD_THRESHOLD, None)
 
     def set_offload_threshold_in_seconds(self, name: str, value: int) -> None:
-        """Set how many seconds after its end a ledger is offloaded, as a number; -1 for never, in open topics
-        of all processes within 50 ms.
+        """Set how many seconds after its end a ledger is offloaded, as a number; -1 for never. Open topics of
+        all processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -421,8 +421,8 @@ class Policies(SaysWhatThereIs, ABC):
         self._set(name, keeping.OFFLOAD_THRESHOLD_SECONDS, None)
 
     def set_offload_deletion_lag(self, name: str, value: int) -> None:
-        """Set for how many milliseconds the log of an offloaded ledger stays in the store, as a number, in
-        open topics of all processes within 50 ms.
+        """Set for how many milliseconds the log of an offloaded ledger stays in the store, as a number. Open
+        topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -452,8 +452,8 @@ class Policies(SaysWhatThereIs, ABC):
         self._set(name, keeping.OFFLOAD_DELETION_LAG, None)
 
     def set_publish_rate(self, name: str, value: PublishRate) -> None:
-        """Set how much the producers of a topic or partition may publish together. Further sends wait, in
-        open topics of all processes within 50 ms.
+        """Set how much the producers of a topic or partition may publish together. Further sends wait. Open
+        topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -484,8 +484,8 @@ class Policies(SaysWhatThereIs, ABC):
         self._set(name, admitting.PUBLISH_RATE, None)
 
     def set_dispatch_rate(self, name: str, value: DispatchRate) -> None:
-        """Set how much the consumers and readers of a topic or partition receive together, in open topics of
-        all processes within 50 ms.
+        """Set how much the consumers and readers of a topic or partition receive together. Open topics of all
+        processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -516,8 +516,8 @@ class Policies(SaysWhatThereIs, ABC):
         self._set(name, admitting.DISPATCH_RATE, None)
 
     def set_subscription_dispatch_rate(self, name: str, value: DispatchRate) -> None:
-        """Set how much the consumers of each subscription of a topic or partition receive together, in open
-        topics of all processes within 50 ms.
+        """Set how much the consumers of each subscription of a topic or partition receive together. Open
+        topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -550,7 +550,7 @@ class Policies(SaysWhatThereIs, ABC):
 
     def set_subscribe_rate(self, name: str, value: SubscribeRate) -> None:
         """Set how often a consumer, known by its name, may subscribe to a topic or partition. Beyond that
-        `NotAllowedError` is raised, in open topics of all processes within 50 ms.
+        `NotAllowedError` is raised. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -646,8 +646,8 @@ class Policies(SaysWhatThereIs, ABC):
         self._set(name, admitting.MAX_SUBSCRIPTIONS, None)
 
     def set_auto_subscription_creation(self, name: str, value: AutoSubscriptionCreationOverride) -> None:
-        """Set whether durable subscriptions are created by their first consumer, in open topics of all
-        processes within 50 ms.
+        """Set whether durable subscriptions are created by their first consumer. Open topics of all processes
+        follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -684,8 +684,8 @@ class Policies(SaysWhatThereIs, ABC):
         self, name: str, value: set[ConsumerType] | frozenset[ConsumerType]
     ) -> None:
         """Set the types of subscriptions that new consumers may have, as a set of `ConsumerType`; others are
-        refused with `NotAllowedError`. A reader is Exclusive, in open topics of all processes within 50
-        ms.
+        refused with `NotAllowedError`. A reader is Exclusive. Open topics of all processes follow within
+        50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -720,7 +720,7 @@ class Policies(SaysWhatThereIs, ABC):
 
     def set_schema_compatibility_strategy(self, name: str, value: SchemaCompatibilityStrategy | str) -> None:
         """Set which schemas a topic accepts beside those it has: a `SchemaCompatibilityStrategy`, or its
-        name, in open topics of all processes within 50 ms.
+        name. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.
@@ -755,7 +755,7 @@ class Policies(SaysWhatThereIs, ABC):
 
     def set_schema_validation_enforced(self, name: str, value: bool) -> None:
         """Set whether new producers without a schema are refused with `IncompatibleSchema` by topics that
-        have one, in open topics of all processes within 50 ms.
+        have one. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic or namespace.

@@ -251,8 +251,8 @@ class Topics(Policies):
     # generated: methods of policies, by `make policies` from the rows in topic/policies
 
     def set_resource_group(self, name: str, value: str) -> None:
-        """Set the resource group of the topic; see `ResourceGroups`, in open topics of all processes within
-        50 ms.
+        """Set the resource group of the topic; see `ResourceGroups`. Open topics of all processes follow
+        within 50 ms.
 
         Args:
             name: of the topic.
@@ -286,8 +286,8 @@ class Topics(Policies):
     def set_max_message_size(self, name: str, value: int) -> None:
         """Set how many bytes a message of the topic may have, with its key and properties, 0 for as many as
         ``maxMessageSize`` of ``broker.conf`` allows. Larger ones are refused with `MessageTooBig`, or
-        stored in parts if the producer has chunking; a batch counts as one message, in open topics of all
-        processes within 50 ms.
+        stored in parts if the producer has chunking; a batch counts as one message. Open topics of all
+        processes follow within 50 ms.
 
         Args:
             name: of the topic.
@@ -381,8 +381,8 @@ class Topics(Policies):
         self._set(name, admitting.MAX_CONSUMERS, None)
 
     def set_delayed_delivery_policy(self, name: str, value: DelayedDeliveryPolicies) -> None:
-        """Set whether delayed messages wait, also those that wait now, and how early they may be, in open
-        topics of all processes within 50 ms.
+        """Set whether delayed messages wait, also those that wait now, and how early they may be. Open topics
+        of all processes follow within 50 ms.
 
         Args:
             name: of the topic.
@@ -415,7 +415,7 @@ class Topics(Policies):
 
     def set_max_unacked_messages_on_consumer(self, name: str, value: int) -> None:
         """Set how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0
-        for any number, in open topics of all processes within 50 ms.
+        for any number. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic.
@@ -447,7 +447,7 @@ class Topics(Policies):
 
     def set_max_unacked_messages_on_subscription(self, name: str, value: int) -> None:
         """Set how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged
-        together, 0 for any number, in open topics of all processes within 50 ms.
+        together, 0 for any number. Open topics of all processes follow within 50 ms.
 
         Args:
             name: of the topic.

@@ -14,6 +14,7 @@ from typing import Any, assert_type
 import embeddedpulsar as pulsar
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import Consumer, ConsumerType, Message, MessageId, Producer, Reader, TableView
+from embeddedpulsar.policy_values import PublishRate
 from embeddedpulsar.schema import (
     AvroSchema,
     BooleanSchema,
@@ -163,6 +164,23 @@ def errors_and_admin(store: str) -> None:
             assert_type(error.code, pulsar.Result)
         policy = pulsar.ConsumerDeadLetterPolicy(3)
         client.subscribe("orders", "kitchen", dead_letter_policy=policy, properties={"app": "till"})
+
+
+def policies(store: str) -> None:
+    """Have the types of their values, at both levels."""
+    with pulsar.Admin(store) as admin:
+        topics, namespaces = admin.topics(), admin.namespaces()
+        topics.set_publish_rate("orders", PublishRate(100))
+        assert_type(topics.get_publish_rate("orders", applied=True), PublishRate | None)
+        topics.set_publish_rate("orders", 100)  # type: ignore[arg-type]
+        topics.set_subscription_types_enabled("orders", {ConsumerType.Shared})
+        assert_type(topics.get_subscription_types_enabled("orders"), frozenset[ConsumerType] | None)
+        namespaces.set_schema_compatibility_strategy("public/default", "BACKWARD")
+        strategy = namespaces.get_schema_compatibility_strategy("public/default")
+        assert_type(strategy, pulsar.SchemaCompatibilityStrategy | None)
+        assert_type(namespaces.get_max_topics_per_namespace("public/default"), int | None)
+        assert_type(topics.get_keep_until_subscribed("orders"), bool)
+        topics.set_max_topics_per_namespace("orders", 1)  # type: ignore[attr-defined]
 
 
 def definitions(definition: dict[str, Any]) -> None:
