@@ -1,7 +1,7 @@
 # make test    format, lint, types and tests      make demo    a year of flights through one topic
 # make storm   kill storms and long properties    make bench   side by side with its peers
 # make format  rewrite the files in our style     make clean   remove .venv and caches
-# make policies  write what follows from the table of policies (tools/write_policies.py)
+# make policies  write what follows from the table of policies (tests/support/write_policies.py)
 #
 # Each makes its own .venv when there is none, and installs again only when pyproject.toml or setup.cfg changed.
 
@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The one warning this hides is about editable installs of packages that lie in folders of another name.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet
-SOURCES := embeddedpulsar tests examples benchmarks tools
+SOURCES := embeddedpulsar tests examples benchmarks
 
 # Stamps say what is installed: of the package itself, and of what the targets need besides.
 PACKAGE := $(VENV)/.stamp-package
@@ -29,7 +29,7 @@ TARGETS := test storm bench demo format policies clean
 test: $(TEST)
 	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
 	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && $(BIN)/flake8 $(SOURCES)
-	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks tests/support/typed_application.py tools
+	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks tests/support/typed_application.py tests/support/write_policies.py
 	@echo "== tests"
 ifdef PYTEST
 	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
@@ -64,7 +64,7 @@ format: $(TEST)
 	$(BIN)/ruff format $(SOURCES)
 
 policies: $(TEST)
-	$(BIN)/python tools/write_policies.py
+	$(BIN)/python tests/support/write_policies.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,7 +19,7 @@ from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, Top
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.policies.policy import ChangingTopic, TopicPolicy
 from embeddedpulsar.topic.store import Store
-from tools.write_policies import ROOT
+from tests.support.write_policies import ROOT
 
 told: list[tuple[str, int]] = []
 
@@ -150,8 +150,11 @@ for one in examples:
 def test_a_policy_is_a_row_and_the_code_that_enforces_it(tmp_path: Path):
     """Two edits of a copy of the package; settings, methods, verbs and page follow by ``make policies``."""
     copy = tmp_path / "copy"
-    for folder in ("embeddedpulsar", "tools"):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "embeddedpulsar", copy / "embeddedpulsar", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (copy / "tests/support").mkdir(parents=True)
+    shutil.copy(ROOT / "tests/support/write_policies.py", copy / "tests/support")
     (copy / "docs").mkdir()
     shutil.copy(ROOT / "docs/policies.md", copy / "docs")
     shutil.copy(ROOT / "pyproject.toml", copy)
@@ -176,14 +179,14 @@ def test_a_policy_is_a_row_and_the_code_that_enforces_it(tmp_path: Path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    written = run("tools/write_policies.py").split()
+    written = run("tests/support/write_policies.py").split()
     assert {Path(name).name for name in written if "." in name} == {
         "settings.py",
         "policies.py",
         "policy_verbs.py",
         "policies.md",
     }
-    assert run("tools/write_policies.py") == ""
+    assert run("tests/support/write_policies.py") == ""
     page = (copy / "docs/policies.md").read_text("utf-8")
     row = "`set_closed_to_consumers(name, True)` | `topicsClosedToConsumers` | accepted |"
     assert f"| new consumers are refused | {row}" in page

@@ -18,7 +18,7 @@ from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.policies.policy import BOTH, NAMESPACES, TOPICS
 from embeddedpulsar.topic.policies.table import ROWS
-from tools import write_policies
+from tests.support import write_policies
 
 KINDS = {"topics": Topics, "namespaces": Namespaces}
 

@@ -4,7 +4,7 @@ A policy is read at the nearest level that has it: the topic, the partitioned to
 namespace. If none has it, its default follows from ``broker.conf``. The policies themselves are the rows of
 `topic.policies.table`. What a row says beyond `TopicPolicy.owners` is not used at run time: the settings, the
 methods of `Admin`, the verbs of the command line and the page of policies are written from it by
-``tools/write_policies.py``.
+``tests/support/write_policies.py``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 * the table in ``docs/policies.md``.
 
 What is written is checked in, so editors, ``help()`` and type checkers see it, and a reader of the history
-sees what changed. ``tests/unit/test_written_policies.py`` compares it with the table.
+sees what changed. ``tests/unit/test_generated_policies.py`` compares it with the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import embeddedpulsar  # noqa: E402
