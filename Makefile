@@ -1,7 +1,8 @@
 # make test    format, lint, types and tests      make demo    a year of flights through one topic
 # make storm   kill storms and long properties    make bench   side by side with its peers
-# make format  rewrite the files in our style     make clean   remove .venv and caches
+# make near    the tests nearest to a change      make format  rewrite the files in our style
 # make policies  write what follows from the table of policies (tests/support/write_policies.py)
+# make clean   remove .venv and caches
 #
 # Each makes its own .venv when there is none, and installs again only when pyproject.toml or setup.cfg changed.
 
@@ -23,7 +24,7 @@ BENCH := $(VENV)/.stamp-bench
 ALONE := tests/spark tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
     failover_takeover.py rates_processes.py shared_processes.py trimming_processes.py)
 
-TARGETS := test storm bench demo format policies clean
+TARGETS := test near storm bench demo format policies clean
 .PHONY: $(TARGETS)
 
 test: $(TEST)
@@ -40,6 +41,10 @@ else
 	$(BIN)/python -m pytest -q -m "not slow" $(ALONE) || status=1; \
 	exit $$status
 endif
+
+# `make near FILE=embeddedpulsar/format/entry.py`; without FILE, of what differs from the last commit.
+near: $(TEST)
+	@$(BIN)/python -m tests.near $(if $(PYTEST),--pytest="$(PYTEST)") $(FILE)
 
 storm: $(TEST)
 	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=storm $(PYTEST)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform import deadline
+from embeddedpulsar.platform.scheduler import is_idle
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.scheduler import Timer
@@ -112,7 +113,7 @@ class BackgroundWork:
 
     def after(self, delay_s: float) -> None:
         """Do the work on a timer, unless one is pending."""
-        if self._timer is None and not self._is_over:
+        if is_idle(self._timer) and not self._is_over:
             self._timer = self._call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:

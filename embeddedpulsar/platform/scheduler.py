@@ -111,6 +111,22 @@ class Timer:
         return self.function is not None
 
 
+def is_idle(timer: Timer | None) -> bool:
+    """Whether nothing will run any more: there is no timer, or it ran, runs or was cancelled.
+
+    A function that is due at once may run before the thread that armed the timer has stored it, for as long
+    as that thread is stopped. What is stored then has run already, and must not count as one to come.
+
+    >>> is_idle(None), is_idle(Timer(Timers(), 0.0, print))
+    (True, False)
+    """
+    return timer is None or timer.function is None
+
+
+class SchedulerClosed(RuntimeError):
+    """The scheduler is closed, and calls nothing later."""
+
+
 class SchedulerLike(Protocol):
     """The methods that the layers above need of either scheduler."""
 
@@ -195,11 +211,12 @@ class Scheduler:
         once).
 
         Raises:
-            RuntimeError: the scheduler is closed; or the system refuses the thread. Then nothing is
-                scheduled, and the next call tries to start it again.
+            SchedulerClosed: it is closed.
+            RuntimeError: the system refuses the thread. Nothing is scheduled, and the next call tries to
+                start it again.
         """
         if self._closed:
-            raise RuntimeError("the scheduler is closed")
+            raise SchedulerClosed("the scheduler is closed")
         timer = Timer(self._timers, self._clock.monotonic() + max(0.0, delay_s), function)
         if not self._thread.is_started:
             self._thread.start()
@@ -270,6 +287,8 @@ def call_logged(function: Callable[[], object]) -> None:
     """Call ``function()``; an exception goes to the log of the package instead of ending the thread."""
     try:
         function()
+    except SchedulerClosed:
+        return  # it armed itself again while its owner was closed
     except BaseException as error:  # noqa: BLE001 - logged
         try:
             logging = descriptors.opening("cannot import logging", _logging)

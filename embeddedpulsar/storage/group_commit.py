@@ -17,7 +17,7 @@ from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.platform import deadline, disk, failpoints
 from embeddedpulsar.platform.background import Backoff
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.scheduler import Timer
+from embeddedpulsar.platform.scheduler import Timer, is_idle
 from embeddedpulsar.storage.filenames import log_path, sync_lock_path
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.topic_control import (
@@ -206,7 +206,8 @@ class GroupCommit:
 
     def note_dirty(self) -> None:
         """An entry of level "interval" was appended: flush within the interval. About 0.1 us."""
-        if self._timer is None:
+        timer = self._timer  # as `is_idle`, without its call
+        if timer is None or timer.function is None:
             self._arm()
 
     def _arm(self, delay_s: float | None = None) -> None:
@@ -222,7 +223,7 @@ class GroupCommit:
             deadline.try_now(self.sync)
             self._backoff.reset()
         except LockTimeout:  # another process is in its flush, or stopped there
-            if self._timer is None:
+            if is_idle(self._timer):
                 self._arm(self._backoff.next())
         except PoisonedSegment:
             raise  # callers that wait for it get the error, and what follows goes elsewhere
@@ -241,7 +242,7 @@ class GroupCommit:
     def help_if_overdue(self) -> None:
         """Take over a sync whose process had twice the time it needed; by timer, off the caller's thread."""
         since = self._words[DIRTY_SINCE_MS]
-        if since and self._timer is None and self._wall_ms() - since > 2000 * self._interval_s:
+        if since and is_idle(self._timer) and self._wall_ms() - since > 2000 * self._interval_s:
             self._timer = self._schedule(0.0, self._on_timer)
 
     def after_fork_in_child(self) -> None:

@@ -12,7 +12,7 @@ from embeddedpulsar.format.control import SubscriptionWord, split_journal
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.scheduler import Timer
+from embeddedpulsar.platform.scheduler import Timer, is_idle
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.state import replica
@@ -50,7 +50,7 @@ class StateFlusher:
 
     def note_dirty(self) -> None:
         """Note that something was committed. Under the lock."""
-        if self._is_timed and self._timer is None:
+        if self._is_timed and is_idle(self._timer):
             self._timer = self._options.scheduler.call_later(self._options.interval_s, self._sync_in_time)
 
     def _sync_in_time(self) -> None:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.clock import Clock, ThreadLike
-from embeddedpulsar.platform.scheduler import Beat, Timer, Timers
+from embeddedpulsar.platform.scheduler import Beat, SchedulerClosed, Timer, Timers
 from embeddedpulsar.topic.store_registry import REGISTRY
 
 
@@ -185,7 +185,7 @@ class ManualScheduler:
     def call_later(self, delay_s: float, function: Callable[[], object]) -> Timer:
         """As `Scheduler.call_later`."""
         if self.is_closed:
-            raise RuntimeError("the scheduler is closed")
+            raise SchedulerClosed("the scheduler is closed")
         due = round(self._clock.monotonic() + max(0.0, delay_s), 6)  # a time at which the clock can stand
         timer = Timer(self._timers, due, function)
         try:

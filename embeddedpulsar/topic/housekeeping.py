@@ -20,6 +20,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import failpoints, fork, package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.scheduler import is_idle
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.segment import SMALL_LOG
@@ -152,7 +153,7 @@ class Housekeeping:
         """Note that there may be work for a topic."""
         if self._fork_generation == fork.GENERATION:
             self._due[topic.name] = topic
-            if self._soon is None:
+            if is_idle(self._soon):
                 self._arm(GATHER_S)
 
     def watch(self, chore: Chore) -> None:
@@ -176,7 +177,7 @@ class Housekeeping:
         for topic in list(self._topics.values()):
             topic.note_full_disk()
             self._due[topic.name] = topic
-        if self._soon is None:
+        if is_idle(self._soon):
             self._arm(GATHER_S)
 
     def forget(self, topic: Chore) -> None:
@@ -233,11 +234,11 @@ class Housekeeping:
             self._go_on()
         if not self._due:
             self._retry_s = _FIRST_RETRY_S
-        elif self._soon is None:  # another process does it, or stays in the lock of a topic
+        elif is_idle(self._soon):  # another process does it, or stays in the lock of a topic
             self._arm(self._retry_s)
             self._retry_s = min(2 * self._retry_s, self._interval_s)
         next_at = min((at for _, _, at in list(self._watched.values())), default=math.inf)
-        if next_at < math.inf and (self._later is None or next_at < self._later_at):
+        if next_at < math.inf and (is_idle(self._later) or next_at < self._later_at):
             if self._later is not None:
                 self._later.cancel()
             delay_s = max(next_at - self._monotonic(), GATHER_S)
@@ -257,7 +258,7 @@ class Housekeeping:
             if at <= now + _ROUNDING_S:
                 self._due[name] = topic
                 self._watch(name, topic, every_s)  # if another process does it, tries follow by `_retry_s`
-        if self._due and self._soon is None:
+        if self._due and is_idle(self._soon):
             self._run()
         else:
             self._arm_next(False)

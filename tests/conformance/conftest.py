@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 import embeddedpulsar.asyncio as asyncio_client
-from embeddedpulsar import Client, Consumer, InitialPosition, Producer, Timeout, connect
+from embeddedpulsar import Admin, Client, Consumer, InitialPosition, Producer, Timeout, connect
+from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.conformance import broker
 from tests.conformance.manual_time import ManualTime
+from tests.support.clients import texts
 
 
 @pytest.fixture
@@ -69,6 +71,19 @@ def client(store_url: Path | str) -> Iterator[Client]:
     made = connect(store_url, **broker.options(store_url))
     yield made
     made.shutdown()
+
+
+@pytest.fixture
+def admin(store_url: Path | str, client: Client) -> Iterator[Admin]:
+    """An Admin of the client's store."""
+    with Admin(store_url) as made:
+        yield made
+
+
+@pytest.fixture
+def topics(admin: Admin) -> Topics:
+    """Its calls about topics."""
+    return admin.topics()
 
 
 @pytest.fixture
@@ -153,3 +168,11 @@ def receive_all(consumer: Any, wait_ms: int = 500 if broker.SERVICE_URL else 20)
             messages.append(consumer.receive(wait_ms))
         except Timeout:
             return messages
+
+
+def acknowledged_texts(consumer: Any) -> list[str]:
+    """The texts of every message that is there, which is acknowledged, sorted."""
+    messages = receive_all(consumer)
+    for message in messages:
+        consumer.acknowledge(message)
+    return texts(messages)

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from embeddedpulsar import Client, MessageId, Result
+from tests.support.clients import stored
 
 
 @contextmanager
@@ -37,17 +38,12 @@ def held(client: Client, topic: str = "topic", leave: threading.Event | None = N
 
 def payloads(client: Client, topic: str = "topic") -> list[bytes]:
     """The payloads in a topic."""
-    return [message.data() for message in _messages(client, topic)]
-
-
-def _messages(client: Client, topic: str) -> list[Any]:
-    with client.create_reader(topic, MessageId.earliest) as reader:
-        return list(reader)
+    return [message.data() for message in stored(client, topic)]
 
 
 def entries(client: Client, topic: str = "topic") -> list[list[bytes]]:
     """The payloads in a topic, entry by entry."""
-    messages = _messages(client, topic)
+    messages = stored(client, topic)
     places = groupby(messages, lambda message: message.message_id().entry_id())
     return [[message.data() for message in group] for _, group in places]
 

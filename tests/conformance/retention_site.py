@@ -12,6 +12,7 @@ import pytest
 from embeddedpulsar import MessageId
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance.manual_time import ManualTime
+from tests.support import clients
 
 TOPIC = "topic"
 PER_LEDGER = 10
@@ -52,6 +53,11 @@ def publish(time: ManualTime, count: int, size: int = 10) -> list[Any]:
     """Send messages and return their ids."""
     with time.client.create_producer(TOPIC) as producer:
         return [producer.send(b"%d" % number + bytes(size)) for number in range(count)]
+
+
+def subscribe(time: ManualTime, name: str = "s", **options: Any) -> Any:
+    """A consumer of the topic from its earliest message on."""
+    return clients.subscribe(time.client, TOPIC, name, **options)
 
 
 def read_all(time: ManualTime) -> list[Any]:

@@ -20,6 +20,7 @@ from embeddedpulsar import (
     ProducerFenced,
 )
 from tests.multiprocess.children import Child, say
+from tests.support.clients import wait_until
 
 Exclusive = ProducerAccessMode.Exclusive
 Waiting = ProducerAccessMode.WaitForExclusive
@@ -56,14 +57,6 @@ def waiting_count(client: Client) -> int:
     topic = client._core.store.use_topic("topic").topic
     topic.producers()
     return len(topic._producers.get()._table.waiting)
-
-
-def wait_until(condition) -> None:
-    """Until another process has got so far."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("mode", ["Exclusive", "WaitForExclusive", "ExclusiveWithFencing"])

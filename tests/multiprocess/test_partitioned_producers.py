@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import embeddedpulsar as pulsar
 from tests.multiprocess.children import Child, say
+from tests.support.clients import store_of
 
 
 def produce(root: str, batching: str) -> None:
@@ -26,11 +26,6 @@ def stored(client: pulsar.Client, partition: int) -> list[str]:
     """The payloads in one partition."""
     with client.create_reader(f"jobs-partition-{partition}", pulsar.MessageId.earliest) as reader:
         return [message.data().decode() for message in reader]
-
-
-def store_of(client: Any) -> Any:
-    """The store under a client."""
-    return client._core.store
 
 
 def test_producers_follow_a_topic_that_grows_and_die_in_peace(tmp_path: Path):

@@ -10,6 +10,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from tests.multiprocess.children import Child, say
+from tests.support.clients import store_of
 
 EARLIEST = pulsar.InitialPosition.Earliest
 TYPES = {kind.name: kind for kind in pulsar.ConsumerType}
@@ -46,12 +47,6 @@ def produce(root: str, name: str) -> None:
             say(f"{name}-{number}")
             number += 1
             time.sleep(0.001)
-
-
-def store_of(client: pulsar.Client) -> Any:
-    """The store under a client."""
-    core: Any = client._core
-    return core.store
 
 
 @pytest.mark.parametrize("kind", ["Shared", "KeyShared", "Failover"])

@@ -10,6 +10,7 @@ from typing import Any
 import embeddedpulsar as pulsar
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.multiprocess.children import Child, say
+from tests.support.clients import send
 
 
 def consume(root: str, name: str) -> None:
@@ -53,13 +54,6 @@ def test_topics_of_any_process_join_and_leave(tmp_path: Path):
         ]
         assert sorted(lines) == sorted(expected)
     assert_clean(tmp_path)
-
-
-def send(client: pulsar.Client, topic: str, *texts: str) -> None:
-    """Store messages in a topic."""
-    with client.create_producer(topic) as producer:
-        for text in texts:
-            producer.send(text.encode())
 
 
 def wait_until_received(client: pulsar.Client, names: list[str]) -> None:

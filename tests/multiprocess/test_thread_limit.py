@@ -8,7 +8,6 @@ import resource
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from embeddedpulsar import Client, Consumer, InitialPosition, MessageId, Producer, ThreadLimitError
 from embeddedpulsar.asyncio import Client as AsyncClient
 from tests.children import in_child
+from tests.support.clients import wait_until
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0,
@@ -43,14 +43,6 @@ def threads_at_most(number: int) -> None:
     """Threads that the user of this process may have."""
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     resource.setrlimit(resource.RLIMIT_NPROC, (number, hard))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Until the timers have come to it."""
-    end = time.monotonic() + SOON_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def open_producer(client: Client) -> Producer:

@@ -11,6 +11,7 @@ import pytest
 import embeddedpulsar as pulsar
 from embeddedpulsar.platform import failpoints
 from tests.multiprocess.children import Child, say
+from tests.support.clients import stored
 
 ROWS = 40_000
 ENTRY = 1000
@@ -48,12 +49,6 @@ def go_on(root: str, how: str) -> None:
             send(producer, how)
 
 
-def stored(client: pulsar.Client) -> list[pulsar.Message]:
-    """What readers find."""
-    with client.create_reader("columns", pulsar.MessageId.earliest) as reader:
-        return list(reader)
-
-
 @pytest.mark.parametrize("how", ["send_many", "send_arrow"])
 @pytest.mark.parametrize(
     ("point", "whole"),
@@ -66,9 +61,9 @@ def test_killed_at_every_step(tmp_path: Path, how: str, point: str, whole: int):
     with Child(die_at, tmp_path, how, point, 5) as child:
         assert child.join() == -signal.SIGKILL
     with pulsar.Client(tmp_path) as client:
-        assert [message.data() for message in stored(client)] == rows()[: whole * ENTRY]
+        assert [message.data() for message in stored(client, "columns")] == rows()[: whole * ENTRY]
         client.create_producer("columns").send_many(rows()[whole * ENTRY :])
-        assert [message.data() for message in stored(client)] == rows()
+        assert [message.data() for message in stored(client, "columns")] == rows()
 
 
 @pytest.mark.parametrize("delay_ms", [3, 17, 41])
@@ -80,7 +75,7 @@ def test_killed_at_any_time(tmp_path: Path, delay_ms: int):
         child.kill()
         assert child.join() == -signal.SIGKILL
     with pulsar.Client(tmp_path) as client:
-        messages = stored(client)
+        messages = stored(client, "columns")
         assert len(messages) % ENTRY == 0
         assert [message.sequence_id() for message in messages] == list(range(len(messages)))
         expected = rows()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
@@ -29,6 +30,11 @@ def key_files(directory: Path, kind: str = "rsa", number: int = 0) -> CryptoKeyR
     for path, pem in zip((public, private), key_pair(kind, number), strict=True):
         path.write_bytes(pem)
     return CryptoKeyReader(str(public), str(private))
+
+
+def sealing(keys: CryptoKeyReader, **options: Any) -> dict[str, Any]:
+    """Options of a producer that encrypts with key ``app``."""
+    return {"encryption_key": "app", "crypto_key_reader": keys, **options}
 
 
 class KeyRing(CryptoKeyReader):

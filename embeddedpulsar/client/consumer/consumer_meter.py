@@ -22,7 +22,17 @@ class ConsumerMeter:
     Role: receiving a message costs no counter: the number received is the number fetched minus the number in
     the queue. An interval without messages is not logged."""
 
-    __slots__ = ("__weakref__", "_acks", "_before", "_begun", "_interval_s", "_queue", "_session", "_timer")
+    __slots__ = (
+        "__weakref__",
+        "_acks",
+        "_before",
+        "_begun",
+        "_interval_s",
+        "_is_closed",
+        "_queue",
+        "_session",
+        "_timer",
+    )
 
     def __init__(self, session: ConsumerSession, queue: ReceiverQueue, acks: AckGroupingTracker) -> None:
         self._session = session
@@ -32,6 +42,7 @@ class ConsumerMeter:
         self._begun = session.monotonic()
         self._interval_s = session.client.config.stats_interval_s
         self._timer: Timer | None = None
+        self._is_closed = False
         if self._interval_s:
             self._arm()
 
@@ -56,6 +67,7 @@ class ConsumerMeter:
         )
 
     def close(self) -> None:
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -71,7 +83,7 @@ class ConsumerMeter:
         self._timer = self._session.call_later(self._interval_s, on_timer)
 
     def _on_timer(self) -> None:
-        if self._timer is None:
+        if self._is_closed:
             return
         self._arm()
         totals = self.totals()

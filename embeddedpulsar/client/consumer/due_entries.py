@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform import deadline, threads
 from embeddedpulsar.platform.background import Backoff
+from embeddedpulsar.platform.scheduler import is_idle
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
@@ -123,14 +124,14 @@ class DueEntries:
         """Redeliver an entry after a delay, unless it is added already."""
         ledger, entry = position
         entries = self._where.get(ledger)
-        if entries is not None and entry in entries:
-            return
+        if entries is not None and entry in entries and not is_idle(self._timer):
+            return  # else an interrupt came between the entry and its timer
         due_ms = math.ceil(self._monotonic() * 1000 - _ROUNDING_MS) + delay_ms
         number = -(-due_ms // self._tick_ms)
         try:
             self._lock.acquire()
             self._put(ledger, entry, number)
-            if self._timer is None or number < self._timer_tick:
+            if is_idle(self._timer) or number < self._timer_tick:
                 self._arm()
         finally:
             self._lock.release()
@@ -200,7 +201,7 @@ class DueEntries:
                 self._timer = None
             return
         first = self._order[0]
-        if self._timer is not None:
+        if self._timer is not None and self._timer.is_pending:
             if self._timer_tick <= first:
                 return
             self._timer.cancel()

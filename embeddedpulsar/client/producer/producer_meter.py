@@ -78,6 +78,7 @@ class ProducerMeter:
         self._begun = self._monotonic()
         self._before = Totals(0, 0, 0)
         self._timer: Timer | None = None
+        self._is_closed = False
 
     def start(self) -> None:
         if self._interval_s:
@@ -115,6 +116,7 @@ class ProducerMeter:
         self._failures += count
 
     def close(self) -> None:
+        self._is_closed = True
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
@@ -129,7 +131,7 @@ class ProducerMeter:
         return self._entries + (0 if self.publisher is None else self.publisher.tally >> 48)
 
     def _on_timer(self) -> None:
-        if self._timer is None:
+        if self._is_closed:
             return
         self._timer = self._session.call_later(self._interval_s, self._on_timer)
         stats, totals, before = snapshot_of([self]), self.totals(), self._before

@@ -15,6 +15,7 @@ from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import deadline, fork
 from embeddedpulsar.platform.background import Backoff
+from embeddedpulsar.platform.scheduler import is_idle
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper, Entry
 from embeddedpulsar.subscription.shared_state import SharedState
 
@@ -77,7 +78,7 @@ class ChunkExpiry:
 
     def arm(self) -> None:
         """Watch the parts that were read, so that they expire in time."""
-        if self._expire_s and self._timer is None:
+        if self._expire_s and is_idle(self._timer):
             self._armed_at = self._monotonic()
             self._timer = self._call_later(self._expire_s, self._on_timer)
 
@@ -106,7 +107,7 @@ class ChunkExpiry:
                 self._go_on(is_watched, wait_s)
 
     def _go_on(self, is_watched: bool, wait_s: float) -> None:
-        if self._timer is not None or not is_watched:
+        if not is_idle(self._timer) or not is_watched:
             return
         now, due = self._monotonic(), self._keeper.next_due()
         self._armed_at = now

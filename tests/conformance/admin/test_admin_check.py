@@ -8,6 +8,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, NotAllowedError, TopicNotFound, damage
 from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter
+from tests.support.damaged_files import flip
 
 
 def fill(client: Client, *topics: str) -> None:
@@ -17,13 +18,6 @@ def fill(client: Client, *topics: str) -> None:
         for number in range(20):
             producer.send(b"%d" % number)
         producer.close()
-
-
-def spoil(path: Path, at: int) -> None:
-    """Change one byte in place."""
-    data = bytearray(path.read_bytes())
-    data[at] ^= 0x40
-    path.write_bytes(data)
 
 
 def test_a_whole_store_and_one_topic(store_path: Path):
@@ -45,7 +39,7 @@ def test_what_is_damaged(store_path: Path):
     with Client(store_path) as client, Admin(store_path) as admin:
         fill(client, "one", "two")
         (log,) = store_path.glob("topics/*one*/*.log")
-        spoil(log, 4096 + 100)
+        flip(log, 4096 + 100)
         (found,) = admin.check("one").damage
         assert found.kind == damage.HOLE
         assert found.path == str(log)
@@ -108,7 +102,7 @@ def test_repair(store_path: Path):
     with Client(store_path) as client:
         fill(client, "one")
     (index,) = store_path.glob("topics/*one*/*.idx")
-    spoil(index, 4096 + 20)
+    flip(index, 4096 + 20)
     with Admin(store_path) as admin:
         planned = admin.repair(dry_run=True)
         assert planned.is_dry_run

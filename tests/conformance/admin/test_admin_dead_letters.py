@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from embeddedpulsar import (
-    Admin,
     Client,
     ConsumerDeadLetterPolicy,
     ConsumerType,
@@ -25,13 +21,6 @@ from tests.support.key_files import key_files
 
 DLQ = "persistent://public/default/topic-sub-DLQ"
 EARLIEST = InitialPosition.Earliest
-
-
-@pytest.fixture
-def admin(store_url: Path | str, client: Client) -> Iterator[Admin]:
-    """An administrator beside the client."""
-    with Admin(store_url) as made:
-        yield made
 
 
 def bury(client: Client) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,18 +20,10 @@ from embeddedpulsar import (
     TopicNotFound,
     TopicTerminated,
 )
-from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.platform import clock
 from tests.children import in_child
 from tests.conformance.chunks import begin_ledger, log_of
 from tests.conformance.conftest import numbers, receive_all
-
-
-@pytest.fixture
-def topics(store_url: Path | str, client: Client) -> Iterator[Topics]:
-    """What an Admin does with topics."""
-    with Admin(store_url) as admin:
-        yield admin.topics()
 
 
 def ledgers(client: Client) -> int:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from embeddedpulsar import Admin, Client, InvalidMessage, MessageId, NotAllowedError
@@ -12,13 +9,6 @@ from embeddedpulsar.admin.topics import Topics
 from tests.conformance.conftest import Topic
 from tests.conformance.manual_time import ManualTime
 from tests.support.key_files import key_files
-
-
-@pytest.fixture
-def topics(store_url: Path | str, client: Client) -> Iterator[Topics]:
-    """What an Admin says of the topics of the client."""
-    with Admin(store_url) as admin:
-        yield admin.topics()
 
 
 def test_a_message_is_found_from_either_end(topics: Topics, topic: Topic):

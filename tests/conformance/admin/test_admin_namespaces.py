@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -18,13 +17,6 @@ from embeddedpulsar import (
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.children import in_child
-
-
-@pytest.fixture
-def admin(store_url: Path | str, client: Client) -> Iterator[Admin]:
-    """An administrator beside the client."""
-    with Admin(store_url) as made:
-        yield made
 
 
 def test_an_empty_namespace_is_deleted(admin, client):

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from embeddedpulsar import Admin, AlreadyClosed, Client, InvalidTopicName, NotAllowedError, TopicNotFound
+from embeddedpulsar import Admin, AlreadyClosed, InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.policies import Retention
 from tests.children import in_child
 from tests.conformance.chunks import begin_ledger
-
-
-@pytest.fixture
-def admin(store_url: Path | str, client: Client):
-    """Beside a client."""
-    with Admin(store_url) as made:
-        yield made
 
 
 def is_duplicate(producer, sequence_id: int) -> bool:

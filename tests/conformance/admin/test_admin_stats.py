@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +42,6 @@ SEEDS_EXAMPLE = {
     },
 }
 """An answer of ``topic/stats`` that users know, without what is not here: rates of delivery, addresses."""
-
-
-@pytest.fixture
-def topics(store_url: Path | str, client: Client) -> Iterator[Topics]:
-    """What an Admin says of the topics of the client."""
-    with Admin(store_url) as admin:
-        yield admin.topics()
 
 
 def subscription(topics: Topics, name: str = "sub", topic: str = "topic") -> SubscriptionStats:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from embeddedpulsar import (
@@ -26,13 +23,6 @@ from tests.conformance.conftest import numbers, receive_all
 
 ACTIVE = [ConsumerType.Exclusive, ConsumerType.Failover]
 CLAIMING = [ConsumerType.Shared, ConsumerType.KeyShared]
-
-
-@pytest.fixture
-def topics(store_url: Path | str, client: Client) -> Iterator[Topics]:
-    """What an Admin does with topics, and with their subscriptions."""
-    with Admin(store_url) as admin:
-        yield admin.topics()
 
 
 def left(topics: Topics, topic: str = "topic") -> list[int]:

@@ -13,7 +13,6 @@ from embeddedpulsar import (
     Admin,
     AlreadyClosed,
     BrokerMetadataError,
-    Client,
     ConsumerType,
     InitialPosition,
     InvalidTopicName,
@@ -25,13 +24,6 @@ from embeddedpulsar import (
 from tests.children import in_child
 
 BASE = "persistent://public/default/orders"
-
-
-@pytest.fixture
-def topics(store_url: Path | str, client: Client):
-    """What an Admin does with topics."""
-    with Admin(store_url) as admin:
-        yield admin.topics()
 
 
 def files_of(store_path: Path) -> list[str]:

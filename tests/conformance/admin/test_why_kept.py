@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from embeddedpulsar import Admin, Client, InitialPosition, TopicNotFound
 from tests.conformance.chunks import begin_ledger
 
 SPACE = "public/default"
-
-
-@pytest.fixture
-def admin(store_url: Path | str, client: Client):
-    """Beside a client."""
-    with Admin(store_url) as made:
-        yield made
 
 
 def fill(client: Client, topic: str, ledgers: int) -> None:

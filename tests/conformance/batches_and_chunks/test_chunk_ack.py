@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +16,9 @@ from tests.conformance.chunks import (
     log_of,
     payload,
     subscription_of,
-    use_small_entries,
 )
 
-
-@pytest.fixture(autouse=True)
-def small_entries(store_path: Path) -> None:
-    """Entries of at most 1,000 bytes."""
-    use_small_entries(store_path)
+pytestmark = pytest.mark.usefixtures("small_entries")
 
 
 def flushed(consumer: Any) -> Any:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId
 from embeddedpulsar.asyncio import Client
-from tests.conformance.chunks import LIMIT, HalfSent, log_of, payload, subscription_of, use_small_entries
+from tests.conformance.chunks import LIMIT, HalfSent, log_of, payload, subscription_of
+
+pytestmark = pytest.mark.usefixtures("small_entries")
 
 EARLIEST = InitialPosition.Earliest
 WITHIN_S = 10
-
-
-@pytest.fixture(autouse=True)
-def small_entries(store_path: Path) -> None:
-    """Entries of at most 1,000 bytes."""
-    use_small_entries(store_path)
 
 
 async def still_waits(task: asyncio.Task[Any]) -> None:

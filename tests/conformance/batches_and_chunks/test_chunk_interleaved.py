@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -15,16 +14,11 @@ from tests.conformance.chunks import (
     entries_in,
     log_of,
     payload,
-    use_small_entries,
 )
 
+pytestmark = pytest.mark.usefixtures("small_entries")
+
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
-
-
-@pytest.fixture(autouse=True)
-def small_entries(store_path: Path) -> None:
-    """Entries of at most 1,000 bytes."""
-    use_small_entries(store_path)
 
 
 @pytest.mark.parametrize("kind", TYPES)

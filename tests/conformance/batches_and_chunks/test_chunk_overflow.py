@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, InitialPosition
-from tests.conformance.chunks import LIMIT, HalfSent, log_of, payload, subscription_of, use_small_entries
-from tests.conformance.manual_time import ManualTime
+from tests.conformance.chunks import LIMIT, HalfSent, log_of, payload, subscription_of
 
 KINDS = [ConsumerType.Exclusive, ConsumerType.Shared]
-
-
-@pytest.fixture
-def clocked(store_path: Path, time: ManualTime) -> ManualTime:
-    """A store with small entries, whose time passes when the test says so."""
-    time.close()
-    use_small_entries(store_path)
-    time.reopen()
-    return time
 
 
 def subscribed(client: Client, kind: ConsumerType, most: int, **options: Any) -> Any:

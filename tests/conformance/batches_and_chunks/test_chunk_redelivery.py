@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,20 +13,10 @@ from embeddedpulsar import (
     InitialPosition,
     MessageId,
 )
-from tests.conformance.chunks import LIMIT, log_of, payload, subscription_of, use_small_entries
-from tests.conformance.manual_time import ManualTime
+from tests.conformance.chunks import LIMIT, log_of, payload, subscription_of
 
 KINDS = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
 VALUE = payload(4 * LIMIT)
-
-
-@pytest.fixture
-def clocked(store_path: Path, time: ManualTime) -> ManualTime:
-    """A store with small entries, whose time passes when the test says so."""
-    time.close()
-    use_small_entries(store_path)
-    time.reopen()
-    return time
 
 
 def subscribed(client: Client, kind: ConsumerType, name: str = "topic", **options: Any) -> Any:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
 
 from embeddedpulsar import ConsumerType, MessageId
-from tests.conformance.chunks import LIMIT, HalfSent, payload, use_small_entries
+from tests.conformance.chunks import LIMIT, HalfSent, payload
 from tests.conformance.conftest import receive_all
 
+pytestmark = pytest.mark.usefixtures("small_entries")
+
 KINDS = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared]
-
-
-@pytest.fixture(autouse=True)
-def small_entries(store_path: Path) -> None:
-    """Entries of at most 1,000 bytes."""
-    use_small_entries(store_path)
 
 
 def labels(messages: list[Any]) -> list[str]:

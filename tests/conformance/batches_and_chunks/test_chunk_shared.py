@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embeddedpulsar import Client, ConsumerType
-from tests.conformance.chunks import LIMIT, HalfSent, log_of, payload, subscription_of, use_small_entries
+from tests.conformance.chunks import LIMIT, HalfSent, log_of, payload, subscription_of
 
-
-@pytest.fixture(autouse=True)
-def small_entries(store_path: Path) -> None:
-    """Entries of at most 1,000 bytes."""
-    use_small_entries(store_path)
+pytestmark = pytest.mark.usefixtures("small_entries")
 
 
 def drained(consumer: Any, acknowledge: bool = True) -> list[bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,13 +26,9 @@ from tests.conformance.chunks import (
     use_small_entries,
 )
 
+pytestmark = pytest.mark.usefixtures("small_entries")
+
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
-
-
-@pytest.fixture(autouse=True)
-def small_entries(store_path: Path) -> None:
-    """Entries of at most 1,000 bytes."""
-    use_small_entries(store_path)
 
 
 def test_without_chunking_it_is_too_big(topic):

@@ -17,6 +17,7 @@ from embeddedpulsar import (
     Timeout,
 )
 from tests.children import in_child
+from tests.support.clients import store_of
 
 BASE = "persistent://public/default/orders"
 
@@ -25,12 +26,6 @@ BASE = "persistent://public/default/orders"
 def partitioned(client: Client) -> None:
     """The topic has three partitions."""
     store_of(client).topics.create_partitioned("orders", 3)
-
-
-def store_of(client: Client) -> Any:
-    """The store under a client."""
-    core: Any = client._core
-    return core.store
 
 
 def publish(client: Client, count: int = 3, partitions: range = range(3)) -> dict[int, list[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,6 @@ class Line(Record):
     """A record for others."""
 
     count = Integer()
-
-
-@pytest.fixture
-def admin(store_url: Path | str, client: Client) -> Iterator[Admin]:
-    """An Admin beside the client."""
-    with Admin(store_url) as made:
-        yield made
 
 
 # -- errors and types --------------------------------------------------------------------------------------

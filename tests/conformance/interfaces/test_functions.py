@@ -18,6 +18,7 @@ from embeddedpulsar.functions.user_code import found_in
 from tests.conformance.compacting import compact
 from tests.conformance.conftest import receive_all
 from tests.conformance.manual_time import ManualTime
+from tests.support.clients import send
 
 GUARANTEES = [one for one in ProcessingGuarantees if one is not ProcessingGuarantees.MANUAL]
 Run = Callable[..., LocalRunner]
@@ -41,12 +42,6 @@ def run(client: Client) -> Iterator[Run]:
     yield runner
     for one in made:
         one.stop()
-
-
-def send(client: Client, *payloads: bytes, topic: str = "in", **options: Any) -> list[Any]:
-    """Publish messages."""
-    with client.create_producer(topic) as producer:
-        return [producer.send(one, **options) for one in payloads]
 
 
 def data(client: Client, topic: str) -> list[bytes]:
@@ -90,10 +85,10 @@ class Routing(Function):
 def test_word_count(guarantee: ProcessingGuarantees, client: Client, run: Run):
     """Counters are the same by each guarantee, and outlive the runner."""
     runner = run(WordCount, processing_guarantees=guarantee)
-    send(client, b"Tea and cake", b"tea and tea")
+    send(client, "in", b"Tea and cake", b"tea and tea")
     assert (runner.run_until_idle(), runner.run_until_idle()) == (2, 0)
     runner.stop()
-    send(client, b"cake")
+    send(client, "in", b"cake")
     assert run(WordCount, processing_guarantees=guarantee).run_until_idle() == 1
     table = read_state(client, "public/default/tested")
     assert {key: table.value(key) for key in table.keys()} == {"and": 2, "cake": 2, "tea": 3}
@@ -103,7 +98,7 @@ def test_word_count(guarantee: ProcessingGuarantees, client: Client, run: Run):
 def test_routing(guarantee: ProcessingGuarantees, client: Client, run: Run, caplog: pytest.LogCaptureFixture):
     """A function publishes where it likes, and logs."""
     runner = run(Routing, processing_guarantees=guarantee)
-    send(client, b"apple", b"carrot", b"stone", b"pear")
+    send(client, "in", b"apple", b"carrot", b"stone", b"pear")
     with caplog.at_level(logging.WARNING):
         runner.run_until_idle()
     assert (data(client, "fruits"), data(client, "vegetables")) == ([b"apple", b"pear"], [b"carrot"])
@@ -113,7 +108,7 @@ def test_routing(guarantee: ProcessingGuarantees, client: Client, run: Run, capl
 def test_a_native_function(client: Client, run: Run):
     """It gets the input alone, and what it returns is published with the properties of the message."""
     runner = run(lambda input: f"{input}!", output="out")
-    (message_id,) = send(client, b"tea", properties={"table": "7"})
+    (message_id,) = send(client, "in", b"tea", properties={"table": "7"})
     runner.run_until_idle()
     with client.create_reader("out", pulsar.MessageId.earliest) as reader:
         message = reader.read_next(1000)
@@ -128,7 +123,7 @@ def test_a_native_function(client: Client, run: Run):
 def test_properties_are_not_forwarded_on_request(client: Client, run: Run):
     """Only those that name the input are there."""
     runner = run(str.upper, output="out", forward_source_message_property=False)
-    send(client, b"tea", properties={"table": "7"})
+    send(client, "in", b"tea", properties={"table": "7"})
     runner.run_until_idle()
     with client.create_reader("out", pulsar.MessageId.earliest) as reader:
         assert "table" not in reader.read_next(1000).properties()
@@ -138,7 +133,7 @@ def test_none_and_no_output_topic_publish_nothing(client: Client, run: Run):
     """The message is acknowledged all the same."""
     runner = run(lambda input: None, output="out")
     other = run(lambda input: "lost", name="other")
-    send(client, b"tea")
+    send(client, "in", b"tea")
     assert (runner.run_until_idle(), other.run_until_idle()) == (1, 1)
     assert data(client, "out") == []
     runner.stop()
@@ -178,7 +173,7 @@ def test_the_context_shows_message_and_function(client: Client, run: Run):
         Look, output="out", user_config={"a": [1]}, secrets={"pin": "1234"}, tenant="t", namespace="n"
     )
     options = {"partition_key": "k", "ordering_key": "o", "event_timestamp": 5, "properties": {"p": "q"}}
-    ids = send(client, b"x", **options)
+    ids = send(client, "in", b"x", **options)
     runner.run_until_idle()
     topic = "persistent://public/default/in"
     assert found == [
@@ -201,22 +196,22 @@ def test_secrets_of_the_environment(client: Client, run: Run, monkeypatch: pytes
             found.append(context.get_secret("PIN"))
 
     runner = run(Look, secrets_provider_class_name="secretsprovider.EnvironmentBasedSecretsProvider")
-    send(client, b"x")
+    send(client, "in", b"x")
     runner.run_until_idle()
     assert found == ["9876"]
 
 
 def test_several_inputs_and_a_pattern(client: Client, run: Run):
     """Named topics, and those whose names match."""
-    send(client, b"3", topic="more-x")
+    send(client, "more-x", b"3")
     runner = run(
         lambda input: input,
         inputs=["a", "b"],
         topics_pattern="persistent://public/default/more-.*",
         output="out",
     )
-    send(client, b"1", topic="a")
-    send(client, b"2", topic="b")
+    send(client, "a", b"1")
+    send(client, "b", b"2")
     assert runner.run_until_idle() == 3
     assert sorted(data(client, "out")) == [b"1", b"2", b"3"]
 
@@ -229,7 +224,7 @@ def test_messages_of_a_pattern_are_acknowledged_by_the_function(client: Client, 
             context.ack(context.get_message_id(), context.get_current_message_topic_name())
 
     options: dict[str, Any] = {"inputs": [], "topics_pattern": "more-.*"}
-    send(client, b"1", topic="more-x")
+    send(client, "more-x", b"1")
     runner = run(Ack, processing_guarantees=ProcessingGuarantees.MANUAL, **options)
     assert runner.run_until_idle() == 1
     runner.stop()
@@ -261,8 +256,8 @@ def test_serdes_of_an_application(client: Client, run: Run):
         output_serde_class_name=name,
         output="out",
     )
-    send(client, b"1 2", topic="numbers")
-    send(client, b"3")
+    send(client, "numbers", b"1 2")
+    send(client, "in", b"3")
     assert runner.run_until_idle() == 2
     assert sorted(data(client, "out")) == [b"1 2 9", b"3"]
 
@@ -325,7 +320,7 @@ def runner_at(time: ManualTime, function: Any, **options: Any) -> LocalRunner:
 def test_at_least_once_processes_again(time: ManualTime, failing: type[Fails]):
     """After the delay of a negative acknowledgement; a run that failed leaves no state."""
     with runner_at(time, failing, output="out") as runner:
-        send(time.client, b"tea")
+        send(time.client, "in", b"tea")
         assert runner.run_until_idle() == 1
         time.pass_ms(59_000)
         assert runner.run_until_idle() == 0
@@ -339,7 +334,7 @@ def test_at_least_once_processes_again(time: ManualTime, failing: type[Fails]):
 def test_at_most_once_does_not(time: ManualTime, failing: type[Fails]):
     """The message is acknowledged before."""
     with runner_at(time, failing, processing_guarantees=ProcessingGuarantees.ATMOST_ONCE) as runner:
-        send(time.client, b"tea")
+        send(time.client, "in", b"tea")
         assert runner.run_until_idle() == 1
         time.pass_ms(600_000)
         assert runner.run_until_idle() == 0
@@ -354,7 +349,7 @@ def test_messages_that_fail_too_often_become_dead_letters(time: ManualTime, fail
         "negative_ack_redelivery_delay_ms": 1000,
     }
     with runner_at(time, failing, **options) as runner:
-        send(time.client, b"shoe")
+        send(time.client, "in", b"shoe")
         counts = []
         for _ in range(5):
             counts.append(runner.run_until_idle())
@@ -377,7 +372,7 @@ def test_a_message_that_is_not_acknowledged_in_time_comes_again(time: ManualTime
 
     options: dict[str, Any] = {"processing_guarantees": ProcessingGuarantees.MANUAL}
     with runner_at(time, Late, **options) as runner:
-        send(time.client, b"tea")
+        send(time.client, "in", b"tea")
         assert runner.run_until_idle() == 1
     for expected in (1, 0):
         with runner_at(time, Late, **options) as runner:
@@ -388,10 +383,10 @@ def test_effectively_once_stops_at_a_message_that_fails(client: Client, run: Run
     """What was processed before is committed; the message comes again at once, with a new object."""
     failing.times = 0
     runner = run(failing, processing_guarantees=ProcessingGuarantees.EFFECTIVELY_ONCE, output="out")
-    send(client, b"1", b"2")
+    send(client, "in", b"1", b"2")
     assert runner.run_until_idle() == 2
     failing.runs, failing.times = 0, 1
-    send(client, b"3", b"4")
+    send(client, "in", b"3", b"4")
     with pytest.raises(ValueError, match="not yet"):
         runner.run_until_idle()
     assert runner.run_until_idle() >= 2
@@ -410,7 +405,7 @@ def test_changes_of_several_messages_are_one_commit(client: Client, run: Run):
             context.put_state("last", str(context.get_counter("all")))
 
     runner = run(Count)
-    send(client, *(b"%d" % number for number in range(1, 31)))
+    send(client, "in", *(b"%d" % number for number in range(1, 31)))
     assert runner.run_until_idle() == 30
     runner.stop()
     table = read_state(client, "public/default/tested")
@@ -434,7 +429,7 @@ def test_changes_that_do_not_fit_into_a_commit_are_those_of_a_message_that_faile
             context.put_state("text", "x" * input)
 
     runner = run(Large)
-    send(client, b"6000000", b"7")
+    send(client, "in", b"6000000", b"7")
     assert runner.run_until_idle() == 2
     table = read_state(client, "public/default/tested")
     assert table.value("text") == "x" * 7
@@ -453,7 +448,7 @@ def test_messages_that_fit_one_by_one_but_not_together(
             context.put_state(f"text {input}", "x" * 3_000_000)
 
     runner = run(Large, processing_guarantees=guarantee)
-    send(client, b"1", b"2", b"3")
+    send(client, "in", b"1", b"2", b"3")
     assert runner.run_until_idle() == 3
     assert len(read_state(client, "public/default/tested").keys()) == 3
 
@@ -472,7 +467,7 @@ def test_a_function_that_only_reads_sees_what_others_set(client: Client, run: Ru
         admin.functions().create_function(config)
         for rate in ("1", "2"):
             admin.functions().put_function_state("public", "default", "tested", "rate", rate)
-            send(client, b"x")
+            send(client, "in", b"x")
             runner.run_until_idle()
     assert seen == ["1", "2"]
 
@@ -481,7 +476,7 @@ def test_an_instance_without_messages_writes_nothing(time: ManualTime):
     """Its report says nothing new."""
     topic = "persistent://public/functions/public+default+tested+state"
     with runner_at(time, str.upper) as runner:
-        send(time.client, b"tea")
+        send(time.client, "in", b"tea")
         runner.run_until_idle()
         time.pass_ms(1100)
         runner.run_until_idle()
@@ -495,7 +490,7 @@ def test_an_instance_without_messages_writes_nothing(time: ManualTime):
 def test_state_that_cannot_be_read_leaves_nothing_open(client: Client):
     """A runner on it fails, and may be made again when the state is mended."""
     topic = "persistent://public/functions/public+default+tested+state"
-    send(client, b"x", topic=topic, partition_key="s/broken")
+    send(client, topic, b"x", partition_key="s/broken")
     for _ in range(2):
         with pytest.raises(CorruptionError):
             LocalRunner(FunctionConfig(name="tested", inputs=["in"]), str.upper, client=client)
@@ -520,7 +515,7 @@ def test_classes_of_an_application_with_names_of_this_package(tmp_path: Path, cl
         custom_serde_inputs={"in": "json.IdentitySerDe"},
         output="out",
     )
-    send(client, b"tea")
+    send(client, "in", b"tea")
     runner.run_until_idle()
     assert data(client, "out") == [b"own"]
     import json
@@ -564,7 +559,7 @@ def test_options_of_published_messages(guarantee: ProcessingGuarantees, client: 
                 context.publish("aside", b"", message_conf={"key": "k"})
 
     runner = run(Publish, processing_guarantees=guarantee)
-    send(client, b"tea")
+    send(client, "in", b"tea")
     runner.run_until_idle()
     with client.create_reader("aside", pulsar.MessageId.earliest) as reader:
         first, second = list(reader)
@@ -585,7 +580,7 @@ def test_outputs_of_effectively_once_have_entries_of_their_own(client: Client, r
                 context.publish("aside", input, message_conf={"partition_key": key})
 
     runner = run(Publish, processing_guarantees=ProcessingGuarantees.EFFECTIVELY_ONCE)
-    send(client, b"1", b"2")
+    send(client, "in", b"1", b"2")
     runner.run_until_idle()
     with client.create_reader("aside", pulsar.MessageId.earliest) as reader:
         messages = list(reader)
@@ -606,7 +601,7 @@ def test_records_of_the_logger_go_to_the_log_topic(client: Client, run: Run):
             context.get_logger().info("got %s", input)
 
     runner = run(Log, log_topic="logs")
-    send(client, b"tea")
+    send(client, "in", b"tea")
     runner.run_until_idle()
     runner.stop()
     logging.getLogger("embeddedpulsar.function.public/default/tested").info("late")
@@ -624,7 +619,7 @@ def test_each_record_of_several_instances_is_published_once(client: Client, run:
             context.get_logger().info("%s of %s", input, context.get_instance_id())
 
     runner = run(Log, log_topic="logs", parallelism=2)
-    send(client, *[b"tea"] * 8)
+    send(client, "in", *[b"tea"] * 8)
     runner.run_until_idle()
     with client.create_reader("logs", pulsar.MessageId.earliest) as reader:
         records = [(one.data().decode()[-1], one.properties()["instance"]) for one in reader]
@@ -662,7 +657,7 @@ def test_state_of_values_and_counters(guarantee: ProcessingGuarantees, client: C
                     call()
 
     runner = run(Change, processing_guarantees=guarantee)
-    send(client, b"a", b"drop", b"b")
+    send(client, "in", b"a", b"drop", b"b")
     assert runner.run_until_idle() == 3
     assert seen == [
         *((0, None, None), (2, "a")),
@@ -682,7 +677,7 @@ def test_instances_count_together(client: Client, run: Run):
 
     runner = run(Count, parallelism=3, retain_key_ordering=True)
     for number in range(60):
-        send(client, b"x", partition_key=str(number % 12))
+        send(client, "in", b"x", partition_key=str(number % 12))
     assert runner.run_until_idle() == 60
     assert read_state(client, "public/default/tested").value("all") == 60
     assert [len(found) for found in seen.values()] == [1] * 12
@@ -692,13 +687,13 @@ def test_instances_count_together(client: Client, run: Run):
 def test_the_state_is_compacted(client: Client, run: Run):
     """The newest records stay, and the function goes on with them."""
     runner = run(WordCount, processing_guarantees=ProcessingGuarantees.EFFECTIVELY_ONCE)
-    send(client, *[b"tea"] * 5)
+    send(client, "in", *[b"tea"] * 5)
     runner.run_until_idle()
     topic = "persistent://public/functions/public+default+tested+state"
     with Admin(client._core.config.url.text) as admin:
         assert admin.topics().get_compaction_threshold(topic) == 16 << 20
         compact(admin, topic)
-    send(client, b"tea")
+    send(client, "in", b"tea")
     assert runner.run_until_idle() == 1
     assert read_state(client, "public/default/tested").value("tea") == 6
 

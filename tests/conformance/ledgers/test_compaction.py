@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from embeddedpulsar import (
@@ -26,13 +24,6 @@ from tests.conformance.compacting import (
     send_batch,
     values,
 )
-
-
-@pytest.fixture
-def admin(store_url: Path | str, client: Client):
-    """Beside a client."""
-    with Admin(store_url) as made:
-        yield made
 
 
 def test_the_newest_message_of_each_key_stays(admin, client):

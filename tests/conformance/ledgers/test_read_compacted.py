@@ -25,13 +25,6 @@ from tests.conformance.manual_time import ManualTime
 from tests.support.key_files import key_files
 
 
-@pytest.fixture
-def admin(store_url: Path | str, client: Client):
-    """Beside a client."""
-    with Admin(store_url) as made:
-        yield made
-
-
 def consumer_of(client: Client, **options: Any) -> Any:
     """Of a durable subscription that begins at the earliest message."""
     return client.subscribe(

@@ -24,7 +24,7 @@ from embeddedpulsar import (
 )
 from tests.conformance.conftest import Topic, receive_all
 from tests.conformance.manual_time import ManualTime
-from tests.support.key_files import KeyRing, key_files, key_pair
+from tests.support.key_files import KeyRing, key_files, key_pair, sealing
 
 SECRET = b"the secret of the monkey island"
 
@@ -33,11 +33,6 @@ SECRET = b"the secret of the monkey island"
 def keys(tmp_path: Path) -> CryptoKeyReader:
     """An RSA pair in two files."""
     return key_files(tmp_path)
-
-
-def sealing(keys: CryptoKeyReader, **options: Any) -> dict[str, Any]:
-    """Options of a producer that encrypts."""
-    return {"encryption_key": "app", "crypto_key_reader": keys, **options}
 
 
 def stored_bytes(store_path: Path) -> bytes:

@@ -25,12 +25,6 @@ CONSUME = ConsumerCryptoFailureAction.CONSUME
 TYPES = [ConsumerType.Exclusive, ConsumerType.Shared, ConsumerType.KeyShared]
 
 
-@pytest.fixture
-def keys(tmp_path: Path) -> CryptoKeyReader:
-    """The right keys."""
-    return key_files(tmp_path, "ec")
-
-
 @pytest.fixture(params=["no reader", "another key", "another kind", "no file"])
 def wrong(request: pytest.FixtureRequest, tmp_path: Path) -> CryptoKeyReader | None:
     """The wrong ones."""

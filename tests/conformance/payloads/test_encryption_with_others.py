@@ -17,20 +17,9 @@ from embeddedpulsar import (
     StringSchema,
 )
 from tests.conformance.conftest import Topic, receive_all
-from tests.support.key_files import key_files
+from tests.support.key_files import sealing
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Shared]
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> CryptoKeyReader:
-    """Keys on a curve."""
-    return key_files(tmp_path, "ec")
-
-
-def sealing(keys: CryptoKeyReader, **options: Any) -> dict[str, Any]:
-    """Options of a producer that encrypts."""
-    return {"encryption_key": "app", "crypto_key_reader": keys, **options}
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,13 +65,6 @@ class StrictOrder(Record):
 
     item = String(required=True)
     waiter = String(required=True)
-
-
-@pytest.fixture
-def admin(store_url: Path | str, client: Client) -> Iterator[Admin]:
-    """Beside a client."""
-    with Admin(store_url) as made:
-        yield made
 
 
 def test_numbers_and_times_on_topics(client: Client, admin: Admin):

@@ -64,13 +64,6 @@ def avro(kind: type[Record]) -> AvroSchema:
     return AvroSchema(kind)
 
 
-@pytest.fixture
-def admin(store_url: Path | str, client: Client):
-    """Beside a client."""
-    with Admin(store_url) as made:
-        yield made
-
-
 def versions(admin: Admin, topic: str = "topic") -> list[int]:
     """The versions that a topic has."""
     return [one.version for one in admin.schemas().get_all_schemas(topic)]

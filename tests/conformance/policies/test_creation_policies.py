@@ -28,13 +28,6 @@ NO_TOPICS = AutoTopicCreationOverride(False)
 NO_SUBSCRIPTIONS = AutoSubscriptionCreationOverride(False)
 
 
-@pytest.fixture
-def admin(store_url: Path | str, client: Client):
-    """Beside a client."""
-    with Admin(store_url) as made:
-        yield made
-
-
 def test_a_namespace_that_creates_no_topics(admin, client):
     """Those of an Admin can be used; other namespaces go on, and this one after the removal."""
     admin.namespaces().set_auto_topic_creation(SPACE, NO_TOPICS)

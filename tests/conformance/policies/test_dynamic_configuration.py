@@ -17,13 +17,6 @@ from tests.children import in_child
 from tests.conformance.pool import write_settings
 
 
-@pytest.fixture
-def admin(store_url: Path | str, client: Client):
-    """Beside a client."""
-    with Admin(store_url) as made:
-        yield made
-
-
 def test_a_setting_changes_and_changes_back(admin, client):
     """Of topics that are open and of those that come, below what namespaces and topics say."""
     brokers = admin.brokers()

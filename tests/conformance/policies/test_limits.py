@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -24,13 +23,6 @@ from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
 from tests.conformance.pool import write_settings
 
 SPACE = "public/default"
-
-
-@pytest.fixture
-def admin(store_url: Path | str, client: Client):
-    """Beside a client."""
-    with Admin(store_url) as made:
-        yield made
 
 
 def test_producers_of_a_topic(admin, client):

@@ -17,6 +17,7 @@ from embeddedpulsar import (
 )
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.topic.store_registry import REGISTRY
+from tests.support.clients import wait_until
 
 Shared = ProducerAccessMode.Shared
 Exclusive = ProducerAccessMode.Exclusive
@@ -53,16 +54,6 @@ def waiting_producers(client: Client) -> list[str]:
     producers = client._core.store.use_topic("topic").topic._producers.get()
     producers.names()
     return [one.name for one in producers._table.waiting.values()]
-
-
-def wait_until(condition) -> None:
-    """Until another thread has got so far."""
-    pause = threading.Event()
-    for _ in range(10_000):
-        if condition():
-            return
-        pause.wait(0.001)
-    raise AssertionError("it did not come to that")
 
 
 # What is there, what is asked for, what comes of it. None: let in.

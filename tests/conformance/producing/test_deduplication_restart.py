@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from embeddedpulsar import Client, MessageId
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.platform import clock, failpoints
+from embeddedpulsar.platform import failpoints
 from embeddedpulsar.platform.clock import boot_id
 from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.conformance.manual_time import ManualTime
+from tests.support.process_state import reboot
 
 SETTINGS = "brokerDeduplicationEnabled=true\n"
 
@@ -212,11 +211,6 @@ def test_only_so_many_names_are_remembered(store_path, time):
 
 
 # -- another boot ----------------------------------
-
-
-def reboot(monkeypatch) -> None:
-    """The machine starts again."""
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
 
 
 def test_a_reboot_reads_the_log_again(store_path, monkeypatch):

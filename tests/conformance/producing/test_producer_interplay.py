@@ -29,6 +29,7 @@ from tests.conformance.chunks import begin_ledger, log_of, payload, use_small_en
 from tests.conformance.conftest import Topic, receive_all
 from tests.conformance.held import Answers, held, payloads
 from tests.conformance.manual_time import ManualTime
+from tests.support.clients import present
 from tests.support.key_files import key_files
 
 LIMIT = 1000
@@ -46,11 +47,6 @@ def store_path(tmp_path: Path) -> Path:
 def without_flusher(producer: Any) -> None:
     """What waits is stored by those who wait for it, and by nobody else."""
     producer._publisher.drain.retry = lambda: False
-
-
-def present(consumer: Any) -> list[Any]:
-    """What a consumer has for its application now, where time stands still."""
-    return list(iter(consumer.receive_nowait, None))
 
 
 def sealing(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 
 from embeddedpulsar import Admin, AlreadyClosed, Client, ProducerAccessMode
 from embeddedpulsar.asyncio import Client as AsyncClient
+from tests.support.clients import wait_until
 
 Exclusive = ProducerAccessMode.Exclusive
 Waiting = ProducerAccessMode.WaitForExclusive
@@ -20,16 +21,6 @@ def queue(client: Client, topic: str = "topic") -> list[str]:
     producers = client._core.store.use_topic(topic).topic._producers.get()
     producers.names()
     return [one.name for one in producers._table.waiting.values()]
-
-
-def wait_until(condition) -> None:
-    """Until another thread has got so far."""
-    pause = threading.Event()
-    for _ in range(10_000):
-        if condition():
-            return
-        pause.wait(0.001)
-    raise AssertionError("it did not come to that")
 
 
 def refused_when_closed(client: Client, topic: str, on_waiting) -> BaseException:

@@ -14,12 +14,12 @@ from embeddedpulsar import (
     InitialPosition,
     InvalidConfiguration,
     InvalidTopicName,
-    MessageId,
     StorageFullError,
     Timeout,
 )
 from tests.conformance.conftest import receive_all
 from tests.conformance.partitioned import PartitionedTopic
+from tests.support.clients import send, stored
 
 BASE = "persistent://public/default/"
 
@@ -30,22 +30,11 @@ def subscribe(client: Client, **options: Any) -> Any:
     return client.subscribe("orders", "sub", enable_retry=True, **options)
 
 
-def send(client: Client, *values: bytes, **options: Any) -> list[MessageId]:
-    """Send to ``orders``."""
-    with client.create_producer("orders") as producer:
-        return [producer.send(value, **options) for value in values]
-
-
-def stored(client: Client, topic: str) -> list[Any]:
-    """What a topic holds."""
-    with client.create_reader(topic, MessageId.earliest) as reader:
-        return list(reader)
-
-
 def test_a_message_comes_again_by_the_retry_topic(client):
     """The copy has payload, keys, event time and properties of the message, and what the retry adds."""
     (sent,) = send(
         client,
+        "orders",
         b"soup",
         properties={"table": "7"},
         partition_key="k",
@@ -74,7 +63,7 @@ def test_a_message_comes_again_by_the_retry_topic(client):
 
 def test_the_original_is_acknowledged(client):
     """After a retry only the copy is left, also for the next consumer."""
-    send(client, b"soup")
+    send(client, "orders", b"soup")
     with subscribe(client) as consumer:
         consumer.reconsume_later(consumer.receive(1000), 0)
     with subscribe(client) as consumer:
@@ -83,7 +72,7 @@ def test_the_original_is_acknowledged(client):
 
 def test_every_round_counts(client):
     """RECONSUMETIMES grows, DELAY_TIME is that of the last round, and the origin stays the first topic."""
-    (sent,) = send(client, b"soup")
+    (sent,) = send(client, "orders", b"soup")
     consumer = subscribe(client)
     for number in range(1, 4):
         consumer.reconsume_later(consumer.receive(1000), number * 10)
@@ -94,7 +83,7 @@ def test_every_round_counts(client):
 
 def test_own_properties(client):
     """Properties that are passed come with the copy and replace its own; those of the retry win."""
-    send(client, b"soup", properties={"table": "7", "waiter": "Ada"})
+    send(client, "orders", b"soup", properties={"table": "7", "waiter": "Ada"})
     consumer = subscribe(client)
     given = {"waiter": "Grace", "reason": "cold", "RECONSUMETIMES": "99", "DELAY_TIME": "x"}
     consumer.reconsume_later(consumer.receive(1000), -5, given)
@@ -109,7 +98,7 @@ def test_own_properties(client):
 
 def test_too_many_rounds_end_in_the_dead_letter_topic(client):
     """After max_redeliver_count rounds the next one leads to the dead letter topic, with all properties."""
-    (sent,) = send(client, b"soup")
+    (sent,) = send(client, "orders", b"soup")
     consumer = subscribe(client, dead_letter_policy=ConsumerDeadLetterPolicy(2))
     rounds = 0
     while (message := consumer.receive_nowait()) is not None:
@@ -130,7 +119,7 @@ def test_too_many_rounds_end_in_the_dead_letter_topic(client):
 
 def test_without_a_policy_there_are_sixteen_rounds(client):
     """enable_retry alone allows 16 retries, as Pulsar's Java client does."""
-    send(client, b"soup")
+    send(client, "orders", b"soup")
     consumer = subscribe(client)
     rounds = 0
     while (message := consumer.receive_nowait()) is not None:
@@ -142,7 +131,7 @@ def test_without_a_policy_there_are_sixteen_rounds(client):
 
 def test_topics_can_be_named(client):
     """Names that are given are used for both topics."""
-    send(client, b"soup")
+    send(client, "orders", b"soup")
     policy = ConsumerDeadLetterPolicy(1, dead_letter_topic="dead")
     consumer = subscribe(client, retry_letter_topic="again", dead_letter_policy=policy)
     consumer.reconsume_later(consumer.receive(1000), 0)
@@ -156,7 +145,7 @@ def test_topics_of_the_older_form_are_used_if_they_exist(client):
     """Where ``<subscription>-RETRY`` and ``-DLQ`` exist, messages go there."""
     client.create_producer("sub-RETRY").close()
     client.create_producer("sub-DLQ").close()
-    send(client, b"soup")
+    send(client, "orders", b"soup")
     consumer = subscribe(client, dead_letter_policy=ConsumerDeadLetterPolicy(1))
     consumer.reconsume_later(consumer.receive(1000), 0)
     again = consumer.receive(1000)
@@ -188,7 +177,7 @@ def test_the_topic_is_the_one_subscribed_to(client):
 
 def test_it_needs_enable_retry(client):
     """A consumer without retries refuses, and a retry topic without enable_retry makes no sense."""
-    send(client, b"soup")
+    send(client, "orders", b"soup")
     consumer = client.subscribe("orders", "sub", initial_position=InitialPosition.Earliest)
     message = consumer.receive(1000)
     for method in (consumer.reconsume_later, consumer.reconsume_later_cumulative):
@@ -200,7 +189,7 @@ def test_it_needs_enable_retry(client):
 
 def test_wrong_arguments_are_refused(client):
     """Ids have no payload to send round; delays are numbers, properties strings. Nothing happens to it."""
-    send(client, b"soup")
+    send(client, "orders", b"soup")
     consumer = subscribe(client)
     message = consumer.receive(1000)
     with pytest.raises(TypeError, match="expected a Message"):
@@ -221,7 +210,7 @@ def test_wrong_arguments_are_refused(client):
 
 def test_a_message_whose_copy_cannot_be_stored_comes_again(client, monkeypatch):
     """The caller gets the error, the message stays unacknowledged and is delivered again."""
-    send(client, b"soup")
+    send(client, "orders", b"soup")
     consumer = subscribe(client)
     message = consumer.receive(1000)
     retry = client._core.store.use_topic("orders-sub-RETRY").topic.ledger
@@ -240,7 +229,7 @@ def test_a_message_whose_copy_cannot_be_stored_comes_again(client, monkeypatch):
 
 def test_cumulatively(client):
     """reconsume_later_cumulative sends one message round and acknowledges everything before it."""
-    send(client, b"0", b"1", b"2", b"3")
+    send(client, "orders", b"0", b"1", b"2", b"3")
     with subscribe(client) as consumer:
         messages = [consumer.receive(1000) for _ in range(3)]
         consumer.reconsume_later_cumulative(messages[2], 0)
@@ -275,7 +264,7 @@ def test_null_values_stay_null(client):
 
 def test_a_property_that_is_no_number_counts_as_none(client):
     """RECONSUMETIMES may have been set by anybody."""
-    send(client, b"soup", properties={"RECONSUMETIMES": "often"})
+    send(client, "orders", b"soup", properties={"RECONSUMETIMES": "often"})
     consumer = subscribe(client)
     consumer.reconsume_later(consumer.receive(1000), 0)
     assert consumer.receive(1000).properties()["RECONSUMETIMES"] == "1"
@@ -285,7 +274,7 @@ def test_a_property_that_is_no_number_counts_as_none(client):
 def test_letters_are_as_durable_as_the_client_says(store_url):
     """At level flush a letter is on the disk before the original is acknowledged."""
     with Client(store_url, durability="flush") as client:
-        send(client, b"soup")
+        send(client, "orders", b"soup")
         consumer = subscribe(client)
         consumer.reconsume_later(consumer.receive(1000), 0)
         ledger = client._core.store.use_topic("orders-sub-RETRY").topic.ledger
@@ -295,7 +284,7 @@ def test_letters_are_as_durable_as_the_client_says(store_url):
 
 def test_closing_lets_the_topics_go(client):
     """A closed consumer leaves no producer behind on the retry and dead letter topics."""
-    send(client, b"soup")
+    send(client, "orders", b"soup")
     consumer = subscribe(client, dead_letter_policy=ConsumerDeadLetterPolicy(1))
     for _ in range(2):
         consumer.reconsume_later(consumer.receive(1000), 0)

@@ -9,7 +9,6 @@ import pytest
 
 from embeddedpulsar import (
     Admin,
-    InitialPosition,
     InvalidConfiguration,
     ProducerBlockedQuotaExceededError,
     ProducerBlockedQuotaExceededException,
@@ -22,7 +21,7 @@ from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance import retention_site
 from tests.conformance.held import Answers
 from tests.conformance.manual_time import ManualTime
-from tests.conformance.retention_site import TOPIC, store_with
+from tests.conformance.retention_site import TOPIC, store_with, subscribe
 
 pytestmark = pytest.mark.files("policies are set by an Admin with settings in a file")
 
@@ -34,10 +33,6 @@ SIZE = 10_000
 
 
 path, time = retention_site.path, retention_site.time
-
-
-def subscribe(time: ManualTime, name: str = "s"):
-    return time.client.subscribe(TOPIC, name, initial_position=InitialPosition.Earliest)
 
 
 def producer_of(time: ManualTime, **options):

@@ -11,7 +11,6 @@ from embeddedpulsar import (
     Admin,
     ConsumerDeadLetterPolicy,
     ConsumerType,
-    InitialPosition,
     InvalidConfiguration,
     MessageId,
     Timeout,
@@ -19,7 +18,7 @@ from embeddedpulsar import (
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
-from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with
+from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with, subscribe
 
 pytestmark = pytest.mark.files("policies are set by an Admin with settings in a file")
 
@@ -34,10 +33,6 @@ path, time = retention_site.path, retention_site.time
 def backlog(path: Path, subscription: str = "s", topic: str = TOPIC) -> int:
     with Admin(path) as admin:
         return admin.topics().get_stats(topic).subscriptions[subscription].msg_backlog
-
-
-def subscribe(time: ManualTime, name: str = "s", **options):
-    return time.client.subscribe(TOPIC, name, initial_position=InitialPosition.Earliest, **options)
 
 
 def test_without_a_ttl_nothing_expires(time: ManualTime, path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -45,13 +44,6 @@ def topic(client: Client) -> Topic:
     made = Topic(client)
     made.name = NAME
     return made
-
-
-@pytest.fixture
-def topics(store_url: Path | str, client: Client) -> Iterator[Topics]:
-    """What an Admin says of the topics of the client."""
-    with Admin(store_url) as admin:
-        yield admin.topics()
 
 
 @pytest.fixture

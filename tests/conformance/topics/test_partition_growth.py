@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 
@@ -17,14 +16,9 @@ from embeddedpulsar import (
     NotAllowedError,
 )
 from tests.conformance.manual_time import ManualTime
+from tests.support.clients import present, store_of, texts
 
 BASE = "persistent://public/default/orders"
-
-
-def store_of(client: Client) -> Any:
-    """The store under a client."""
-    core: Any = client._core
-    return core.store
 
 
 def publish(client: Client, count: int, partitions: range) -> None:
@@ -33,16 +27,6 @@ def publish(client: Client, count: int, partitions: range) -> None:
         with client.create_producer(f"orders-partition-{index}") as producer:
             for i in range(count):
                 producer.send(f"{index}-{i}".encode())
-
-
-def receive_all(consumer: Any) -> list[Any]:
-    """Every message that is there, without acknowledging."""
-    return list(iter(consumer.receive_nowait, None))
-
-
-def texts(messages: list[Any]) -> list[str]:
-    """The payloads, sorted."""
-    return sorted(message.data().decode() for message in messages)
 
 
 def test_a_consumer_finds_new_partitions_within_a_second(time: ManualTime):
@@ -54,12 +38,12 @@ def test_a_consumer_finds_new_partitions_within_a_second(time: ManualTime):
     publish(time.client, 2, range(4))
     time.pass_ms(1000)
     assert len(time.client.get_topic_partitions("orders")) == 4
-    messages = receive_all(consumer)
+    messages = present(consumer)
     assert texts(messages) == ["0-0", "0-1", "1-0", "1-1", "2-0", "2-1", "3-0", "3-1"]
     for message in messages:
         consumer.acknowledge(message)
     consumer.close()
-    assert receive_all(time.client.subscribe("orders", "sub")) == []
+    assert present(time.client.subscribe("orders", "sub")) == []
 
 
 def test_a_reader_finds_them_too(time: ManualTime):
@@ -93,7 +77,7 @@ def test_subscriptions_without_consumers_grow_too(client):
     store_of(client).grow_partitions("orders", 4)
     publish(client, 1, range(4))
     consumer = client.subscribe("orders", "sub", initial_position=InitialPosition.Latest)
-    assert texts(receive_all(consumer)) == ["0-0", "1-0", "2-0", "3-0"]
+    assert texts(present(consumer)) == ["0-0", "1-0", "2-0", "3-0"]
     assert store_of(client).use_topic("orders-partition-3").topic.subscriptions() == ["sub"]
 
 
@@ -132,11 +116,11 @@ def test_all_that_is_done_to_a_consumer_reaches_new_partitions(time: ManualTime)
     store.grow_partitions("orders", 2)
     time.pass_ms(1000)
     publish(time.client, 1, range(2))
-    assert texts(receive_all(consumer)) == ["0-0", "1-0"]
+    assert texts(present(consumer)) == ["0-0", "1-0"]
     consumer.redeliver_unacknowledged_messages()
-    assert texts(receive_all(consumer)) == ["0-0", "1-0"]
+    assert texts(present(consumer)) == ["0-0", "1-0"]
     consumer.seek(MessageId.earliest)
-    assert texts(receive_all(consumer)) == ["0-0", "1-0"]
+    assert texts(present(consumer)) == ["0-0", "1-0"]
     consumer.unsubscribe()
     assert [store.use_topic(name).topic.subscriptions() for name in store.topics.names()] == [[], []]
 
@@ -162,4 +146,4 @@ def test_an_idle_consumer_sleeps(time: ManualTime):
     finally:
         del topics.partitions
     assert asked == []
-    assert receive_all(consumer) == []
+    assert present(consumer) == []

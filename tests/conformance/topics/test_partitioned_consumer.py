@@ -26,6 +26,7 @@ from embeddedpulsar import (
     TopicNotFound,
 )
 from tests.conformance.conftest import receive_all
+from tests.support.clients import store_of, subscribe, texts
 
 BASE = "persistent://public/default/orders"
 PARTITIONS = 3
@@ -37,12 +38,6 @@ def partitioned(client: Client) -> None:
     store_of(client).topics.create_partitioned("orders", PARTITIONS)
 
 
-def store_of(client: Client) -> Any:
-    """The store under a client."""
-    core: Any = client._core
-    return core.store
-
-
 def publish(client: Client, count: int = 3, partitions: range = range(PARTITIONS)) -> dict[int, list[Any]]:
     """Send ``0-0``, ``0-1`` and so on to each partition."""
     ids = {}
@@ -50,17 +45,6 @@ def publish(client: Client, count: int = 3, partitions: range = range(PARTITIONS
         with client.create_producer(f"orders-partition-{index}") as producer:
             ids[index] = [producer.send(f"{index}-{i}".encode(), partition_key=f"k{i}") for i in range(count)]
     return ids
-
-
-def subscribe(client: Client, **options: Any) -> Any:
-    """A consumer of subscription ``sub`` on all partitions, from the earliest message."""
-    options.setdefault("initial_position", InitialPosition.Earliest)
-    return client.subscribe("orders", "sub", **options)
-
-
-def texts(messages: list[Any]) -> list[str]:
-    """The payloads, sorted."""
-    return sorted(message.data().decode() for message in messages)
 
 
 def expected(count: int = 3, partitions: range = range(PARTITIONS)) -> list[str]:
@@ -81,7 +65,7 @@ def test_the_partitions_have_names(client):
 def test_everything_comes_each_partition_in_order(client):
     """The consumer is of the topic; messages say which partition they are of, and so do their ids."""
     publish(client, 50)
-    consumer = subscribe(client)
+    consumer = subscribe(client, "orders")
     assert consumer.topic() == BASE and consumer.is_connected()
     messages = receive_all(consumer)
     assert texts(messages) == expected(50)
@@ -95,7 +79,7 @@ def test_partitions_take_turns(client):
     """One with much to say does not keep the others waiting."""
     publish(client, 500, range(1))
     publish(client, 3, range(1, 3))
-    consumer = subscribe(client)
+    consumer = subscribe(client, "orders")
     assert len({consumer.receive(1000).topic_name() for _ in range(60)}) == 3
 
 
@@ -103,7 +87,7 @@ def test_partitions_take_turns(client):
 def test_acknowledgements_find_their_partition(client, how):
     """For good."""
     publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, "orders")
     for message in receive_all(consumer):
         if not message.data().endswith(b"-1"):
             target = message if how == "message" else message.message_id()
@@ -111,17 +95,17 @@ def test_acknowledgements_find_their_partition(client, how):
                 target = MessageId.deserialize(target.serialize())
             consumer.acknowledge(target)
     consumer.close()
-    assert texts(receive_all(subscribe(client))) == ["0-1", "1-1", "2-1"]
+    assert texts(receive_all(subscribe(client, "orders"))) == ["0-1", "1-1", "2-1"]
 
 
 def test_a_cumulative_acknowledgement_covers_one_partition(client):
     """Everything up to the message, on its own partition."""
     publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, "orders")
     (last,) = (one for one in receive_all(consumer) if one.data() == b"1-2")
     consumer.acknowledge_cumulative(last)
     consumer.close()
-    assert texts(receive_all(subscribe(client))) == ["0-0", "0-1", "0-2", "2-0", "2-1", "2-2"]
+    assert texts(receive_all(subscribe(client, "orders"))) == ["0-0", "0-1", "0-2", "2-0", "2-1", "2-2"]
     shared = client.subscribe("orders", "shared", ConsumerType.Shared)
     with pytest.raises(CumulativeAcknowledgementNotAllowedError):
         shared.acknowledge_cumulative(last)
@@ -130,7 +114,9 @@ def test_a_cumulative_acknowledgement_covers_one_partition(client):
 def test_nacks_find_their_partition(client):
     """A message given back comes again."""
     publish(client)
-    consumer = subscribe(client, consumer_type=ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
+    consumer = subscribe(
+        client, "orders", consumer_type=ConsumerType.Shared, negative_ack_redelivery_delay_ms=100
+    )
     for message in receive_all(consumer):
         if message.data() == b"2-1":
             consumer.negative_acknowledge(message)
@@ -145,7 +131,7 @@ def test_nacks_find_their_partition(client):
 def test_everything_unacknowledged_comes_again(client):
     """`redeliver_unacknowledged_messages` concerns all partitions."""
     publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, "orders")
     receive_all(consumer)
     consumer.redeliver_unacknowledged_messages()
     assert texts(receive_all(consumer)) == expected()
@@ -154,7 +140,7 @@ def test_everything_unacknowledged_comes_again(client):
 def test_seek_moves_every_partition_or_the_one_of_an_id(client):
     """Earliest, latest and times concern all."""
     ids = publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, "orders")
     receive_all(consumer)
     consumer.seek(MessageId.earliest)
     assert texts(receive_all(consumer)) == expected()
@@ -168,7 +154,7 @@ def test_seek_moves_every_partition_or_the_one_of_an_id(client):
 
 def test_there_is_no_last_message(client):
     """Each partition has one."""
-    consumer = subscribe(client)
+    consumer = subscribe(client, "orders")
     with pytest.raises(OperationNotSupported):
         consumer.get_last_message_id()
     one = client.subscribe("orders-partition-2", "other")
@@ -177,7 +163,7 @@ def test_there_is_no_last_message(client):
 
 def test_the_queue_is_divided(client):
     """At most 50,000 messages for all partitions together, or what is said instead."""
-    consumer = subscribe(client, max_total_receiver_queue_size_across_partitions=30)
+    consumer = subscribe(client, "orders", max_total_receiver_queue_size_across_partitions=30)
     sizes = {child.config.receiver_queue_size for child in consumer._core.children.values()}
     assert sizes == {10}
     assert {one.config.receiver_queue_size for one in subscribe_other(client)} == {1000}
@@ -191,13 +177,13 @@ def subscribe_other(client: Client) -> Any:
 def test_a_queue_of_size_0_is_refused(client):
     """On the topic; a partition takes it."""
     with pytest.raises(InvalidConfiguration, match="receiver_queue_size=0"):
-        subscribe(client, receiver_queue_size=0)
+        subscribe(client, "orders", receiver_queue_size=0)
     assert client.subscribe("orders-partition-0", "sub", receiver_queue_size=0).is_connected()
 
 
 def test_unsubscribe_concerns_every_partition(client):
     """And nothing is deleted while one of them has another consumer."""
-    consumer = subscribe(client, consumer_type=ConsumerType.Shared)
+    consumer = subscribe(client, "orders", consumer_type=ConsumerType.Shared)
     other = client.subscribe("orders-partition-1", "sub", ConsumerType.Shared)
     with pytest.raises(BrokerMetadataError):
         consumer.unsubscribe()
@@ -219,9 +205,9 @@ def test_all_partitions_or_none(client):
     """One that has a consumer already keeps the new one from all."""
     held = client.subscribe("orders-partition-2", "sub")
     with pytest.raises(ConsumerBusy):
-        subscribe(client)
+        subscribe(client, "orders")
     held.close()
-    assert subscribe(client).is_connected()
+    assert subscribe(client, "orders").is_connected()
 
 
 def test_one_partition_alone(client):
@@ -251,7 +237,7 @@ def test_partitioned_and_plain_topics_together(client):
 
 def test_waiting_ends_with_a_message_of_any_partition(client):
     """In a thread, in a loop, and with a listener."""
-    consumer = subscribe(client)
+    consumer = subscribe(client, "orders")
     received: list[bytes] = []
     waiting = threading.Thread(target=lambda: received.append(consumer.receive(10_000).data()))
     waiting.start()
@@ -281,14 +267,14 @@ def test_batches_are_collected_over_partitions(client):
     """`batch_receive` does not care where messages come from."""
     publish(client)
     policy = ConsumerBatchReceivePolicy(max_num_message=9, max_num_bytes=-1, timeout_ms=5000)
-    assert texts(subscribe(client, batch_receive_policy=policy).batch_receive()) == expected()
+    assert texts(subscribe(client, "orders", batch_receive_policy=policy).batch_receive()) == expected()
 
 
 @pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
 def test_several_consumers_share_every_partition(client, kind):
     """Each message comes to one of them."""
     publish(client, 30)
-    consumers = [subscribe(client, consumer_type=kind) for _ in range(2)]
+    consumers = [subscribe(client, "orders", consumer_type=kind) for _ in range(2)]
     publish(client, 30)
     messages: list[Any] = []
     while True:
@@ -307,6 +293,7 @@ def test_letters_are_named_after_the_topic(client):
     publish(client, 1)
     consumer = subscribe(
         client,
+        "orders",
         consumer_type=ConsumerType.Shared,
         negative_ack_redelivery_delay_ms=100,
         dead_letter_policy=ConsumerDeadLetterPolicy(1, initial_subscription_name="look"),
@@ -336,6 +323,7 @@ def test_letters_go_to_a_partitioned_topic_too(client):
     publish(client, 1, range(1))
     consumer = subscribe(
         client,
+        "orders",
         consumer_type=ConsumerType.Shared,
         negative_ack_redelivery_delay_ms=100,
         dead_letter_policy=ConsumerDeadLetterPolicy(1, "dead", "look"),

@@ -31,16 +31,12 @@ from embeddedpulsar import (
 )
 from embeddedpulsar.storage.topic_control import DELETED
 from embeddedpulsar.topic.catalog import topic_deletion
-from tests.conformance.conftest import receive_all
+from tests.conformance.conftest import acknowledged_texts, receive_all
 from tests.conformance.held import held
+from tests.support.clients import refresh_topics, store_of, subscribe
 
 ORDERS = re.compile("persistent://public/default/orders-.*")
 EARLIEST = InitialPosition.Earliest
-
-
-def look(client: Any) -> None:
-    """Notice all changes of the list of topics, without waiting for the timer."""
-    client._core.partition_watch.look()
 
 
 @contextlib.contextmanager
@@ -54,12 +50,6 @@ def not_looking(client: Any) -> Iterator[None]:
         turn.release()
 
 
-def subscribe(client: Client, pattern: Any = ORDERS, **options: Any) -> Any:
-    """A consumer of subscription ``sub``, from the earliest message."""
-    options.setdefault("initial_position", EARLIEST)
-    return client.subscribe(pattern, "sub", **options)
-
-
 def send(client: Client, *topics: str, text: str = "hello") -> list[MessageId]:
     """Send one message to each topic: its name and the text."""
     ids = []
@@ -69,112 +59,99 @@ def send(client: Client, *topics: str, text: str = "hello") -> list[MessageId]:
     return ids
 
 
-def texts(consumer: Any) -> list[str]:
-    """The payloads that are there, sorted; all are acknowledged."""
-    messages = receive_all(consumer)
-    for message in messages:
-        consumer.acknowledge(message)
-    return sorted(message.data().decode() for message in messages)
-
-
 def names(consumer: Any) -> list[str]:
     """The local names of the topics of a consumer."""
     return sorted(name.rpartition("/")[2] for name in consumer._core.children)
 
 
-def store_of(client: Client) -> Any:
-    """The store of a client."""
-    return client._core.store
-
-
 def test_the_topics_that_match_are_received(client):
     """Names match as a whole; others are left alone."""
     send(client, "orders-eu", "orders-us", "orders", "my-orders-eu", "bills")
-    consumer = subscribe(client)
-    assert texts(consumer) == ["orders-eu hello", "orders-us hello"]
+    consumer = subscribe(client, ORDERS)
+    assert acknowledged_texts(consumer) == ["orders-eu hello", "orders-us hello"]
     assert consumer.topic() == "persistent://public/default/orders-.*"
     assert consumer.is_connected()
 
 
 def test_topics_that_are_made_later_join(client):
     """From their first message on, although the consumer asked for new messages only."""
-    consumer = subscribe(client, initial_position=InitialPosition.Latest)
+    consumer = subscribe(client, ORDERS, initial_position=InitialPosition.Latest)
     assert names(consumer) == []
     send(client, "orders-eu", "bills")
-    look(client)
-    assert texts(consumer) == ["orders-eu hello"]
+    refresh_topics(client)
+    assert acknowledged_texts(consumer) == ["orders-eu hello"]
     send(client, "orders-eu", text="again")
-    assert texts(consumer) == ["orders-eu again"]
+    assert acknowledged_texts(consumer) == ["orders-eu again"]
 
 
 def test_existing_topics_start_at_the_initial_position(client):
     """As in Pulsar: what was stored before does not come with Latest."""
     send(client, "orders-eu")
-    consumer = subscribe(client, initial_position=InitialPosition.Latest)
+    consumer = subscribe(client, ORDERS, initial_position=InitialPosition.Latest)
     send(client, "orders-eu", text="new")
-    assert texts(consumer) == ["orders-eu new"]
+    assert acknowledged_texts(consumer) == ["orders-eu new"]
 
 
 def test_a_deleted_topic_leaves_and_the_next_one_of_its_name_joins(client):
     """Without an error; messages of the old topic can be acknowledged, which does nothing to the new one."""
     send(client, "orders-eu", "orders-us")
-    consumer = subscribe(client, negative_ack_redelivery_delay_ms=100)
+    consumer = subscribe(client, ORDERS, negative_ack_redelivery_delay_ms=100)
     old = next(message for message in receive_all(consumer) if "eu" in message.topic_name())
     for _ in range(3):
         store_of(client).delete_topic("orders-eu", force=True)
-        look(client)
+        refresh_topics(client)
         assert names(consumer) == ["orders-us"]
         for call in (consumer.acknowledge, consumer.acknowledge_cumulative, consumer.negative_acknowledge):
             call(old)
             call(old.message_id())
         send(client, "orders-eu", text="reborn")
-        look(client)
+        refresh_topics(client)
         consumer.acknowledge(old)
         consumer.acknowledge_cumulative(old)
         (old,) = receive_all(consumer)
         assert old.data() == b"orders-eu reborn"
     consumer.acknowledge(old)
     consumer.redeliver_unacknowledged_messages()
-    assert texts(consumer) == ["orders-us hello"]
+    assert acknowledged_texts(consumer) == ["orders-us hello"]
     assert len(consumer._core.delivery._children) == 2  # numbers are used again
 
 
 def test_a_topic_that_is_made_again_before_the_deletion_is_noticed(client):
     """It is another topic, which joins from its first message on; a partitioned one may take its place."""
     send(client, "orders-eu")
-    consumer = subscribe(client)
-    assert texts(consumer) == ["orders-eu hello"]
+    consumer = subscribe(client, ORDERS)
+    assert acknowledged_texts(consumer) == ["orders-eu hello"]
     store_of(client).delete_topic("orders-eu", force=True)
     send(client, "orders-eu", text="reborn")
-    look(client)
-    assert texts(consumer) == ["orders-eu reborn"]
+    refresh_topics(client)
+    assert acknowledged_texts(consumer) == ["orders-eu reborn"]
     store_of(client).delete_topic("orders-eu", force=True)
     store_of(client).topics.create_partitioned("orders-eu", 2)
-    look(client)
+    refresh_topics(client)
     assert names(consumer) == ["orders-eu-partition-0", "orders-eu-partition-1"]
     send(client, "orders-eu", text="in parts")
-    assert texts(consumer) == ["orders-eu in parts"]
+    assert acknowledged_texts(consumer) == ["orders-eu in parts"]
 
 
 def test_a_deletion_that_fails_leaves_the_topic_in_the_group(client):
     """The consumer met the mark of the deletion, which was taken back: it reads on."""
     send(client, "orders-eu")
-    consumer = subscribe(client)
+    consumer = subscribe(client, ORDERS)
     use = store_of(client).use_topic("orders-eu")
     topic_deletion.mark(use.topic, DELETED)
     assert consumer.receive_nowait() is None
     topic_deletion.mark(use.topic, 0)
     use.release()
     client._core.partition_watch._version = -1
-    look(client)
-    assert texts(consumer) == ["orders-eu hello"]
+    refresh_topics(client)
+    assert acknowledged_texts(consumer) == ["orders-eu hello"]
 
 
 def test_a_deletion_is_no_error_before_it_is_noticed(client):
     """Between the deletion and the next look at the list, every call works on the topics that are left."""
     send(client, "orders-eu", "orders-us")
     policy = ConsumerBatchReceivePolicy(10, -1, 50)
-    consumer = subscribe(client, batch_receive_policy=policy)
+    consumer = subscribe(client, ORDERS, batch_receive_policy=policy)
     messages = receive_all(consumer)
     client._core.partition_watch.close()  # only the calls notice anything
     store_of(client).delete_topic("orders-eu", force=True)
@@ -186,7 +163,7 @@ def test_a_deletion_is_no_error_before_it_is_noticed(client):
     assert [message.data() for message in consumer.batch_receive()] == [b"orders-us hello"]
     assert consumer.receive_nowait() is None
     consumer.seek(0)
-    assert texts(consumer) == ["orders-us hello"]
+    assert acknowledged_texts(consumer) == ["orders-us hello"]
     consumer.stats()
     consumer.unsubscribe()
 
@@ -194,8 +171,8 @@ def test_a_deletion_is_no_error_before_it_is_noticed(client):
 def test_a_waiting_receive_survives_deletions(client):
     """It gets the message of a topic that is made while it waits."""
     send(client, "orders-eu")
-    consumer = subscribe(client)
-    assert texts(consumer) == ["orders-eu hello"]
+    consumer = subscribe(client, ORDERS)
+    assert acknowledged_texts(consumer) == ["orders-eu hello"]
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(consumer.receive(10_000).data()))
     thread.start()
@@ -215,7 +192,7 @@ def test_a_partitioned_topic_joins_as_its_partitions(client):
     assert names(consumer) == ["orders-eu-partition-0", "orders-eu-partition-1"]
     topics.create_partitioned("orders-us", 1)
     store_of(client).grow_partitions("orders-eu", 3)
-    look(client)
+    refresh_topics(client)
     assert names(consumer) == [
         "orders-eu-partition-0",
         "orders-eu-partition-1",
@@ -223,9 +200,9 @@ def test_a_partitioned_topic_joins_as_its_partitions(client):
         "orders-us-partition-0",
     ]
     send(client, "orders-eu-partition-2", "orders-us")
-    assert texts(consumer) == ["orders-eu-partition-2 hello", "orders-us hello"]
+    assert acknowledged_texts(consumer) == ["orders-eu-partition-2 hello", "orders-us hello"]
     store_of(client).delete_partitioned_topic("orders-eu", force=True)
-    look(client)
+    refresh_topics(client)
     assert names(consumer) == ["orders-us-partition-0"]
 
 
@@ -251,7 +228,7 @@ def test_namespaces(client):
     consumer = client.subscribe(re.compile("acme/later/.*"), "later")
     namespaces.create("acme/later")
     topics.create_topic("acme/later/orders")
-    look(client)
+    refresh_topics(client)
     assert names(consumer) == ["orders"]
 
 
@@ -277,11 +254,11 @@ def test_other_bad_arguments(client):
     with pytest.raises(InvalidTopicName, match="nothing to repeat"):
         subscribe(client, re.compile("persistent://?a/b/c"))
     with pytest.raises(InvalidConfiguration, match="queue_size=0"):
-        subscribe(client, receiver_queue_size=0)
+        subscribe(client, ORDERS, receiver_queue_size=0)
     with pytest.raises(InvalidConfiguration, match="retry_letter_topic"):
-        subscribe(client, enable_retry=True, consumer_type=ConsumerType.Shared)
+        subscribe(client, ORDERS, enable_retry=True, consumer_type=ConsumerType.Shared)
     with pytest.raises(InvalidTopicName):
-        subscribe(client, dead_letter_policy=ConsumerDeadLetterPolicy(1, "a/b"))
+        subscribe(client, ORDERS, dead_letter_policy=ConsumerDeadLetterPolicy(1, "a/b"))
 
 
 def test_modes(client):
@@ -309,6 +286,7 @@ def test_dead_letters_do_not_come_back(client):
     policy = ConsumerDeadLetterPolicy(1)
     consumer = subscribe(
         client,
+        ORDERS,
         consumer_type=ConsumerType.Shared,
         dead_letter_policy=policy,
         negative_ack_redelivery_delay_ms=100,
@@ -319,7 +297,7 @@ def test_dead_letters_do_not_come_back(client):
         consumer.negative_acknowledge(message)
     letters = client.subscribe(re.compile("orders-.*-sub-DLQ"), "letters", initial_position=EARLIEST)
     assert letters.receive(5000).data() == b"orders-eu hello"
-    look(client)
+    refresh_topics(client)
     assert names(consumer) == ["orders-eu"]
     assert names(letters) == ["orders-eu-sub-DLQ"]
 
@@ -328,17 +306,17 @@ def test_a_named_dead_letter_topic_is_not_matched(client):
     """Although its name matches."""
     send(client, "orders-eu", "orders-failed")
     policy = ConsumerDeadLetterPolicy(1, "orders-failed")
-    consumer = subscribe(client, consumer_type=ConsumerType.Shared, dead_letter_policy=policy)
+    consumer = subscribe(client, ORDERS, consumer_type=ConsumerType.Shared, dead_letter_policy=policy)
     assert names(consumer) == ["orders-eu"]
 
 
 def test_a_retry_of_a_message_whose_topic_was_deleted(client):
     """Is refused: the copy could not be acknowledged."""
     send(client, "orders-eu")
-    consumer = subscribe(client)
+    consumer = subscribe(client, ORDERS)
     message = consumer.receive(1000)
     store_of(client).delete_topic("orders-eu", force=True)
-    look(client)
+    refresh_topics(client)
     for wrong in (message, message.message_id(), 5):
         with pytest.raises(OperationNotSupported, match=r"belongs to none of|was deleted"):
             consumer.reconsume_later(wrong, 0)
@@ -348,7 +326,11 @@ def test_retry_letters(client):
     """With a named retry topic, which belongs to the consumer and is made."""
     send(client, "orders-eu")
     consumer = subscribe(
-        client, consumer_type=ConsumerType.Shared, enable_retry=True, retry_letter_topic="orders-again"
+        client,
+        ORDERS,
+        consumer_type=ConsumerType.Shared,
+        enable_retry=True,
+        retry_letter_topic="orders-again",
     )
     assert names(consumer) == ["orders-again", "orders-eu"]
     consumer.reconsume_later(consumer.receive(1000), 0)
@@ -371,22 +353,22 @@ def test_system_topics_match_nothing(client, name, monkeypatch):
 def test_acknowledgements_last(client):
     """What was acknowledged does not come to the next consumer, on any of the topics."""
     send(client, "orders-eu", "orders-us")
-    consumer = subscribe(client)
+    consumer = subscribe(client, ORDERS)
     for message in receive_all(consumer):
         if "eu" in message.topic_name():
             consumer.acknowledge(message.message_id())
     consumer.close()
-    assert texts(subscribe(client)) == ["orders-us hello"]
+    assert acknowledged_texts(subscribe(client, ORDERS)) == ["orders-us hello"]
 
 
 def test_ids_find_their_topic(client):
     """A seek by id moves its own topic; ids of other topics are refused by it."""
     ids = send(client, "orders-eu", "orders-us")
     (foreign,) = send(client, "bills")
-    consumer = subscribe(client, start_message_id_inclusive=True)
+    consumer = subscribe(client, ORDERS, start_message_id_inclusive=True)
     receive_all(consumer)
     consumer.seek(ids[0])
-    assert texts(consumer) == ["orders-eu hello"]
+    assert acknowledged_texts(consumer) == ["orders-eu hello"]
     with pytest.raises(OperationNotSupported, match="none of the topics"):
         consumer.seek(foreign)
     with pytest.raises(OperationNotSupported):
@@ -396,12 +378,12 @@ def test_ids_find_their_topic(client):
 def test_unsubscribe_ends_all_subscriptions(client):
     """Those of all topics, and nothing joins afterwards."""
     send(client, "orders-eu", "orders-us")
-    consumer = subscribe(client, consumer_type=ConsumerType.Shared)
-    with subscribe(client, consumer_type=ConsumerType.Shared), pytest.raises(BrokerMetadataError):
+    consumer = subscribe(client, ORDERS, consumer_type=ConsumerType.Shared)
+    with subscribe(client, ORDERS, consumer_type=ConsumerType.Shared), pytest.raises(BrokerMetadataError):
         consumer.unsubscribe()
     consumer.unsubscribe()
     send(client, "orders-asia")
-    look(client)
+    refresh_topics(client)
     for topic in ("orders-eu", "orders-us", "orders-asia"):
         use = store_of(client).use_topic(topic)
         assert use.topic.subscriptions() == []
@@ -421,16 +403,16 @@ def test_a_listener_gets_the_messages_of_new_topics(client):
         if len(found) == 2:
             done.set()
 
-    subscribe(client, message_listener=listen)
+    subscribe(client, ORDERS, message_listener=listen)
     send(client, "orders-eu", "orders-us")
-    look(client)
+    refresh_topics(client)
     assert done.wait(30)
     assert sorted(found) == [b"orders-eu hello", b"orders-us hello"]
 
 
 def test_a_topic_that_is_taken_joins_when_it_is_free(client, caplog):
     """An Exclusive consumer keeps it; the reason is logged once. At the beginning it is an error."""
-    consumer = subscribe(client)
+    consumer = subscribe(client, ORDERS)
     with not_looking(client):
         other = client.subscribe("orders-eu", "sub")
     with pytest.raises(ConsumerBusy):
@@ -438,14 +420,14 @@ def test_a_topic_that_is_taken_joins_when_it_is_free(client, caplog):
     with caplog.at_level(logging.WARNING, logger="embeddedpulsar"):
         for _ in range(3):
             client._core.partition_watch._version = -1
-            look(client)
+            refresh_topics(client)
     (record,) = [one for one in caplog.records if "cannot be joined now" in one.message]
     assert "orders-eu" in record.message
     other.close()
     send(client, "orders-eu")
     client._core.partition_watch._version = -1
-    look(client)
-    assert texts(consumer) == ["orders-eu hello"]
+    refresh_topics(client)
+    assert acknowledged_texts(consumer) == ["orders-eu hello"]
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
@@ -465,29 +447,29 @@ def test_a_topic_that_is_made_again_while_the_consumer_subscribes(client, partit
 
     for topic in ("orders-eu", "orders-us"):
         store_of(client).topics.create_topic(topic)
-    consumer = subscribe(client, schema=Meddler())
-    look(client)
+    consumer = subscribe(client, ORDERS, schema=Meddler())
+    refresh_topics(client)
     parts = [f"orders-us-partition-{i}" for i in range(partitions)]
     assert names(consumer) == ["orders-eu", *parts]
     send(client, "orders-eu", "orders-us")
-    look(client)
-    assert texts(consumer) == ["orders-eu hello", "orders-us hello"]
+    refresh_topics(client)
+    assert acknowledged_texts(consumer) == ["orders-eu hello", "orders-us hello"]
 
 
 def test_a_topic_that_is_stuck_does_not_keep_the_others(client, caplog):
     """The locks of a topic that joins are waited for as long as a second; it joins later."""
-    consumer = subscribe(client)
-    look(client)
+    consumer = subscribe(client, ORDERS)
+    refresh_topics(client)
     with contextlib.ExitStack() as stack:
         with not_looking(client):
             send(client, "orders-eu", "orders-us")
             stack.enter_context(held(client, "orders-eu"))
-        look(client)
-        found = texts(consumer)
+        refresh_topics(client)
+        found = acknowledged_texts(consumer)
         assert "orders-us hello" in found
     client._core.partition_watch._version = -1
-    look(client)
-    assert sorted(found + texts(consumer)) == ["orders-eu hello", "orders-us hello"]
+    refresh_topics(client)
+    assert sorted(found + acknowledged_texts(consumer)) == ["orders-eu hello", "orders-us hello"]
 
 
 def test_the_schema_is_asked_about_every_topic(client):
@@ -499,22 +481,22 @@ def test_the_schema_is_asked_about_every_topic(client):
                 raise IncompatibleSchema(topic)
             return super().check_topic(topic, is_producer=is_producer)
 
-    consumer = subscribe(client, schema=Picky())
+    consumer = subscribe(client, ORDERS, schema=Picky())
     send(client, "orders-eu", "orders-us")
-    look(client)
-    assert texts(consumer) == ["orders-eu hello"]
+    refresh_topics(client)
+    assert acknowledged_texts(consumer) == ["orders-eu hello"]
     with pytest.raises(IncompatibleSchema):
         client.subscribe(ORDERS, "other", schema=Picky())
 
 
 def test_nothing_is_left_of_a_consumer(client):
     """Closing ends the watch; deleted topics leave nothing behind."""
-    consumer = subscribe(client)
+    consumer = subscribe(client, ORDERS)
     for i in range(20):
         send(client, f"orders-{i}")
-        look(client)
+        refresh_topics(client)
         store_of(client).delete_topic(f"orders-{i}", force=True)
-        look(client)
+        refresh_topics(client)
     core = consumer._core
     assert core.children == {} == core._faces
     assert len(core.delivery._children) == 1
@@ -541,7 +523,7 @@ def test_hostile_names(client):
     ]
     for name in ugly:
         store_of(client).topics.create_topic(f"persistent://public/default/{name}")
-    consumer = subscribe(client)
+    consumer = subscribe(client, ORDERS)
     assert len(consumer._core.children) == sum(name.startswith("orders-") for name in ugly)
     everything = client.subscribe(re.compile(r"(?s).*"), "all")
     assert len(everything._core.children) == len(ugly)

@@ -17,8 +17,9 @@ from embeddedpulsar.exceptions import StoreGoneError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.storage.topic_control import DELETED
 from embeddedpulsar.topic.catalog import topic_deletion
-from tests.conformance.conftest import receive_all
+from tests.conformance.conftest import acknowledged_texts, receive_all
 from tests.subscription_site import SubscriptionSite
+from tests.support.clients import refresh_topics, send, store_of
 
 JOBS = re.compile("jobs-.*")
 
@@ -27,31 +28,6 @@ JOBS = re.compile("jobs-.*")
 def client(tmp_path: Path):
     with Client(tmp_path) as made:
         yield made
-
-
-def store_of(client: Client) -> Any:
-    """The store of a client."""
-    return client._core.store
-
-
-def look(client: Client) -> None:
-    """Notice all changes of the list of topics, without waiting for the timer."""
-    client._core.partition_watch.look()
-
-
-def send(client: Client, topic: str, *texts: str) -> None:
-    """Store messages in a topic."""
-    with client.create_producer(topic) as producer:
-        for text in texts:
-            producer.send(text.encode())
-
-
-def texts(consumer: Any) -> list[str]:
-    """The payloads that are there, sorted; all are acknowledged."""
-    messages = receive_all(consumer)
-    for message in messages:
-        consumer.acknowledge(message)
-    return sorted(message.data().decode() for message in messages)
 
 
 def opening(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[[], object]) -> None:
@@ -93,13 +69,13 @@ def test_a_topic_that_is_made_again_while_it_joins(client, monkeypatch, partitio
     assert events == ["made again"]
     joined = dict(consumer._core.children)
     assert not any("jobs-1" in one for one in joined if one.endswith(last))
-    look(client)
-    assert texts(consumer) == ["1", "2", "3"]
+    refresh_topics(client)
+    assert acknowledged_texts(consumer) == ["1", "2", "3"]
     now = dict(consumer._core.children)
-    look(client)
+    refresh_topics(client)
     assert dict(consumer._core.children) == now
     consumer.redeliver_unacknowledged_messages()
-    assert texts(consumer) == []
+    assert acknowledged_texts(consumer) == []
 
 
 def test_a_topic_that_was_lost_and_made_again_is_not_closed(client, monkeypatch):
@@ -112,14 +88,14 @@ def test_a_topic_that_was_lost_and_made_again_is_not_closed(client, monkeypatch)
     (old,) = group.members.values()
     store_of(client).delete_topic("jobs-1", force=True)
     send(client, "jobs-1", "new")
-    look(client)
+    refresh_topics(client)
     (new,) = group.members.values()
     assert new is not old
     group._lost[old.topic_name] = old  # as `has_left` does it, later than it looked
     client._core.partition_watch._version = -1
-    look(client)
+    refresh_topics(client)
     assert list(group.members.values()) == [new]
-    assert texts(consumer) == ["new"]
+    assert acknowledged_texts(consumer) == ["new"]
 
 
 @pytest.mark.parametrize("kind", ["message", "id"])

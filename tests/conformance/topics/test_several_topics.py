@@ -16,7 +16,6 @@ from embeddedpulsar import (
     ConsumerBatchReceivePolicy,
     ConsumerBusy,
     ConsumerType,
-    InitialPosition,
     InvalidConfiguration,
     InvalidTopicName,
     MessageId,
@@ -25,6 +24,7 @@ from embeddedpulsar import (
 )
 from tests.children import in_child
 from tests.conformance.conftest import receive_all
+from tests.support.clients import subscribe, texts
 
 TOPICS = ["red", "green", "blue"]
 
@@ -38,17 +38,6 @@ def publish(client: Client, *topics: str, count: int = 3) -> dict[str, list[Any]
     return ids
 
 
-def subscribe(client: Client, topics: list[str] | None = None, **options: Any) -> Any:
-    """A consumer of subscription ``sub`` on all topics, from the earliest message."""
-    options.setdefault("initial_position", InitialPosition.Earliest)
-    return client.subscribe(TOPICS if topics is None else topics, "sub", **options)
-
-
-def texts(messages: list[Any]) -> list[str]:
-    """The payloads, sorted."""
-    return sorted(message.data().decode() for message in messages)
-
-
 def expected(count: int = 3, topics: list[str] | None = None) -> list[str]:
     """The payloads that `publish` sends, sorted."""
     return sorted(f"{topic}-{i}" for topic in topics or TOPICS for i in range(count))
@@ -57,7 +46,7 @@ def expected(count: int = 3, topics: list[str] | None = None) -> list[str]:
 def test_all_topics_are_received_each_in_order(client):
     """Every message of every topic comes once, and those of one topic in their order."""
     publish(client, count=50)
-    messages = receive_all(subscribe(client))
+    messages = receive_all(subscribe(client, TOPICS))
     assert texts(messages) == expected(50)
     for topic in TOPICS:
         own = [message.data() for message in messages if message.topic_name().endswith(topic)]
@@ -68,7 +57,7 @@ def test_topics_take_turns(client):
     """A topic with much to say does not keep the others waiting."""
     publish(client, "red", count=500)
     publish(client, "green", "blue")
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     first = [consumer.receive(1000).topic_name() for _ in range(60)]
     assert len(set(first)) == 3
 
@@ -77,29 +66,29 @@ def test_topics_take_turns(client):
 def test_acknowledgements_find_their_topic(client, by_id):
     """Messages and ids are acknowledged on the topic they belong to, for good."""
     publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     for message in receive_all(consumer):
         if not message.data().endswith(b"-1"):
             consumer.acknowledge(message.message_id() if by_id else message)
     consumer.close()
-    assert texts(receive_all(subscribe(client))) == ["blue-1", "green-1", "red-1"]
+    assert texts(receive_all(subscribe(client, TOPICS))) == ["blue-1", "green-1", "red-1"]
 
 
 def test_a_cumulative_acknowledgement_covers_one_topic(client):
     """Everything up to the message on its own topic is acknowledged, and nothing elsewhere."""
     publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     (last_green,) = (one for one in receive_all(consumer) if one.data() == b"green-2")
     consumer.acknowledge_cumulative(last_green)
     consumer.close()
-    assert texts(receive_all(subscribe(client))) == expected(3, ["red", "blue"])
+    assert texts(receive_all(subscribe(client, TOPICS))) == expected(3, ["red", "blue"])
 
 
 def test_ids_of_other_topics_are_refused(client):
     """What belongs to a topic that is not among them cannot be acknowledged; ids of nothing are ignored."""
     other = publish(client, "black")["black"][0]
     message = client.create_reader("black", MessageId.earliest).read_next(1000)
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     for call in (consumer.acknowledge, consumer.negative_acknowledge, consumer.acknowledge_cumulative):
         for target in (other, message):
             with pytest.raises(OperationNotSupported, match="none of the topics"):
@@ -112,7 +101,7 @@ def test_ids_of_other_topics_are_refused(client):
 def test_nacks_find_their_topic(client):
     """A message that was given back comes again, with what is unacknowledged on its topic."""
     publish(client)
-    consumer = subscribe(client, negative_ack_redelivery_delay_ms=100)
+    consumer = subscribe(client, TOPICS, negative_ack_redelivery_delay_ms=100)
     for message in receive_all(consumer):
         if message.data() == b"green-1":
             consumer.negative_acknowledge(message)
@@ -126,7 +115,7 @@ def test_nacks_find_their_topic(client):
 def test_everything_unacknowledged_comes_again(client):
     """redeliver_unacknowledged_messages concerns all topics."""
     publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     for message in receive_all(consumer):
         if message.data().startswith(b"red"):
             consumer.acknowledge(message)
@@ -160,7 +149,7 @@ def test_names_are_checked_before_anything_is_made(client):
 
 def test_missing_topics_are_made(client):
     """Subscribing makes the topics, and messages sent later arrive."""
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     assert len(client._core.store.topics.names()) == 3
     publish(client)
     assert texts(receive_all(consumer)) == expected()
@@ -170,11 +159,11 @@ def test_one_failure_fails_all(client):
     """When one subscription is held by another, that is the error, and the other topics are free again."""
     holder = client.subscribe("blue", "sub")
     with pytest.raises(ConsumerBusy):
-        subscribe(client)
+        subscribe(client, TOPICS)
     client.subscribe("red", "sub").close()
     client.subscribe("green", "sub").close()
     holder.close()
-    assert subscribe(client).is_connected()
+    assert subscribe(client, TOPICS).is_connected()
 
 
 def test_no_topic_at_all(client):
@@ -191,7 +180,7 @@ def test_no_topic_at_all(client):
 
 def test_names(client):
     """The topic of such a consumer is a made name; subscription and consumer have theirs."""
-    consumer = subscribe(client, consumer_name="reader-1")
+    consumer = subscribe(client, TOPICS, consumer_name="reader-1")
     assert consumer.topic().startswith("persistent://public/default/blue-TopicsConsumerFakeName-")
     assert (consumer.subscription_name(), consumer.consumer_name()) == ("sub", "reader-1")
     with pytest.raises(OperationNotSupported):
@@ -201,7 +190,7 @@ def test_names(client):
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_message_on_any_topic_wakes_it(client, store_url, topic):
     """A consumer that sleeps gets a message of whichever topic at once, also from another client."""
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     got: list[Any] = []
     waiting = threading.Thread(target=lambda: got.append(consumer.receive(20_000)))
     waiting.start()
@@ -215,7 +204,7 @@ def test_a_message_on_any_topic_wakes_it(client, store_url, topic):
 
 def test_closing_ends_a_receive(client):
     """A receive that waits raises AlreadyClosed when the consumer is closed."""
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     raised: list[Any] = []
 
     def wait() -> None:
@@ -234,7 +223,7 @@ def test_closing_ends_a_receive(client):
 def test_a_closed_consumer_refuses_everything(client):
     """After close every call raises AlreadyClosed, but for those that give back what has gone to others."""
     publish(client, "red")
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     message = consumer.receive(1000)
     consumer.close()
     consumer.negative_acknowledge(message)
@@ -267,7 +256,7 @@ def test_a_listener_gets_all_topics_one_message_at_a_time(client):
         if len(seen) == 9:
             done.set()
 
-    consumer = subscribe(client, message_listener=listener)
+    consumer = subscribe(client, TOPICS, message_listener=listener)
     publish(client)
     assert done.wait(10)
     assert sorted(seen) == expected()
@@ -283,7 +272,7 @@ def test_batches_hold_messages_of_all_topics(client):
     """batch_receive gathers from all topics, up to its limit; the rest stays."""
     publish(client)
     policy = ConsumerBatchReceivePolicy(5, -1, 200)
-    consumer = subscribe(client, batch_receive_policy=policy)
+    consumer = subscribe(client, TOPICS, batch_receive_policy=policy)
     first = consumer.batch_receive()
     assert len(first) == 5
     assert texts([*first, *consumer.batch_receive()]) == expected()
@@ -292,7 +281,7 @@ def test_batches_hold_messages_of_all_topics(client):
 def test_a_batch_that_is_too_large_waits(client):
     """A message beyond the byte limit comes first the next time, on its own topic."""
     publish(client, "red", count=2)
-    consumer = subscribe(client, batch_receive_policy=ConsumerBatchReceivePolicy(-1, 8, 100))
+    consumer = subscribe(client, TOPICS, batch_receive_policy=ConsumerBatchReceivePolicy(-1, 8, 100))
     assert [one.data() for one in consumer.batch_receive()] == [b"red-0"]
     assert [one.data() for one in consumer.batch_receive()] == [b"red-1"]
 
@@ -300,7 +289,7 @@ def test_a_batch_that_is_too_large_waits(client):
 def test_seek_to_the_ends_and_to_a_time_moves_all(client):
     """Earliest, latest and times mean something on every topic."""
     publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     receive_all(consumer)
     consumer.seek(MessageId.earliest)
     assert texts(receive_all(consumer)) == expected()
@@ -314,7 +303,7 @@ def test_seek_to_an_id_moves_its_topic(client):
     """Ids are unique in a store, so an id says which topic it means; those of other topics are refused."""
     ids = publish(client)
     other = publish(client, "black")["black"][0]
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     receive_all(consumer)
     consumer.seek(ids["green"][0])
     assert texts(receive_all(consumer)) == ["green-1", "green-2"]
@@ -325,7 +314,7 @@ def test_seek_to_an_id_moves_its_topic(client):
 def test_unsubscribe_deletes_all(client):
     """The subscription is gone on every topic, and the consumer closed."""
     publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     consumer.unsubscribe()
     assert not consumer.is_connected()
     store = client._core.store
@@ -335,7 +324,7 @@ def test_unsubscribe_deletes_all(client):
 def test_unsubscribe_needs_to_be_alone_everywhere(client):
     """When one of the subscriptions has another consumer, none is deleted and the consumer stays."""
     publish(client)
-    consumer = subscribe(client, consumer_type=ConsumerType.Shared)
+    consumer = subscribe(client, TOPICS, consumer_type=ConsumerType.Shared)
     other = client.subscribe("blue", "sub", ConsumerType.Shared)
     with pytest.raises(BrokerMetadataError):
         consumer.unsubscribe()
@@ -347,7 +336,7 @@ def test_unsubscribe_needs_to_be_alone_everywhere(client):
 
 def test_a_lost_subscription_ends_it_all(client):
     """When one topic's subscription is deleted, the consumer is closed, and the other topics are free."""
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     client._core.store.use_topic("green").topic.subscription("sub").delete(force=True)
     with pytest.raises(AlreadyClosed):
         consumer.receive(5000)
@@ -358,7 +347,7 @@ def test_a_lost_subscription_ends_it_all(client):
 def test_acknowledgement_timeouts_and_queues_of_size_0(client):
     """Options hold for each topic; a queue of size 0 takes no timeout here either."""
     publish(client)
-    consumer = subscribe(client, receiver_queue_size=0, unacked_messages_timeout_ms=10_000)
+    consumer = subscribe(client, TOPICS, receiver_queue_size=0, unacked_messages_timeout_ms=10_000)
     with pytest.raises(InvalidConfiguration):
         consumer.receive(10)
     assert texts([consumer.receive() for _ in range(9)]) == expected()
@@ -367,7 +356,7 @@ def test_acknowledgement_timeouts_and_queues_of_size_0(client):
 def test_all_queues_together_are_bounded(client):
     """Each topic gets its share of max_total_receiver_queue_size_across_partitions."""
     publish(client, count=20)
-    consumer = subscribe(client, max_total_receiver_queue_size_across_partitions=12)
+    consumer = subscribe(client, TOPICS, max_total_receiver_queue_size_across_partitions=12)
     consumer.receive(1000)
     assert max(len(child.queue) for child in consumer._core.children.values()) <= 4
     assert len(receive_all(consumer)) == 59
@@ -377,7 +366,7 @@ def test_it_can_be_awaited(client):
     """receive_async takes from all topics, and sleeps until one has something."""
 
     async def main() -> list[Any]:
-        consumer = subscribe(client)
+        consumer = subscribe(client, TOPICS)
         waiting = [asyncio.create_task(consumer.receive_async()) for _ in range(9)]
         await asyncio.wait(waiting, timeout=0)
         publish(client)
@@ -389,7 +378,7 @@ def test_it_can_be_awaited(client):
 def test_a_forked_child_has_none(client):
     """The consumer, and the acknowledgement of what it received, stay the parent's."""
     publish(client)
-    consumer = subscribe(client)
+    consumer = subscribe(client, TOPICS)
     message = consumer.receive(1000)
 
     def use() -> str:
@@ -410,7 +399,7 @@ def test_a_forked_child_has_none(client):
 def test_several_consumers_share_several_topics(client, kind):
     """Two consumers of the same topics get every message between them, once."""
     publish(client, count=20)
-    consumers = [subscribe(client, consumer_type=kind, receiver_queue_size=2) for _ in range(2)]
+    consumers = [subscribe(client, TOPICS, consumer_type=kind, receiver_queue_size=2) for _ in range(2)]
     messages: list[Any] = []
     until = time.monotonic() + 20
     while len(messages) < len(expected(20)) and time.monotonic() < until:
@@ -426,8 +415,8 @@ def test_several_consumers_share_several_topics(client, kind):
 def test_the_standby_takes_over_all_topics(client):
     """With Failover, what the first consumer leaves unacknowledged goes to the other when it closes."""
     publish(client)
-    first = subscribe(client, consumer_type=ConsumerType.Failover, consumer_name="a")
-    second = subscribe(client, consumer_type=ConsumerType.Failover, consumer_name="b")
+    first = subscribe(client, TOPICS, consumer_type=ConsumerType.Failover, consumer_name="a")
+    second = subscribe(client, TOPICS, consumer_type=ConsumerType.Failover, consumer_name="b")
     one = receive_all(first, 300)
     two = receive_all(second, 300)
     assert texts([*one, *two]) == expected()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from embeddedpulsar import Admin, Client
-from embeddedpulsar.cli.main import main
 from embeddedpulsar.testing.store_checks import assert_clean
+from tests.support.damaged_files import flip
 
 
 @pytest.fixture
@@ -24,26 +22,6 @@ def store(tmp_path: Path) -> Path:
         for number in range(20):
             producer.send(b"order %d" % number)
     return root
-
-
-@pytest.fixture
-def call(store: Path, capfd, monkeypatch):
-    """Runs a command on the store; returns the status, the output and the error output."""
-
-    def run(*arguments: str, typed: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
-        status = main(["--store", str(store), *arguments])
-        out, err = capfd.readouterr()
-        return status, out, err
-
-    return run
-
-
-def spoil(path: Path, at: int) -> None:
-    """Change one byte in place."""
-    data = bytearray(path.read_bytes())
-    data[at] ^= 0x40
-    path.write_bytes(data)
 
 
 def test_check(call, store: Path):
@@ -60,7 +38,7 @@ def test_repair(call, store: Path):
     assert call("repair") == (0, "There is nothing to repair.\n", "")
     (store / "catalog").unlink()
     (index,) = store.glob("topics/*/*.idx")
-    spoil(index, 4096 + 20)
+    flip(index, 4096 + 20)
     status, out, _ = call("repair", "--dry-run")
     assert status == 1
     assert "catalog\n  write the catalog again" in out
@@ -75,7 +53,7 @@ def test_repair(call, store: Path):
 
 def test_repair_beside_a_client(call, store: Path):
     """It is refused in one line."""
-    spoil(next(store.glob("topics/*/*.idx")), 4096 + 20)
+    flip(next(store.glob("topics/*/*.idx")), 4096 + 20)
     with Client(store):
         status, _, err = call("repair", "--yes")
     assert status == 1
@@ -84,7 +62,7 @@ def test_repair_beside_a_client(call, store: Path):
 
 def test_what_cannot_be_repaired(call, store: Path):
     """It is named, with what to do; the exit status says so."""
-    spoil(next(store.glob("topics/*/*.log")), 4096 + 100)
+    flip(next(store.glob("topics/*/*.log")), 4096 + 100)
     status, out, _ = call("repair", "--yes")
     assert status == 1
     assert "to do: restore the files of the ledger from a backup" in out

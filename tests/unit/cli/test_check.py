@@ -19,6 +19,7 @@ from embeddedpulsar.storage import check
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care import care_progress, store_check, store_report
 from embeddedpulsar.topic.care.care_progress import ProgressMeter
+from tests.support.damaged_files import flip
 
 
 @pytest.fixture
@@ -43,13 +44,6 @@ def snapshot(root: Path) -> dict[Path, tuple[bytes, int]]:
     """Content and time of every file."""
     files = [path for path in root.rglob("*") if path.is_file()]
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
-
-
-def flip(path: Path, at: int) -> None:
-    """Change one byte in place."""
-    data = bytearray(path.read_bytes())
-    data[at] ^= 0x40
-    path.write_bytes(data)
 
 
 def only(root: Path, pattern: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import io
 import json
 import os
 import subprocess
@@ -37,19 +36,6 @@ def store(tmp_path: Path):
         admin.topics().create_subscription("orders", "work", MessageId.earliest)
     yield root
     assert_clean(root)
-
-
-@pytest.fixture
-def call(store: Path, capfd, monkeypatch):
-    """Runs a command on the store; returns the status, the output and the error output."""
-
-    def run(*arguments: str, typed: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
-        status = main(["--store", str(store), *arguments])
-        out, err = capfd.readouterr()
-        return status, out, err
-
-    return run
 
 
 def tree(root: Path) -> dict[str, bytes]:

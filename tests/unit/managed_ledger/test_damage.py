@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
@@ -26,13 +25,6 @@ from tests.support.ledger_files import pretend_reboot
 
 BODY, HEADER, TRAILER = 60, 20, -4
 LENGTH, CRC, ENTRY_ID, PUBLISH_TIME = 0, 4, 24, 34
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[LedgerSite]:
-    """A place for ledgers."""
-    with LedgerSite(tmp_path) as made:
-        yield made
 
 
 def opened(site: LedgerSite, reports: list[Damage], **options: int) -> ManagedLedger:

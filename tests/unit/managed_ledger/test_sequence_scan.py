@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,13 +18,6 @@ from tests.ledger_site import LedgerSite
 
 A, B = ProducerPrefix("a"), ProducerPrefix("b")
 FIRST_SEQUENCE_ID, TRAILER = HEADER_SIZE, -8
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[LedgerSite]:
-    """A place for ledgers."""
-    with LedgerSite(tmp_path) as made:
-        yield made
 
 
 def send(ledger: ManagedLedger, producer: ProducerPrefix, sequence_id: int) -> Position:

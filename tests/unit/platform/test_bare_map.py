@@ -13,13 +13,9 @@ import pytest
 from embeddedpulsar.platform import mapped_file
 from embeddedpulsar.platform.mapped_file import MappedFile
 from tests.children import in_child
+from tests.support.process_state import open_descriptors
 
 pytestmark = pytest.mark.skipif(not mapped_file.is_available(), reason="needs _ctypes and 64 bits")
-
-
-def descriptors_open() -> int:
-    """How many files this process has open."""
-    return len(os.listdir("/proc/self/fd"))
 
 
 def maps_of(path: Path) -> int:
@@ -38,10 +34,10 @@ def path(tmp_path: Path) -> Path:
 def test_it_is_shared_and_needs_no_descriptor(path: Path):
     """What is stored in one map is read in another and in the file, also by a forked child."""
     gc.collect()  # what tests before this one left is closed now
-    before = descriptors_open()
+    before = open_descriptors()
     one = MappedFile.open(path, writable=True, size=8192, lean=True)
     other = MappedFile.open(path, writable=True, size=8192, lean=True)
-    assert descriptors_open() == before
+    assert open_descriptors() == before
     one.words[7] = 2**64 - 2
     one.view[80:84] = b"word"
     assert other.words[7] == 2**64 - 2 and bytes(other.view[80:84]) == b"word"
@@ -57,11 +53,11 @@ def test_it_is_shared_and_needs_no_descriptor(path: Path):
 def test_one_that_keeps_its_descriptor_has_one(path: Path):
     """The map itself has none, so closing the object closes that one."""
     gc.collect()
-    before = descriptors_open()
+    before = open_descriptors()
     file = MappedFile.open(path, writable=True, size=8192)
-    assert descriptors_open() == before + 1
+    assert open_descriptors() == before + 1
     file.close()
-    assert descriptors_open() == before and maps_of(path) == 0
+    assert open_descriptors() == before and maps_of(path) == 0
 
 
 def test_closing_unmaps_unless_a_slice_is_held(path: Path):
@@ -97,18 +93,18 @@ def test_the_descriptor_comes_back_when_needed(path: Path):
     """For flushes and to reserve blocks; not if the file was removed or replaced."""
     file = MappedFile.open(path, writable=True, size=8192, lean=True)
     gc.collect()  # what tests before this one left is closed now
-    before = descriptors_open()
+    before = open_descriptors()
     assert os.fstat(file.fd).st_ino == file.inode
     file.rest()
     file.allocate(8192, start=0)
-    assert descriptors_open() == before
+    assert open_descriptors() == before
     path.rename(path.with_name("gone"))
     with pytest.raises(FileNotFoundError):
         assert file.fd
     path.write_bytes(bytes(8192))
     with pytest.raises(mapped_file.CorruptionError, match="replaced"):
         assert file.fd
-    assert descriptors_open() == before
+    assert open_descriptors() == before
     file.close()
     assert file.fd == -1
 

@@ -13,13 +13,9 @@ from embeddedpulsar.exceptions import CorruptionError, StorageFullError, Storage
 from embeddedpulsar.platform import disk, mapped_file
 from embeddedpulsar.platform.mapped_file import MappedFile
 from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.process_state import open_descriptors
 
 SEGMENT = 1 << 20
-
-
-def open_descriptors() -> int:
-    """How many descriptors this process has."""
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.fixture(params=[True, False], ids=["native", "portable"])

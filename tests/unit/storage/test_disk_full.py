@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,6 @@ from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.check import check_topic
 from tests.ledger_site import LedgerSite, send, values
 from tests.support.disks.faulty_disk import FaultyDisk
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[LedgerSite]:
-    """A place for ledgers."""
-    with LedgerSite(tmp_path) as made:
-        yield made
 
 
 @pytest.mark.parametrize("size", [100, 30_000, 100_000])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +12,7 @@ from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SegmentCache
 from embeddedpulsar.storage.topic_control import DirectoryIdentity
 from tests.ledger_site import START, LedgerSite, drain, send, values
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[LedgerSite]:
-    """A place for ledgers."""
-    with LedgerSite(tmp_path) as made:
-        yield made
-
-
-def descriptors() -> int:
-    """How many files this process has open."""
-    return len(os.listdir("/proc/self/fd"))
+from tests.support.process_state import open_descriptors
 
 
 def test_the_least_recently_used_goes_first(site: LedgerSite):
@@ -63,12 +50,12 @@ def test_reading_many_segments_keeps_few_open(site: LedgerSite, monkeypatch: pyt
     for n in range(100):
         send(ledger, b"%d" % n)
     gc.collect()  # what tests before this one left is closed now
-    before = descriptors()
+    before = open_descriptors()
     cursor = ledger.cursor(START, inclusive=True)
     most = 0
     for n in range(100):
         assert cursor.read(1, 1, 1)[0].value(0) == b"%d" % n
-        most = max(most, descriptors())
+        most = max(most, open_descriptors())
     assert most - before < 20
 
 
@@ -127,17 +114,17 @@ def test_forgetting(site: LedgerSite):
     cache.forget(DirectoryIdentity(site.directory))
     assert len(cache) == 0
     gc.collect()  # what tests before this one left is closed now
-    before = descriptors()
+    before = open_descriptors()
     segment = Segment.open(site.directory, sent[0].ledger_id, writable=True)
-    assert descriptors() > before and segment.index.capacity
+    assert open_descriptors() > before and segment.index.capacity
     del segment
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 def test_closing_a_ledger_gives_everything_back(site: LedgerSite):
     """No descriptor and no map is left, cursors notwithstanding."""
     gc.collect()  # what tests before this one left is closed now
-    before = descriptors()
+    before = open_descriptors()
     ledger = site.open(max_entries=2)
     for n in range(9):
         send(ledger, b"%d" % n, "flush")
@@ -145,7 +132,7 @@ def test_closing_a_ledger_gives_everything_back(site: LedgerSite):
     drain(cursor)
     ledger.close()
     del cursor
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 def test_a_busy_writer_keeps_its_segment_until_it_is_done(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +11,6 @@ from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_reader import WINDOW, SegmentReader
 from tests.ledger_site import LedgerSite, send, send_batch
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[LedgerSite]:
-    """A place for ledgers."""
-    with LedgerSite(tmp_path) as made:
-        yield made
 
 
 def test_sizes_in_any_order(site: LedgerSite):

@@ -13,6 +13,7 @@ from embeddedpulsar.client.client import Client
 from embeddedpulsar.storage.check import CONTROL, JOURNAL
 from embeddedpulsar.testing.store_checks import assert_clean, check_store
 from embeddedpulsar.topic.care import store_report
+from tests.support.damaged_files import flip
 
 
 @pytest.fixture
@@ -52,13 +53,6 @@ def test_an_open_store_is_in_use(root: Path):
     finally:
         client.close()
     assert_clean(root)
-
-
-def flip(path: Path, at: int) -> None:
-    """Change one byte."""
-    data = bytearray(path.read_bytes())
-    data[at] ^= 0x40
-    path.write_bytes(data)
 
 
 SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,21 +12,8 @@ from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy, LockTimeout, 
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.topic.open_topics import MOST_IDLE
-from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.topic import Topic
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    """An open store."""
-    opened = Store.open(tmp_path / "store")
-    yield opened
-    opened.release()
-
-
-def descriptor_count() -> int:
-    """How many files this process has open."""
-    return len(os.listdir("/proc/self/fd"))
+from tests.support.process_state import open_descriptors
 
 
 def touch_many(client: Client, count: int = MOST_IDLE + 1) -> None:
@@ -187,13 +172,13 @@ def test_deleted_subscriptions_keep_no_descriptors(tmp_path):
     with Client(str(tmp_path / "store")) as client:
         client.create_producer("a")
         client.subscribe("a", "first").unsubscribe()
-        before = descriptor_count()
+        before = open_descriptors()
         for number in range(300):
             client.subscribe("a", f"temporary-{number}").unsubscribe()
-        assert descriptor_count() <= before
+        assert open_descriptors() <= before
         for number in range(40):
             client.subscribe("a", f"lasting-{number}").close()
-        assert descriptor_count() <= before + 8 * 3
+        assert open_descriptors() <= before + 8 * 3
         client.subscribe("a", "lasting-0").close()
 
 

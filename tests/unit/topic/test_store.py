@@ -41,21 +41,6 @@ PREFIX = ProducerPrefix("p", 0)
 NAME = "persistent://public/default/orders"
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Where a store may be made."""
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(root: Path):
-    """An open store."""
-    opened = Store.open(root)
-    yield opened
-    if not opened.closed:
-        opened.release()
-
-
 def publish(store: Store, name: str, payload: bytes) -> tuple[int, int, int]:
     """Append one message."""
     log, entry = store.use_topic(name).topic.ledger, encode_single(payload, 0, PREFIX)

@@ -17,21 +17,6 @@ PREFIX = ProducerPrefix("p", 0)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(root: Path):
-    """An open store."""
-    opened = Store.open(root)
-    yield opened
-    if not opened.closed:
-        opened.release()
-
-
-@pytest.fixture
 def topic(store: Store) -> Topic:
     """A topic with three messages."""
     found = store.use_topic("orders").topic

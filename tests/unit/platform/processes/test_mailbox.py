@@ -20,6 +20,7 @@ from embeddedpulsar.platform.processes.doorbell import FifoDoorbell, PollPoller
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell
+from tests.support.clients import wait_until
 
 PROMPT_S = 0.05 + 0.25 + 0.2  # when the alarm goes off, a quarter of a second, and a loaded machine
 KINDS = ("fifo", "fifo without epoll", "polling")
@@ -61,15 +62,6 @@ def start(target: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=target, daemon=True)
     thread.start()
     return thread
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll a condition another thread is about to make true."""
-    deadline = time.monotonic() + 10
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        pause.wait(0.001)
 
 
 def wait_for_ever(mailbox: Mailbox) -> None:

@@ -17,6 +17,7 @@ from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
+from tests.support.damaged_files import flip
 from tests.support.journal_replica import Recorder, control_words, open_journal
 
 
@@ -39,12 +40,6 @@ def recovered(directory: Path) -> tuple[Journal, Recorder, memoryview]:
     journal, recorder = open_journal(directory, words)
     journal.recover(9)
     return journal, recorder, words
-
-
-def flip(path: Path, offset: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 0x40
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("compactions", [0, 1, 3])

@@ -15,12 +15,6 @@ from embeddedpulsar.storage.recovery.log_window import LogWindow
 from tests.log_builder import FIRST_FRAME_OFFSET, Ledger, LogBuilder, ghost
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    """A topic directory to fill."""
-    return LogBuilder(tmp_path / "topic")
-
-
 def scan(log: LogBuilder, ledger: Ledger, **how: int) -> ChainScan:
     """Scan a ledger as recovery does."""
     header = ledger.header

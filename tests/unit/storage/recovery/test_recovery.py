@@ -23,12 +23,6 @@ from tests.support.disks.fake_disk import FakeDisk
 NOW = b"this boot's id.."
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    """A topic directory to fill."""
-    return LogBuilder(tmp_path / "topic")
-
-
 def recover(log: LogBuilder, control: TopicControl | None = None, **words: int) -> RecoveredTail:
     """Recover, and check what holds after every recovery."""
     control = control or log.control(**words)

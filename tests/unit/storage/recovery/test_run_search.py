@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +16,6 @@ from tests.log_builder import PREFIX, Ledger, LogBuilder
 
 HEADER = {"length": 0, "crc": 4, "prev_crc": 8, "body_crc": 12, "magic": 16, "entry_id": 24}
 PLANTED = "planted", "later", "earlier", "whole segment", "other topic", "with a trailer"
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    """A topic directory to fill."""
-    return LogBuilder(tmp_path / "topic")
 
 
 def frames_of(first: int, count: int, publish_ms: int, prev_crc: int = 0x1234) -> bytes:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from embeddedpulsar.enums import ConsumerType
@@ -12,12 +9,6 @@ from embeddedpulsar.platform import failpoints
 from tests.unit.subscription.virtual_site import VirtualSite, position, read
 
 FAILOVER = ConsumerType.Failover
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[VirtualSite]:
-    with VirtualSite(tmp_path) as found:
-        yield found
 
 
 def test_who_takes_over_gets_everything_unacknowledged_in_order(site: VirtualSite):

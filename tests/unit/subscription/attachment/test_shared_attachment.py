@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,12 +16,6 @@ from tests.unit.subscription.virtual_site import VirtualSite, position, read
 
 SHARED, KEY_SHARED = ConsumerType.Shared, ConsumerType.KeyShared
 EACH = 10  # bytes of each entry
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[VirtualSite]:
-    with VirtualSite(tmp_path) as found:
-        yield found
 
 
 def test_a_read_takes_no_more_bytes_than_asked(site: VirtualSite):

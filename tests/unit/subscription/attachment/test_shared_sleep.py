@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from embeddedpulsar.enums import ConsumerType
@@ -13,12 +10,6 @@ from tests.storms.dispatch.virtual_consumer import VirtualConsumer
 from tests.unit.subscription.virtual_site import EVERYTHING, VirtualSite, read
 
 KEY_SHARED = ConsumerType.KeyShared
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[VirtualSite]:
-    with VirtualSite(tmp_path) as found:
-        yield found
 
 
 def taken_for_dead(site: VirtualSite) -> VirtualConsumer:

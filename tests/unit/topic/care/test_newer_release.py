@@ -25,7 +25,6 @@ from embeddedpulsar.format.journal_record import (
 from embeddedpulsar.format.segment_header import COPY_OFFSETS, SEGMENT_HEADER
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store
-from tests.support.store_copies import copy_store
 
 UNKNOWN = 60_000
 """The type of no command."""
@@ -99,11 +98,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
             producer.send(b"order %d" % number)
         admin.topics().set_retention("orders", 10, 10)
     return root
-
-
-@pytest.fixture
-def root(original: Path, tmp_path: Path) -> Path:
-    return copy_store(original, tmp_path / "store")
 
 
 def later(root: Path, kind: str) -> Path:

@@ -67,12 +67,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def root(original: Path, tmp_path: Path) -> Path:
-    """A copy, whose topics are recovered by the first use."""
-    return copy_store(original, tmp_path / "store")
-
-
 def use(root: Path) -> list[bytes]:
     """What an application does when it starts."""
     with Client(root) as client:

@@ -10,13 +10,14 @@ import pytest
 
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar.platform import clock, failpoints
+from embeddedpulsar.platform import failpoints
 from embeddedpulsar.storage.topic_control import DELETED
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.catalog import topic_deletion
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.topic_places import read_meta
 from embeddedpulsar.topic.store import Store
+from tests.support.process_state import reboot
 
 NAME = "persistent://public/default/orders"
 PREFIX = ProducerPrefix("p", 0)
@@ -25,14 +26,6 @@ PREFIX = ProducerPrefix("p", 0)
 def partition(index: int) -> str:
     """The full name of a partition of the topic."""
     return f"{NAME}-partition-{index}"
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    """An open store."""
-    opened = Store.open(tmp_path / "store")
-    yield opened
-    opened.release()
 
 
 @contextlib.contextmanager
@@ -231,11 +224,6 @@ def test_messages_stay_in_their_partition(store: Store):
         ledger = store.use_topic(partition(index)).topic.ledger
         views = ledger.cursor(ledger.first_position(), inclusive=True).read(10, 10, 1 << 20)
         assert [view.value(0) for view in views] == [b"%d" % index]
-
-
-def reboot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on it is another boot."""
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
 
 
 def test_a_lost_catalog_is_made_from_the_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -17,20 +17,7 @@ from embeddedpulsar.topic.producers.topic_journal import JOURNAL_CHECKED
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.topic import Topic
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Where the store is."""
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(root: Path):
-    """An open store."""
-    opened = Store.open(root)
-    yield opened
-    opened.release()
+from tests.support.clients import wait_until
 
 
 @pytest.fixture
@@ -46,13 +33,6 @@ def other(root: Path, store: Store):
     second = Store.open(root)
     yield second.use_topic("orders").topic
     second.release()
-
-
-def wait_until(condition) -> None:
-    """Until another thread has got so far."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.001)
 
 
 def test_names_are_given_or_made(topic: Topic, other: Topic):
