@@ -24,30 +24,56 @@ BENCH := $(VENV)/.stamp-bench
 ALONE := tests/spark tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
     failover_takeover.py rates_processes.py shared_processes.py trimming_processes.py)
 
-TARGETS := test near storm bench demo format policies clean
+# Types of what is imported by users and by the storms; tests are not typed throughout.
+TYPES := $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks \
+    tests/support/typed_application.py tests/support/write_policies.py
+DURATIONS := .pytest_cache/durations
+RUN := $(BIN)/python -m pytest -q -m "not slow" --durations-file $(DURATIONS)
+
+TARGETS := test quick near storm bench demo format policies clean
 .PHONY: $(TARGETS)
 
 test: $(TEST)
 	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
 	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && $(BIN)/flake8 $(SOURCES)
-	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks tests/support/typed_application.py tests/support/write_policies.py
+	@echo "== types" && $(TYPES)
 	@echo "== tests"
 ifdef PYTEST
 	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
 else
+	@rm -f $(DURATIONS)
 	@status=0; \
-	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 8 --dist loadfile --ignore=tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
-	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
-	$(BIN)/python -m pytest -q -m "not slow" $(ALONE) || status=1; \
+	$(RUN) -n auto --maxprocesses 8 --dist loadfile --ignore=tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
+	$(RUN) -n 2 --dist loadfile tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
+	$(RUN) $(ALONE) || status=1; \
+	echo "== durations"; $(BIN)/python -m tests.slowest $(DURATIONS); \
 	exit $$status
 endif
+
+# Of flake8, which takes longest and says little that ruff does not, what differs from the last commit; mypy reads
+# again what changed, by its cache.
+quick: $(TEST)
+	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
+	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && { \
+	git diff --name-only --diff-filter=d HEAD -- $(SOURCES:%='%/*.py'); \
+	git ls-files --others --exclude-standard -- $(SOURCES:%='%/*.py'); } | xargs --no-run-if-empty $(BIN)/flake8
+	@echo "== types" && $(TYPES)
+	@echo "== tests"
+	@$(BIN)/python -m pytest -q -m "not slow" --sample -n auto --maxprocesses 8 --dist loadfile $(PYTEST) \
+	tests/unit tests/conformance tests/test_layering.py tests/test_near.py tests/test_sample.py
 
 # `make near FILE=embeddedpulsar/format/entry.py`; without FILE, of what differs from the last commit.
 near: $(TEST)
 	@$(BIN)/python -m tests.near $(if $(PYTEST),--pytest="$(PYTEST)") $(FILE)
 
+# `make storm ARGS="kill backups"` runs these of the storms, `make storm PYTEST=tests/crash` the long tests of a folder.
 storm: $(TEST)
+ifndef ARGS
 	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=storm $(PYTEST)
+endif
+ifndef PYTEST
+	$(BIN)/python -m tests.storms.all_storms $(ARGS)
+endif
 
 # `make bench realistic` runs the workloads that are named behind it.
 NAMED := $(if $(filter bench,$(MAKECMDGOALS)),$(filter-out $(TARGETS),$(MAKECMDGOALS)))

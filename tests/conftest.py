@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import sample, slowest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # One fixed profile, so that a run today and a run tomorrow draw the same examples; `make storm` draws more.
@@ -27,8 +29,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked `spark` where there is no Java."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the Makefile."""
+    sample.add_option(parser)
+    slowest.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What they do."""
+    slowest.configure(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take a sample, where one is asked for. Skip the tests marked `spark` where there is no Java."""
+    sample.take(config, items)
     if shutil.which("java") is None:
         for item in items:
             if "spark" in item.keywords:

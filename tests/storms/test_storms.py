@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +14,16 @@ import pytest
 from embeddedpulsar.topic.care import backup_target
 from embeddedpulsar.topic.care.backup_target import BackupTarget
 from embeddedpulsar.topic.care.topic_cut import TopicCut
-from tests.storms import backup_storm, commands, kill_storm, power_loss, producer_storm, type_storm
+from tests.source_tree import ROOT
+from tests.storms import (
+    all_storms,
+    backup_storm,
+    commands,
+    kill_storm,
+    power_loss,
+    producer_storm,
+    type_storm,
+)
 from tests.storms.storm_report import StormReport
 
 
@@ -29,6 +41,38 @@ def test_backups_of_random_flows(tmp_path: Path, capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     assert "stores restored: 24" in text and "clean" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_all_storms_are_those_of_the_page():
+    """`make storm` runs what docs/contributing.md shows, and each storm there is."""
+    page = (ROOT / "docs" / "contributing.md").read_text("utf-8")
+    shown = re.findall(r"-m tests\.storms ([a-z-]+ --[^#\n]*)", page)
+    assert [" ".join(line.split()) for line in shown] == list(all_storms.SIZES)
+    parser = commands._parser()
+    (storms,) = (action for action in parser._actions if action.dest == "storm")
+    assert {parser.parse_args(size.split()).storm for size in all_storms.SIZES} == set(storms.choices or ())
+
+
+def test_storms_by_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Each in a process; the status says whether one found something, and one without Java is told."""
+    run: list[str] = []
+
+    def call(command: list[str], check: bool) -> subprocess.CompletedProcess[str]:
+        assert not check
+        run.append(" ".join(command[3:]))
+        return subprocess.CompletedProcess(command, 1 if "client" in command else 0)
+
+    monkeypatch.setattr(subprocess, "run", call)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert all_storms.main(["backups", "spark"]) == 0
+    assert run == ["backups --stores 10000"]
+    assert "no java" in capsys.readouterr().out
+    assert all_storms.main(["kill"]) == 1
+    assert run[1:] == ["kill --cycles 1000", "kill --cycles 1000 --level client"]
+    assert capsys.readouterr().out.count("found something") == 1
+    with pytest.raises(SystemExit):
+        all_storms.main(["rain"])
+    assert "there is no storm rain" in capsys.readouterr().err
 
 
 def _with_positions_after_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
