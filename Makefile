@@ -1,8 +1,10 @@
-# make test    format, lint, types and tests      make demo    a year of flights through one topic
-# make storm   kill storms and long properties    make bench   side by side with its peers
-# make near    the tests nearest to a change      make format  rewrite the files in our style
+# make near    the tests nearest to a change, in seconds
+# make quick   format, lint, types, unit tests and a sample of conformance, in less than two minutes on two cores
+# make test    format, lint, types and all tests, in about twelve minutes on two cores; the twenty slowest are printed
+# make storm   long properties, then all storms in full, in hours
+# make demo    a year of flights through one topic      make bench   side by side with its peers
+# make format  rewrite the files in our style           make clean   remove .venv and caches
 # make policies  write what follows from the table of policies (tests/support/write_policies.py)
-# make clean   remove .venv and caches
 #
 # Each makes its own .venv when there is none, and installs again only when pyproject.toml or setup.cfg changed.
 
@@ -27,6 +29,11 @@ ALONE := tests/spark tests/test_benchmarks.py $(addprefix tests/multiprocess/tes
 # Types of what is imported by users and by the storms; tests are not typed throughout.
 TYPES := $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks \
     tests/support/typed_application.py tests/support/write_policies.py
+# A directory in memory for the files of tests, where there is room: creating, flushing and removing small files is most
+# of what they do. Tests of processes and of Spark have theirs on the disk.
+SCRATCH := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 ] 2>/dev/null && \
+    [ -w /dev/shm ] && echo /dev/shm/tests-$$(id -u)-$$(pwd | cksum | cut -d' ' -f1))
+IN_SCRATCH := $(SCRATCH:%=--basetemp=%)
 DURATIONS := .pytest_cache/durations
 RUN := $(BIN)/python -m pytest -q -m "not slow" --durations-file $(DURATIONS)
 
@@ -42,8 +49,8 @@ ifdef PYTEST
 	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
 else
 	@rm -f $(DURATIONS)
-	@status=0; \
-	$(RUN) -n auto --maxprocesses 8 --dist loadfile --ignore=tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
+	@status=0; trap 'rm -rf $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
+	$(RUN) $(IN_SCRATCH) -n auto --maxprocesses 8 --dist loadfile --ignore=tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
 	$(RUN) -n 2 --dist loadfile tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
 	$(RUN) $(ALONE) || status=1; \
 	echo "== durations"; $(BIN)/python -m tests.slowest $(DURATIONS); \
@@ -59,7 +66,8 @@ quick: $(TEST)
 	git ls-files --others --exclude-standard -- $(SOURCES:%='%/*.py'); } | xargs --no-run-if-empty $(BIN)/flake8
 	@echo "== types" && $(TYPES)
 	@echo "== tests"
-	@$(BIN)/python -m pytest -q -m "not slow" --sample -n auto --maxprocesses 8 --dist loadfile $(PYTEST) \
+	@trap 'rm -rf $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
+	$(BIN)/python -m pytest -q -m "not slow" --sample $(IN_SCRATCH) -n auto --maxprocesses 8 --dist loadfile $(PYTEST) \
 	tests/unit tests/conformance tests/test_layering.py tests/test_near.py tests/test_sample.py
 
 # `make near FILE=embeddedpulsar/format/entry.py`; without FILE, of what differs from the last commit.

@@ -1,7 +1,7 @@
 """A sample of the tests, the same one each time: what `make quick` runs.
 
 Of the tests of behaviour (`tests/conformance`) every third one with one set of parameters; of all others each
-one, with at most six sets of parameters, spread over those it has.
+one, with at most three sets of parameters, spread over those it has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 SHARE_OF_BEHAVIOUR = 3
-MOST_PARAMETERS = 6
+MOST_PARAMETERS = 3
 
 
 def add_option(parser: pytest.Parser) -> None:

@@ -33,6 +33,13 @@ def imported_modules(name: str, tree: ast.Module, *, with_types: bool = False) -
 
     Imports that only type checkers see (below `if TYPE_CHECKING`) are left out, except ``with_types``.
     """
+    cached: dict[bool, frozenset[str]] = tree.__dict__.setdefault("_imported", {})
+    if with_types not in cached:
+        cached[with_types] = frozenset(_imported_modules(name, tree, with_types))
+    return set(cached[with_types])
+
+
+def _imported_modules(name: str, tree: ast.Module, with_types: bool) -> set[str]:
     found: set[str] = set()
     hidden = {
         id(child)

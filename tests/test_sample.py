@@ -13,9 +13,9 @@ BEHAVIOUR = Path("tests/conformance/topics/test_b.py")
 
 
 def test_few_sets_of_parameters_of_a_unit() -> None:
-    """Each test, and six of its sets over all that it has, the first among them."""
+    """Each test, and three of its sets over all that it has, the first among them."""
     tests = [(UNIT, "one")] * 60 + [(UNIT, "two")] * 3
-    assert sample.sample(tests) == {0, 10, 20, 30, 40, 50, 60, 61, 62}
+    assert sample.sample(tests) == {0, 20, 40, 60, 61, 62}
 
 
 def test_a_third_of_conformance() -> None:
