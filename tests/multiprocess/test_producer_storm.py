@@ -16,7 +16,7 @@ sys.exit(storms.main(["producers", *sys.argv[1:]]))
 """
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(250, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])])
+@pytest.mark.parametrize("kills", [6, pytest.param(250, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])])
 @pytest.mark.parametrize("name", ["shared", "exclusive", "waitforexclusive", "exclusivewithfencing"])
 def test_producers_that_are_killed_lose_and_double_nothing(name: str, kills: int, tmp_path):
     """Three producers, killed, stopped, leaving and throwing each other out, with deduplication."""

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import embeddedpulsar as pulsar
 from tests.children import in_child
 from tests.multiprocess.children import Child, say
 from tests.multiprocess.workers import Worker, keep_alive, send, subscribe
+from tests.support.timing import best_within, median_within
 
 NOT_BY_POLLING_S = 0.09
 TYPES = ("Exclusive", "Failover", "Shared", "KeyShared")
@@ -75,10 +77,12 @@ def test_a_peer_that_never_waits_gets_them_too(tmp_path: Path, kind: str, severa
 @pytest.mark.parametrize("kind", COMING_SINGLY)
 def test_a_waiting_peer_gets_them_within_milliseconds(tmp_path: Path, kind: str):
     """Somebody who sleeps in receive() is woken by the death itself."""
-    taken = []
+    numbers = count()
     with pulsar.Client(tmp_path) as client:
         subscribe(client, kind).close()
-        for number in range(3):
+
+        def kill_and_notice() -> float:
+            number = next(numbers)
             with Worker(tmp_path, kind, "holder") as holder:
                 send(client, number, key="k")
                 assert holder.take() == (str(number), 0)
@@ -87,10 +91,11 @@ def test_a_waiting_peer_gets_them_within_milliseconds(tmp_path: Path, kind: str)
                     time.sleep(0.15)
                     begun = time.perf_counter()
                     holder.kill()
-                    data, count, when = peer.got()
-                    assert (data, count) == (str(number), 1)
-                    taken.append(when - begun)
-    assert sorted(taken)[1] < NOT_BY_POLLING_S
+                    data, redelivered, when = peer.got()
+                    assert (data, redelivered) == (str(number), 1)
+                    return when - begun
+
+        median_within(NOT_BY_POLLING_S, kill_and_notice)
 
 
 def test_a_consumer_that_closes_gives_back_without_counting(tmp_path: Path):
@@ -210,12 +215,13 @@ def give_back_and_notice(root: Path, kind: str, deed: str) -> float:
 @pytest.mark.parametrize("deed", ["seek", "redeliver", "close"])
 def test_a_sleeper_notices_what_other_processes_do(tmp_path: Path, kind: str, deed: str):
     """A seek, a redelivery and a close wake it, not its back-stop."""
-    roots = [tmp_path / str(number) for number in range(3)]
-    if deed == "seek":
-        taken = [seek_and_notice(root, kind) for root in roots]
-    else:
-        taken = [give_back_and_notice(root, kind, deed) for root in roots]
-    assert sorted(taken)[1] < NOT_BY_POLLING_S
+    roots = (tmp_path / str(number) for number in count())
+
+    def measure() -> float:
+        root = next(roots)
+        return seek_and_notice(root, kind) if deed == "seek" else give_back_and_notice(root, kind, deed)
+
+    median_within(NOT_BY_POLLING_S, measure)
 
 
 def test_a_sleeping_active_consumer_notices_a_seek(tmp_path: Path):
@@ -262,9 +268,8 @@ def interrupted_after(root: Path, kind: str, number: signal.Signals) -> float:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_a_receive_promptly(tmp_path: Path, kind: str, number: signal.Signals):
     """Ctrl-C raises, a handler of SIGTERM that exits exits; the consumer is gone in good order."""
-    # The best of three: a machine that is busy with something else is late for everything.
-    taken_s = min(interrupted_after(tmp_path, kind, number) for _ in range(3))
-    assert taken_s < (0.25 if number == signal.SIGINT else 0.5)  # the latter with the interpreter's end
+    limit_s = 0.25 if number == signal.SIGINT else 0.5  # the latter with the interpreter's end
+    best_within(limit_s, lambda: interrupted_after(tmp_path, kind, number))
     with pulsar.Client(tmp_path) as client:
         subscribe(client, "Exclusive")  # nobody is left there
 

@@ -17,9 +17,7 @@ sys.exit(storms.main(["types", *sys.argv[1:]]))
 """
 
 
-@pytest.mark.parametrize(
-    "kills", [10, pytest.param(250, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])]
-)
+@pytest.mark.parametrize("kills", [6, pytest.param(250, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])])
 @pytest.mark.parametrize("name", ["exclusive", "failover", "shared", "keyshared"])
 def test_consumers_that_are_killed_lose_and_repeat_nothing(name: str, kills: int, tmp_path):
     """Two producers and four consumers, killed, leaving, and stopped until they are taken for dead."""
