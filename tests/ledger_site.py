@@ -10,14 +10,12 @@ from typing import Any
 from embeddedpulsar.format.entry import EncodedEntry, EntryView, ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.memory_log import MemoryLog
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import Clock, SystemClock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
-from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 PREFIX = ProducerPrefix("site")
 START = Position(0, 0)
@@ -31,8 +29,7 @@ class LedgerSite:
     Ledger ids come from the directory, so that several processes may share it.
     """
 
-    def __init__(self, root: Path | str, *, clock: Clock | None = None, in_memory: bool = False) -> None:
-        self._in_memory = in_memory
+    def __init__(self, root: Path | str, *, clock: Clock | None = None) -> None:
         self.root = Path(root)
         self.clients = self.root / "clients"
         self.directory = str(self.root / "topic")
@@ -42,7 +39,6 @@ class LedgerSite:
         self.mailbox = Mailbox.create(self.clients)
         self.peers = Peers(self.clients, self.mailbox)
         self.ledgers: list[Log] = []
-        self.kept: dict[str, Any] = {}
 
     def allocate(self, above: int) -> int:
         """A ledger id nobody else gets: the creation of a file decides."""
@@ -55,27 +51,8 @@ class LedgerSite:
             else:
                 return ledger_id
 
-    def _open_in_memory(self, options: LedgerOptions) -> Any:
-        log = MemoryLog.open(
-            self.directory,
-            name="topic",
-            incarnation=1,
-            keep=self.kept,
-            allocate_ledger_id=self.allocate,
-            mailbox=self.mailbox,
-            peers=self.peers,
-            options=options,
-            clock=self.clock,
-            scheduler=ManualScheduler(ManualClock()),
-        )
-        self.ledgers.append(log)
-        return log
-
     def open(self, *, scheduler: SchedulerLike | None = None, **options: Any) -> ManagedLedger:
         """Open the topic's ledger; options as in `LedgerOptions`."""
-        if self._in_memory:
-            opened: ManagedLedger = self._open_in_memory(LedgerOptions(**options))
-            return opened
         ledger = ManagedLedger.open(
             self.directory,
             name="topic",

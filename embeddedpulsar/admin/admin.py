@@ -23,6 +23,7 @@ from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, PulsarException
 from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.topic.damage_channel import tell
+from embeddedpulsar.topic.memory_root import is_private
 from embeddedpulsar.topic.service_url import ServiceUrl
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_root import STORE_FORMAT, read_meta
@@ -89,7 +90,7 @@ class Admin(SaysWhatThereIs):
         read_only: bool | None = None,
     ) -> None:
         self._url: Final = ServiceUrl.parse(service_url)
-        if self._url.text == "memory://":
+        if is_private(self._url.text):
             raise ValueError(
                 "each client of memory:// has a store of its own; for an Admin beside a client, give both "
                 "the same name: memory://name"
@@ -126,12 +127,6 @@ class Admin(SaysWhatThereIs):
         if self._is_closed:
             raise AlreadyClosed("the Admin is closed; make a new one")
         return self._store
-
-    def _store_in_files(self) -> Store:
-        store = self._open_store()
-        if store.memory_url:
-            raise NotAllowedError(f"{store.memory_url} is in memory and has no files to take care of")
-        return store
 
     @property
     def is_read_only(self) -> bool:
@@ -265,10 +260,15 @@ class Admin(SaysWhatThereIs):
             ...     admin.repair(dry_run=True).left
             ()
         """
-        store = self._store_in_files()
+        store = self._open_store()
         late = late_import("embeddedpulsar.topic.care.store_repair")
         if not dry_run:
             store.check_writable()
+            if store.is_temporary:  # it would end when this Admin gives it up for the repair
+                raise NotAllowedError(
+                    f"{store.root} is a store in memory, which ends with its users; back it up, and repair "
+                    "a copy"
+                )
         else:
             planned: RepairReport = late.repair_store(store.root, is_dry_run=True, on_progress=on_progress)
             return planned
@@ -286,16 +286,13 @@ class Admin(SaysWhatThereIs):
         """Return the format version of the store: a release that does not know it refuses the store. Not in
         Pulsar.
 
-        Raises:
-            NotAllowedError: a store in memory.
-
         Example:
             >>> from embeddedpulsar import Admin
             >>> with Admin("./data") as admin:
             ...     admin.format_version()
             1
         """
-        meta = read_meta(self._store_in_files().root)
+        meta = read_meta(self._open_store().root)
         return STORE_FORMAT if meta is None else meta.format
 
     def activity(self) -> ActivityWatch:
@@ -310,7 +307,7 @@ class Admin(SaysWhatThereIs):
             ...     topics["persistent://public/default/pulse"].attached[0].kind
             'producer'
         """
-        self._store_in_files()
+        self._open_store()
         late = late_import("embeddedpulsar.admin.store_activity")
         watch: ActivityWatch = late.ActivityWatch(self._open_store)
         return watch

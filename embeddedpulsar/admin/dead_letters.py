@@ -245,10 +245,9 @@ class DeadLetters(SaysWhatThereIs):
             last = use.topic.ledger.last_position()
             if last is None:
                 return 0
-            url = store.memory_url or store.root
             with (
                 _Operator(use.topic) as subscription,
-                Client(url, durability=store.durability, allow_network_fs=True) as client,
+                Client(store.root, durability=store.durability, allow_network_fs=True) as client,
             ):
                 mover = _Mover(store, client, subscription, self._origin)
                 try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class HasFiles(Protocol):
     """The part of an `Admin` that these need."""
 
-    def _store_in_files(self) -> Store:
+    def _open_store(self) -> Store:
         """The store; raises if it is in memory, or the Admin is closed."""
 
 
@@ -55,7 +55,7 @@ def check(
         ...     report.messages, report.damage
         (1, [])
     """
-    store = self._store_in_files()
+    store = self._open_store()
     name = None if topic is None else TopicName.parse(topic).full
     late = late_import("embeddedpulsar.topic.care.store_check")
     done: StoreReport = late.check_store(store.root, is_closed=False, topic=name, on_progress=on_progress)
@@ -105,7 +105,7 @@ def backup(
         ...     report.topics, restored.topics
         (1, 1)
     """
-    store = self._store_in_files()
+    store = self._open_store()
     late = late_import("embeddedpulsar.topic.care.store_backup")
     names = None if topics is None else [TopicName.parse(topic).full for topic in topics]
     report: BackupReport = late.backup_store(store, directory_of(target), names, on_progress)

@@ -24,7 +24,6 @@ from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segme
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.root_layout import CATALOG, TOPICS
 from embeddedpulsar.topic.catalog.topic_places import find_directory, read_meta
-from embeddedpulsar.topic.store_root import refuse_directory_of_another
 from embeddedpulsar.topic_name import TopicName, directory_name
 
 
@@ -91,9 +90,7 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
     Raises:
         InvalidTopicName: `topic` is not a topic name.
         TopicNotFound: there is no such topic in the store.
-        ForeignFileError: the store is in memory.
     """
-    refuse_directory_of_another(root)
     name = TopicName.parse(topic)
     is_there = os.path.isdir(topic_directory(root, name))
     partitions = partition_total(root, name)

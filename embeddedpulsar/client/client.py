@@ -59,12 +59,13 @@ class Client:
     topics. Thread-safe. After a fork the child may continue to use the client: its producers get new names,
     and the parent's consumers and readers raise `AlreadyClosed`. A client may be pickled, for example for a
     spawned process: its URL and options are pickled, and the other process opens the store. Neither holds for
-    a store in memory, which belongs to one process.
+    a store in memory, which ends with the processes that use it.
 
     Args:
         service_url: a path object; a string that begins with ``/``, ``./``, ``../`` or ``~``;
-            ``file:///path``; ``memory://`` for a private store in the memory of this process, which ends with
-            the client; or ``memory://name`` for one that the clients of this process share (docs/memory.md).
+            ``file:///path``; ``memory://`` for a private store in memory, which ends with the client; or
+            ``memory://name`` for one that the clients of this process and its forked children share. A new
+            one may be given settings, ``memory://name?maxMessageSize=1000`` (docs/memory.md).
             For a cluster use `connect`.
         authentication: accepted and ignored. The permissions of the directory (0700) control access.
         operation_timeout_seconds: total time for which one call that opens, moves or closes an object waits
@@ -591,8 +592,8 @@ class Client:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._core.config.url.root is None:
             raise TypeError(
-                f"a client of {self._core.config.url.text} cannot be pickled: its store is in the memory of "
-                "this process; use a directory, which processes share"
+                f"a client of {self._core.config.url.text} cannot be pickled: its store "
+                "belongs to this process and its forked children; use a directory, which processes share"
             )
         return _rebuild, (type(self), self._core.config.url.text, self._logger, self._core.config[1:])
 

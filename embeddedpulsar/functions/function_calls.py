@@ -329,7 +329,7 @@ class Functions(SaysWhatThereIs):
 
     def _client(self) -> Client:
         store = self._store()
-        return Client(store.memory_url or store.root, read_only=store.is_read_only)
+        return Client(store.root, read_only=store.is_read_only)
 
     def _living(self, full_name: str) -> set[str]:
         """The names of the producers of a state topic whose process lives: of the supervisor, and of

@@ -128,7 +128,7 @@ class LocalRunner:
         self._is_running = True
         config = self._definition.config
         try:
-            if config.parallelism > 1 and not self._client._core.store.memory_url:
+            if config.parallelism > 1 and not self._client._core.store.is_temporary:
                 self._run_workers()
             else:
                 self._run_here()

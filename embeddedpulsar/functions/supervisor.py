@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.exceptions import NotAllowedError, ProducerBusy, PulsarException
+from embeddedpulsar.exceptions import ProducerBusy, PulsarException
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.state_log import SUPERVISOR, make_state_topic, protect
 from embeddedpulsar.functions.worker_group import GRACE_S, Start, WorkerGroup, end_groups, start_worker
@@ -36,12 +36,9 @@ class Supervisor:
     Use it in a ``with`` block, or call `close`. All methods but `stop` are for one thread.
 
     Args:
-        service_url: of the store, a directory; see `Client`.
+        service_url: of the store; see `Client`. Workers find a store in memory by its directory.
         functions: full names (``tenant/namespace/name``) of those to be run; None for all.
         grace_s: seconds that a worker may take to end when it is asked to, or when its supervisor is gone.
-
-    Raises:
-        NotAllowedError: a store in memory has no other processes; see `LocalRunner`.
 
     Example:
         >>> from embeddedpulsar import Admin
@@ -73,11 +70,6 @@ class Supervisor:
         self._groups: Final[dict[str, WorkerGroup]] = {}
         self._presences: Final[dict[str, Any]] = {}
         self._stopped: Final = threads.Event()
-        if self._store.memory_url:
-            self._client.close()
-            raise NotAllowedError(
-                f"{self._store.memory_url} is in the memory of this process: use LocalRunner for functions"
-            )
         self._definitions: Final = Definitions(lambda: self._store)
 
     def look(self) -> None:
@@ -120,7 +112,7 @@ class Supervisor:
     def _look_at(self, name: str, definition: Definition) -> None:
         group = self._groups.get(name)
         if group is None:
-            url = self._client._core.config.url.text
+            url = self._store.root if self._store.is_temporary else self._client._core.config.url.text
             group = WorkerGroup(url, definition, self._store.clock, self._start, self._grace_s)
             self._groups[name] = group
         group.look()

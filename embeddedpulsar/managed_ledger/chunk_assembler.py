@@ -12,7 +12,7 @@ from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.frame import FLAG_CHUNK
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.chunk_reader import ChunkReader
-from embeddedpulsar.storage.log_view import LedgersView
+from embeddedpulsar.storage.log_view import LogView
 
 _CHUNK: Final = FLAG_CHUNK >> 16
 _MOST_LEDGERS: Final = 100
@@ -20,7 +20,7 @@ _AHEAD: Final = 1000
 _WITHOUT: Final = bytes(flags for flags in range(256) if not flags & _CHUNK)
 
 
-def last_parts(view: LedgersView, after: Position) -> Iterator[EntryView]:
+def last_parts(view: LogView, after: Position) -> Iterator[EntryView]:
     """Every entry behind ``after`` that is the last part of a chunked message, payload of that part only.
 
     What cannot be read is left out.
@@ -44,7 +44,7 @@ def last_parts(view: LedgersView, after: Position) -> Iterator[EntryView]:
                     yield found
 
 
-def read_last_part(view: LedgersView, place: Position) -> EntryView | None:
+def read_last_part(view: LogView, place: Position) -> EntryView | None:
     """One entry that is the last part of a chunked message; None if it is another part, or not readable."""
     try:
         header, body, _ = view.part(place)
@@ -53,7 +53,7 @@ def read_last_part(view: LedgersView, place: Position) -> EntryView | None:
         return None
 
 
-def has_parts(view: LedgersView, ledger_id: int) -> bool:
+def has_parts(view: LogView, ledger_id: int) -> bool:
     """Whether a ledger holds anything of chunked messages: about 10 ns per entry."""
     try:
         last, _ = view.extent(ledger_id)
@@ -74,7 +74,7 @@ class ChunkLocator:
 
     __slots__ = ("_plain", "_view")
 
-    def __init__(self, view: LedgersView) -> None:
+    def __init__(self, view: LogView) -> None:
         self._view = view
         self._plain: dict[int, tuple[int, int]] = {}
 
@@ -179,7 +179,7 @@ class ChunkAssembler:
         last_parts: tells which entries are last parts.
     """
 
-    def __init__(self, view: LedgersView) -> None:
+    def __init__(self, view: LogView) -> None:
         self._view: Final = view
         self.reader: Final = ChunkReader(view.part)
         self.last_parts: Final = ChunkLocator(view)

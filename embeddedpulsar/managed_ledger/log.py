@@ -83,13 +83,13 @@ class AppendNowait(Protocol):
 
 
 class Log(Protocol):
-    """An endless sequence of entries, cut into ledgers. `topic.logs` says which kind a topic has.
+    """An endless sequence of entries, cut into ledgers.
 
-    Role: what `Topic`, `Subscription`, producers, consumers and readers use of a log; nothing else of it is
-    used above this layer. `ManagedLedger` keeps it in files, `MemoryLog` in the memory of this process.
+    Role: what `Topic`, `Subscription`, producers, consumers and readers use of a `ManagedLedger`; nothing
+    else of it is used above this layer.
     Invariants: entries appear in the order of their positions and publish times, all at once. Ids are never
-    given out twice. Every kind has the control words and the lock of the topic's directory, because the
-    journal of the producers, the waiters and the deletion of the topic use them, too.
+    given out twice. The control words and the lock are those of the topic's directory: the journal of the
+    producers, the waiters and the deletion of the topic use them, too.
     Callers: any thread.
     """
 

@@ -11,7 +11,7 @@ from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.log_view import LedgersView
+from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_chain import ClosedLedger
 
 _ATTEMPTS: Final = 100
@@ -47,7 +47,7 @@ class LogSurvey:
     Callers: any thread; takes no lock, unless an index is damaged and derived again.
     """
 
-    def __init__(self, view: LedgersView) -> None:
+    def __init__(self, view: LogView) -> None:
         self._view: Final = view
 
     def ledgers(self) -> list[LedgerFigures]:

@@ -31,6 +31,7 @@ class _Fields(NamedTuple):
     interval_ms: int
     boot: bytes
     refusal: Refusal | None
+    is_temporary: bool
 
 
 class LedgerOptions(_Fields):
@@ -53,6 +54,7 @@ class LedgerOptions(_Fields):
         interval_ms: milliseconds between syncs at level "interval".
         boot: identity of the boot in which the control words of the store are true; empty for the machine's.
         refusal: why nothing is written to the topic; None if it may be.
+        is_temporary: whether the files go with the processes that use them: nothing is flushed at any level.
 
     Raises:
         ValueError: a value makes no sense; the text says which.
@@ -79,6 +81,7 @@ class LedgerOptions(_Fields):
         interval_ms: int = 1_000,
         boot: bytes = b"",
         refusal: Refusal | None = None,
+        is_temporary: bool = False,
     ) -> LedgerOptions:
         if durability not in DURABILITIES:
             raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
@@ -95,9 +98,10 @@ class LedgerOptions(_Fields):
             interval_ms,
             boot,
             refusal,
+            is_temporary,
         )
         for name, value in zip(cls._fields, values, strict=True):
-            if isinstance(value, (int, float)) and value <= 0:
+            if isinstance(value, (int, float)) and value <= 0 and name != "is_temporary":
                 raise ValueError(f"{name} must be positive, not {value}")
         if not _SMALLEST_SEGMENT <= segment_size <= _LARGEST_SEGMENT:
             raise ValueError(
@@ -113,10 +117,45 @@ class LedgerOptions(_Fields):
         return self.boot or clock.boot_id()
 
 
+_PAGE: Final = 4096
 _SMALLEST_SEGMENT: Final = 8 << 10
 _LARGEST_SEGMENT: Final = 1 << 30
 _MOST_ENTRIES: Final = 896 * 1024
 """The index header has room for the checksums of that many slots."""
+
+
+_TEMPORARY_SEGMENTS: Final = (1 << 20, 32 << 20)
+_TEMPORARY_SHARE: Final = 64
+_TEMPORARY_STEP: Final = 1 << 20
+_DEFAULT_SEGMENT: Final = BrokerSettings().managedLedgerMaxSizePerLedgerMbytes << 20
+
+
+@lru_cache(_REMEMBERED)
+def temporary_options(options: LedgerOptions, room: int) -> LedgerOptions:
+    """The options of a log in memory.
+
+    The ``/dev/shm`` of a container often has 64 MiB for all topics, and the open ledger cannot be trimmed. So
+    ledgers grow in small steps, and a full one takes a small part of the room, unless the settings give it a
+    size.
+
+    Args:
+        options: those of a log in a directory.
+        room: bytes of the file system.
+
+    Example:
+        >>> temporary_options(LedgerOptions(durability="flush"), 64 << 20)[:3]
+        (1048576, 8192, 1048576)
+    """
+    size = options.segment_size
+    if size == _DEFAULT_SEGMENT:
+        least, most = _TEMPORARY_SEGMENTS
+        size = max(least, min(room // _TEMPORARY_SHARE // _PAGE * _PAGE, most))
+    return options._replace(
+        segment_size=size,
+        allocation_step=min(options.allocation_step, size, _TEMPORARY_STEP),
+        durability=PROCESS,
+        is_temporary=True,
+    )
 
 
 @lru_cache(_REMEMBERED)

@@ -22,7 +22,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
-from embeddedpulsar.storage.log_view import LedgersView
+from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_chain import ClosedLedger, LedgerChain
 from embeddedpulsar.storage.topic_control import TopicControl
@@ -64,15 +64,14 @@ class Trimming:
         self,
         control: TopicControl,
         lock: FileLock,
-        view: LedgersView,
+        view: LogView,
         lock_timeout_s: float,
         remove: Callable[[int, float], int],
-        directory: str = "",
     ) -> None:
         self.remove: Final = remove
         """Removes what is stored of ledgers that were given up, at most so many, for about so many seconds;
         returns how many went."""
-        self._directory: Final = directory  # where its pins are; empty for a log without files
+        self._directory: Final = control.home.directory  # where its pins are
         self._control: Final = control
         self._lock: Final = lock
         self._view: Final = view
@@ -94,7 +93,7 @@ class Trimming:
             self._lock.release()
 
     def _seen(self) -> Seen:
-        return int(self._control.words[_RETREATS]), pinned_word(self._directory) if self._directory else 0
+        return int(self._control.words[_RETREATS]), pinned_word(self._directory)
 
     def pinned(self, now_ms: int, *, removes: bool, with_readers: bool = True) -> list[Position]:
         """The positions behind which pins keep everything: one, or none.
@@ -104,8 +103,6 @@ class Trimming:
             removes: whether pins that count no more are removed. Under the housekeeping lock.
             with_readers: whether pins of readers count, too.
         """
-        if not self._directory:
-            return []
         found = pinned_from(self._directory, now_ms, removes=removes, with_readers=with_readers)
         return [] if found is None else [found]
 

@@ -17,7 +17,7 @@ from embeddedpulsar.managed_ledger.trimming import EVERYTHING, remove_trimmed
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.storage.log_view import LedgersView
+from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_chain import ClosedLedger
 from embeddedpulsar.storage.topic_control import TopicControl
 
@@ -63,7 +63,7 @@ class LedgerRing:
         remove: removes the files, or entries, of what was given up.
     """
 
-    def __init__(self, words: memoryview, view: LedgersView, size: int, remove: Callable[[], object]) -> None:
+    def __init__(self, words: memoryview, view: LogView, size: int, remove: Callable[[], object]) -> None:
         self._words: Final = words
         self._view: Final = view
         self._room: Final = (_LEDGERS - 1) * size

@@ -111,7 +111,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
     Raises:
         InvalidConfiguration: an unknown option, a value that does not parse, or two that exclude each other.
-        ForeignFileError: the store is in memory.
+        NotAllowedError: it is a store in memory that no process which started this one has open.
 
     Example:
         >>> parse_options({"path": "/data", "topic": "orders", "maxPartitionBytes": "8m"}).max_partition_bytes
@@ -151,7 +151,7 @@ def read_options(options: Mapping[str, str], refused: MessageId | None) -> ReadO
         refused: a start that makes no sense.
 
     Raises:
-        InvalidConfiguration, ForeignFileError: as `parse_options`.
+        InvalidConfiguration, NotAllowedError: as `parse_options`.
     """
     if not options.get("path"):
         raise InvalidConfiguration("option path is missing: the directory of the store")

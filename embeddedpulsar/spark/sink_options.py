@@ -75,7 +75,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
     Raises:
         InvalidConfiguration: an unknown option, a value that does not parse, or two that do not go together.
-        ForeignFileError: the store is in memory.
+        NotAllowedError: it is a store in memory that no process which started this one has open.
 
     Example:
         >>> parse_sink_options({"path": "/data", "topic": "orders"}).topic

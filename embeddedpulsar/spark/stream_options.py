@@ -38,7 +38,7 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
 
     Raises:
         InvalidConfiguration: as `parse_options`; also an end, which a stream does not have.
-        ForeignFileError: the store is in memory.
+        NotAllowedError: it is a store in memory that no process which started this one has open.
 
     Example:
         >>> parse_stream_options({"path": "/data", "topic": "t", "maxBytesPerTrigger": "8m"}).max_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from embeddedpulsar import damage
 from embeddedpulsar.damage import Damage, DamageHook
@@ -28,58 +28,6 @@ from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_chain import LedgerChain, SegmentSet
 from embeddedpulsar.storage.segment_index import SegmentIndex, write_index
 from embeddedpulsar.storage.topic_control import MUST_ROLL, TopicControl
-
-
-class LedgersView(Protocol):
-    """The read side of one log by ledger and entry id: `LogView`, or that of another kind.
-
-    Positions, counts of messages, trimming and chunked messages rest on it. Each method may raise
-    FileNotFoundError for a ledger that was trimmed, and CorruptionError for what cannot be read.
-    """
-
-    @property
-    def words(self) -> memoryview:
-        """The control words of the topic."""
-
-    @property
-    def report(self) -> DamageHook:
-        """Takes what cannot be read."""
-
-    def chain(self) -> LedgerChain:
-        """The ledgers now."""
-
-    def end_of(self, ledger_id: int) -> int:
-        """Where the ledger ends now: its end offset; 0 if it is not in the log (any more)."""
-
-    def extent(self, ledger_id: int) -> tuple[int, int]:
-        """The last entry of a ledger, -1 for none, and its end offset, of one moment."""
-
-    def trimmed_before(self, ledger_id: int) -> tuple[int, int] | None:
-        """The last entry of the ledger before, which is trimmed; None if there was none, or it is unknown."""
-
-    def messages_through(self, ledger_id: int, entry_id: int) -> int:
-        """Messages of a ledger up to and including a visible entry; 0 for entry -1."""
-
-    def slot(self, ledger_id: int, entry_id: int) -> IndexSlot:
-        """What the index says of a visible entry."""
-
-    def slots(self, ledger_id: int, first: int, stop: int) -> SlotColumns:
-        """What the index says of visible entries, ``first`` to ``stop`` - 1."""
-
-    def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
-        """The low byte of the entry flags of visible entries, ``first`` to ``stop`` - 1."""
-
-    def part(self, place: tuple[int, int]) -> Part:
-        """An entry as it is stored, not verified."""
-
-    def offset_of(self, ledger_id: int, entry_id: int) -> int:
-        """Where a visible entry begins."""
-
-    def path_of(self, ledger_id: int) -> str:
-        """Where a ledger is, for a damage report."""
-
-    def barrier(self) -> None:
-        """Wait until everything that holders of the topic lock have stored is seen here."""
 
 
 class LogView:

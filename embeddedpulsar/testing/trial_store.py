@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.exceptions import AlreadyClosed
@@ -27,13 +28,10 @@ def trial_store(path: Place | None = None, **settings: object) -> Iterator[Place
 
     Args:
         path: the directory, which is made if necessary; None for a store in memory.
-        **settings: the content of ``broker.conf``; only for a directory.
+        **settings: the content of ``broker.conf``.
 
     Returns:
         What a client is given: the path, or a URL.
-
-    Raises:
-        ValueError: settings for a store in memory.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -41,15 +39,14 @@ def trial_store(path: Place | None = None, **settings: object) -> Iterator[Place
         ...     client.create_producer("orders").send(b"soup").entry_id()
         0
     """
-    if path is None and settings:
-        raise ValueError(f"a store in memory has no broker.conf; give a path for {', '.join(settings)}")
     store = f"memory://test-{next(_numbers)}" if path is None else path
+    lines = [f"{name}={_text(value)}" for name, value in settings.items()]
     if path is not None:
         os.makedirs(path, exist_ok=True)
         if settings:
             with open(os.path.join(path, "broker.conf"), "w", encoding="utf-8") as file:
-                file.writelines(f"{name}={_text(value)}\n" for name, value in settings.items())
-    kept = Store.open(store) if path is None else None
+                file.writelines(f"{line}\n" for line in lines)
+    kept = Store.open(f"{store}?{'&'.join(quote(line, '=') for line in lines)}") if path is None else None
     try:
         yield store
     finally:

@@ -7,14 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar.platform.processes.peers import Peers
+from embeddedpulsar.platform.scheduler import SchedulerLike
+from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.late_part import HasParts
 from embeddedpulsar.topic.policies.admitting import MAX_PRODUCERS
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.logs import LogHost
     from embeddedpulsar.topic.producers.producers import Producers
 
 
@@ -24,23 +26,27 @@ class LateProducers:
 
     Args:
         topic: whose producers they are.
-        session: of the store.
-        options: of the log.
         clock: of the store.
         on_progress: as of `SequenceMemory`.
+        settings, mailbox, peers, scheduler: of the store.
     """
 
     def __init__(
         self,
         topic: HasParts,
-        session: LogHost,
-        options: LedgerOptions,
         clock: Clock,
         on_progress: Callable[[int], object],
+        *,
+        settings: BrokerSettings,
+        mailbox: Mailbox,
+        peers: Peers,
+        scheduler: SchedulerLike,
     ) -> None:
         self._topic: Final = topic
-        self._session: Final = session
-        self._options: Final = options
+        self._settings: Final = settings
+        self._mailbox: Final = mailbox
+        self._peers: Final = peers
+        self._scheduler: Final = scheduler
         self._clock: Final = clock
         self._on_progress: Final = on_progress
         # One at most; of threads that make it at once, one wins.
@@ -59,23 +65,23 @@ class LateProducers:
 
     def _make(self) -> Producers:
         late = late_import("embeddedpulsar.topic.producers.topic_journal")
-        topic, session, options = self._topic, self._session, self._options
+        topic, options = self._topic, self._topic.ledger.options
         log = topic.ledger
         journal = late.TopicJournal(
             topic.directory,
             log.words,
             log.lock,
-            session.peers,
+            self._peers,
             self._clock,
             topic.view.report,
             lock_timeout_s=options.lock_timeout_s,
         )
         late = late_import("embeddedpulsar.topic.producers.sequence_memory")
-        memory = late.SequenceMemory(journal, log, session.settings, options.boot_id, self._on_progress)
+        memory = late.SequenceMemory(journal, log, self._settings, options.boot_id, self._on_progress)
         late = late_import("embeddedpulsar.topic.producers.producers")
         most = partial(topic.policies.values, (MAX_PRODUCERS,))
         made: Producers = late.Producers(
-            journal, memory, session.mailbox, self._clock, session.scheduler, most=most
+            journal, memory, self._mailbox, self._clock, self._scheduler, most=most
         )
         return made
 

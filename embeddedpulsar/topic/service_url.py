@@ -30,7 +30,7 @@ class ServiceUrl(NamedTuple):
     @classmethod
     def parse(cls, service_url: str | os.PathLike[str]) -> ServiceUrl:
         """Read a path object, a string that looks like a path, ``file:///path``, ``memory://`` or
-        ``memory://name``.
+        ``memory://name``; the two may have settings behind a question mark, ``memory://?name=value&...``.
 
         Raises:
             ValueError: anything else, with the texts of ``pulsar-client`` and a hint.
@@ -63,9 +63,15 @@ class ServiceUrl(NamedTuple):
         if scheme == "file":
             return cls(service_url, _file_path(service_url, rest))
         if scheme == "memory":
-            if not _MEMORY_NAME.fullmatch(rest):
+            name, _, settings = rest.partition("?")
+            if not _MEMORY_NAME.fullmatch(name):
                 raise ValueError(
                     f"{service_url}: the name of a memory:// store has letters, digits, '-', '_' and '.' only"
+                )
+            if not all("=" in setting for setting in settings.split("&") if setting):
+                raise ValueError(
+                    f"{service_url}: settings are written as in broker.conf, with & between them: "
+                    "memory://name?maxMessageSize=1000&brokerDeduplicationEnabled=true"
                 )
             return cls(service_url, None)
         if scheme in _CLUSTER_SCHEMES:

@@ -9,9 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.exceptions import AccessDeniedError, AlreadyClosed
+from embeddedpulsar.exceptions import AccessDeniedError, AlreadyClosed, StoreGoneError
 from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions, ledger_options
+from embeddedpulsar.managed_ledger.options import (
+    DURABILITIES,
+    PROCESS,
+    LedgerOptions,
+    ledger_options,
+    temporary_options,
+)
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import descriptors, fork, interrupts, nofollow
 from embeddedpulsar.platform.access import Refusal
@@ -21,9 +27,8 @@ from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
-from embeddedpulsar.topic import store_root
+from embeddedpulsar.topic import memory_root, store_root
 from embeddedpulsar.topic.catalog.topic_list import TopicList
-from embeddedpulsar.topic.catalog.topic_places import remove_tree
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.inactive_topics import InactiveTopics
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse
@@ -54,7 +59,9 @@ class Store:
     Attributes:
         root: absolute path of the directory.
         durability: default level of the ledgers: that of the first `open` in this process.
-        memory_url: the URL of a store in memory, which ends with its last `release`; empty for a directory.
+        memory_url: the URL of a store in memory that this process made; empty for a directory.
+        is_temporary: whether it is in memory. Nothing is flushed, and the last process that has it open
+            removes it.
         damage: tells the application what is found damaged.
         unrecovered: names of topics that were looked at in a store that is open read-only, and whose control
             words are not true: after a reboot, or in a copy. What they show was found in their segments.
@@ -64,7 +71,8 @@ class Store:
         self, root: str, durability: str, clock: Clock, options: LedgerOptions | None, memory_url: str
     ) -> None:
         self.root = root
-        self.durability = PROCESS if memory_url else durability
+        self.is_temporary: Final = memory_root.is_temporary(root)
+        self.durability = PROCESS if self.is_temporary else durability
         self.clock = clock
         self.memory_url = memory_url
         self._requested_options = options
@@ -94,8 +102,8 @@ class Store:
         """Open the store in ``root``, creating directory (mode 0700) and store as needed.
 
         Args:
-            root: a directory; or ``memory://`` for a store of its own in the memory of this process, or
-                ``memory://name`` for the one of that name.
+            root: a directory; or ``memory://`` for a new store in memory, or ``memory://name`` for the one of
+                that name of this process. A new one may be given settings, ``memory://?name=value&...``.
             durability: "process", "interval" or "flush" (see `LedgerOptions`).
             interval_ms: time between syncs at level "interval"; that of the first `open` in this process.
             allow_network_fs: accept a network file system. Only one machine may ever open such a store.
@@ -112,17 +120,18 @@ class Store:
             UnsupportedFormatVersion: a newer release made it.
             NetworkFilesystemError: locks and maps are not shared on that file system.
             InvalidConfiguration: ``broker.conf`` is wrong, or asks for something that is not built.
-            ValueError: this process has the store open with another clock.
+            ValueError: this process has the store open with another clock, or a store in memory of that name
+                with other settings.
         """
         if durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         path = os.fspath(root)
-        memory_url = path if store_root.is_memory(path) else ""
+        memory_url = memory_root.split_settings(path)[0] if memory_root.is_memory(path) else ""
         clock = clock or clocks.CLOCK
         with interrupts.translated:  # it may be removed while it is opened
             try:
                 REGISTRY.lock.acquire()
-                store = REGISTRY.in_memory.get(memory_url)
+                store = cls._of_name(memory_url, path)
                 if store is None:
                     what = f"cannot open the store {path}"
                     path, lease, refusal = descriptors.named(
@@ -143,6 +152,22 @@ class Store:
             finally:
                 REGISTRY.lock.release()
         store.damage.hand_on()
+        return store
+
+    @classmethod
+    def _of_name(cls, url: str, path: str) -> Store | None:
+        """The store in memory of that name which this process has open, or inherited. Under the lock."""
+        store = REGISTRY.in_memory.get(url)
+        if store is None:
+            return None
+        try:
+            store.revive()
+        except (AlreadyClosed, StoreGoneError):  # of a parent that has ended
+            REGISTRY.forget_name(store)
+            return None
+        settings = memory_root.split_settings(path)[1]
+        if settings and not store._current().has_settings(settings):
+            raise ValueError(f"{url} is open with other settings; leave them out to share the store")
         return store
 
     def _begun(self, lease: DirectoryLease, allow_network_fs: bool, read_only: bool | None) -> Store:
@@ -173,7 +198,6 @@ class Store:
             of_store = self.root, lease, self.clock, self.damage, self._refusal
             session = descriptors.named(what, late.open_to_look, *of_store)
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
-        session.memory_url = self.memory_url
         session.use_topic = partial(self._use, session)
         self._inactive = InactiveTopics(session, self._topics.in_use, self.clock)
         self._topics.on_policies = self._inactive.renew
@@ -205,6 +229,7 @@ class Store:
             self._references -= 1
             if self._references:
                 return
+            REGISTRY.forget_name(self)
             session, self._session = self._session, None
             if session is None:  # in a forked child that never used it
                 self._topics.take_all()
@@ -215,8 +240,8 @@ class Store:
             with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails
                 # 3. The directory itself, last: it is what others take for "still in use".
                 closing.callback(session.lease.close)
-                if self.memory_url:
-                    closing.callback(remove_tree, self.root)
+                if self.is_temporary and self._refusal is None:
+                    closing.callback(memory_root.remove, self.root, session.lease)
                 # 2. Doorbell, catalog, words and locks.
                 closing.callback(session.close)
                 # 1. Topics: dirty ledgers are synced. Consumers were detached by their owners before.
@@ -424,17 +449,19 @@ class Store:
             options = self._requested_options._replace(boot=session.boot)
         else:
             options = ledger_options(session.settings, self.durability, self._interval_ms, session.boot)
+            if self.is_temporary:
+                options = temporary_options(options, memory_root.room(self.root))
         return options if self._refusal is None else options._replace(refusal=self._refusal)
 
     def revive(self) -> Store:
         """In a forked child: open the store anew. Does nothing elsewhere. Every other method calls it.
 
         Raises:
-            AlreadyClosed: the store is closed, or in the memory of the parent.
+            AlreadyClosed: the store is closed.
+            StoreGoneError: the store was removed meanwhile, such as one in memory that the parent closed.
         """
         if self._session is not None:
             return self
-        store_root.refuse_child(self.memory_url)
         try:
             REGISTRY.lock.acquire()
             if self._session is None:

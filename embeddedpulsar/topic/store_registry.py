@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.platform import fork, threads
-from embeddedpulsar.topic import store_root
+from embeddedpulsar.topic import memory_root
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
@@ -29,22 +28,27 @@ class StoreRegistry:
         self.lock = threads.RLock()
         self.stores: dict[StoreKey, Store] = {}
         self.in_memory: dict[str, Store] = {}
-        """Those in memory that have a name, by URL."""
+        """Those in memory that have a name, by URL; in a forked child also those that it inherited."""
         fork.register(self)
-        atexit.register(self.close_all)
+        fork.at_exit(self.close_all)
 
     def add(self, key: StoreKey, store: Store) -> None:
         """Note a store that was opened. Under the lock."""
         self.stores[key] = store
-        if store_root.is_named(store.memory_url):
+        if memory_root.is_named(store.memory_url):
             self.in_memory[store.memory_url] = store
+            memory_root.ROOTS[store.memory_url] = store.root
 
     def forget(self, key: StoreKey, store: Store) -> None:
-        """Forget a store that is closed. Under the lock, or in a forked child."""
+        """Forget a store that this process has not open any more. Under the lock, or in a forked child."""
         if self.stores.get(key) is store:  # not one that came into its place
             del self.stores[key]
+
+    def forget_name(self, store: Store) -> None:
+        """Let the name of a store in memory be that of the next one. Under the lock."""
         if self.in_memory.get(store.memory_url) is store:
             del self.in_memory[store.memory_url]
+            del memory_root.ROOTS[store.memory_url]
 
     def close_all(self) -> None:
         """Close what was forgotten, at the end of the process: no doorbell and no memory must stay behind."""

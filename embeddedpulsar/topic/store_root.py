@@ -1,15 +1,11 @@
 """The directory of a store, and ``store.meta``, which makes it one: written last, and durably at every level.
 
-The entries of a ``memory://`` store are in the memory of one process (`managed_ledger.memory_log`). Its other
-files, which are small, need names: the control words and journals of topics and subscriptions, and locks. The
-directory lies on ``/dev/shm`` where there is one, else among the temporary files. Every process that has a
-store open holds a shared ``flock`` on its directory. That of a store in memory is removed when the store is
-closed; and the next store in memory that any process opens removes what killed processes left.
+Every process that has a store open holds a shared ``flock`` on its directory. Where the directory of a
+``memory://`` store lies, and when it is removed, is said by `memory_root`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from typing import Final
@@ -28,19 +24,16 @@ from embeddedpulsar.platform import descriptors, disk, filesystem, nofollow
 from embeddedpulsar.platform.access import Refusal
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.topic import memory_root
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.catalog.topic_places import remove_tree
 from embeddedpulsar.topic.service_url import directory_of
 
 STORE_FORMAT: Final = 1
 """Version of the layout of the directory as a whole. Raised when an old release would misread a new store."""
 _ID_SIZE: Final = 16
 _RESTORE: Final = "repair the store (embeddedpulsar repair), or restore store.meta from a copy of the store"
-SCHEME: Final = "memory://"
-SHARED_MEMORY: Final = "/dev/shm"
 _ASKED_FOR: Final = "that was asked for"
 _ASK_NOT: Final = "open it without read_only (--read-only) to change it"
-_PREFIX: Final = "embeddedpulsar-memory-"
 
 
 class StoreMeta(NamedTuple):
@@ -119,102 +112,17 @@ def write_meta(root: str, now_ms: int, store_id: bytes | None = None) -> StoreMe
     return meta
 
 
-def is_memory(root: str) -> bool:
-    """Whether a root is the URL of a store in memory.
-
-    Example:
-        >>> is_memory("memory://"), is_memory("./memory")
-        (True, False)
-    """
-    return root.startswith(SCHEME)
-
-
-def is_named(root: str) -> bool:
-    """Whether a root is the URL of a store in memory that the clients of a process share.
-
-    Example:
-        >>> is_named("memory://orders"), is_named("memory://")
-        (True, False)
-    """
-    return is_memory(root) and root != SCHEME
-
-
-def refuse_child(url: str) -> None:
-    """Refuse to use a store in memory in a forked child; does nothing for other stores (``url`` is empty).
-
-    Raises:
-        AlreadyClosed: the store is in the memory of the parent.
-    """
-    if url:
-        raise AlreadyClosed(
-            f"{url} is in the memory of the process that opened it, and this process was forked from that; "
-            "open a client here for a store of its own, or use a directory, which processes share"
-        )
-
-
-def refuse_directory_of_another(root: str) -> None:
-    """Refuse to open or read as a directory what is a store in memory.
-
-    Raises:
-        ForeignFileError: the URL of one, or the temporary directory of one.
-    """
-    if is_memory(root) or os.path.basename(os.path.normpath(root)).startswith(_PREFIX):
-        raise ForeignFileError(
-            path=root,
-            reason="the messages of a memory:// store are in the memory of one process, not in files",
-            remedy="open the store in a directory, for example on /dev/shm; processes share it, Arrow and "
-            "Spark read it",
-        )
-
-
 def root_of(path: str | os.PathLike[str]) -> str:
     """The directory of a store that is to be read, as a path without links, from what the user calls it.
 
     Raises:
-        ForeignFileError: the store is in memory.
+        NotAllowedError: it is in memory, and neither this process nor one that started it has it open.
         ValueError: see `service_url.directory_of`.
     """
-    root = directory_of(path)
-    refuse_directory_of_another(root)
-    return nofollow.canonical(root)
-
-
-def create() -> str:
-    """Make the directory of a new private store, and remove those that are not in use any more."""
-    parent = _parent()
-    _sweep(parent)
-    path = os.path.join(parent, _PREFIX + os.urandom(12).hex())
-    os.mkdir(path, 0o700)
-    return path
-
-
-def _parent() -> str:
-    if os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
-        return nofollow.canonical(SHARED_MEMORY)
-    from tempfile import gettempdir  # slow to import, and seldom needed
-
-    return nofollow.canonical(gettempdir())
-
-
-def _sweep(parent: str) -> None:
-    for name in os.listdir(parent):
-        if not name.startswith(_PREFIX):
-            continue
-        path = os.path.join(parent, name)
-        with contextlib.suppress(OSError):
-            if os.stat(path, follow_symlinks=False).st_uid != os.getuid() or not _is_finished(path):
-                continue
-            lease = DirectoryLease.open(path)
-            try:
-                if lease.try_exclusive():
-                    remove_tree(path)
-            finally:
-                lease.close()
-
-
-def _is_finished(path: str) -> bool:
-    """Whether its maker holds its lease: until then it only looks abandoned."""
-    return os.path.exists(os.path.join(path, "store.meta"))
+    text = os.fsdecode(path)
+    if memory_root.is_memory(text):
+        return memory_root.find(text)
+    return nofollow.canonical(directory_of(text))
 
 
 def lease_root(
@@ -223,7 +131,7 @@ def lease_root(
     """The directory, made if need be, and the shared hold on it.
 
     Args:
-        path: as the user calls it.
+        path: as the user calls it; a store in memory is a new one.
         allow_network_fs: see `Store.open`.
         read_only: whether it is only looked at; None for a store of which this process may not write.
 
@@ -231,12 +139,13 @@ def lease_root(
         The path; the hold; and why nothing may be written. With a reason the lease is open and holds
         nothing: those that only look hold up no other process.
     """
-    if is_memory(path):
+    if memory_root.is_memory(path):
+        url, settings = memory_root.split_settings(path)
         if read_only:
-            raise ValueError(f"{path} is a store in the memory of this process, and cannot be read-only")
-        path = create()
-        return path, shared_lease(path), None
-    refuse_directory_of_another(path)
+            raise ValueError(f"{url} is a new store in memory, and cannot be read-only")
+        return *memory_root.create(url, settings), None
+    if memory_root.is_temporary(path) and not os.path.exists(path):
+        raise memory_root.gone(path)  # a process that comes late does not make it again
     if read_only:
         try:
             path = filesystem.readable_root(path, allow_network_fs)
@@ -276,8 +185,14 @@ def shared_lease(path: str) -> DirectoryLease:
 
     Raises:
         AlreadyClosed: it is being removed or repaired.
+        StoreGoneError: it was a store in memory, and is removed.
     """
-    return _shared(DirectoryLease.open(path), path)
+    try:
+        return _shared(DirectoryLease.open(path), path)
+    except FileNotFoundError:
+        if memory_root.is_temporary(path):
+            raise memory_root.gone(path) from None
+        raise
 
 
 def _shared(lease: DirectoryLease, path: str) -> DirectoryLease:

@@ -40,7 +40,6 @@ from embeddedpulsar.topic.store_control import LedgerIds, StoreControl
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.managed_ledger.memory_ledgers import Contents
     from embeddedpulsar.policy_values import AutoTopicCreationOverride
     from embeddedpulsar.topic.open_topics import TopicUse
 
@@ -64,8 +63,6 @@ class StoreSession:
         boot: in which boot the control words of the store are true; that of the process that opened it first,
             not always the boot id this process would read.
         client_number: unique among the sessions of the store; part of the producers' automatic names.
-        memory_url: the URL of a store in memory; empty for one in a directory.
-        memory_logs: the entries of a store in memory, by the directory of their topic.
         refusal: why nothing may be written; None if it may be.
     """
 
@@ -95,8 +92,6 @@ class StoreSession:
         self.use_topic: Callable[[str], TopicUse]
         """A hold on a topic that exists, to look at it; takes no lock of the store's registry."""
         self.client_number = -1
-        self.memory_url = ""
-        self.memory_logs: dict[str, Contents] = {}
         self._producer_numbers = itertools.count()
 
     @classmethod
@@ -241,6 +236,10 @@ class StoreSession:
                 self.control.adopt(self.boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
         finally:
             self.lock.release()
+
+    def has_settings(self, text: str) -> bool:
+        """Whether these are the settings of the store, as the text of a ``broker.conf``."""
+        return self.settings == _settings_of(text)
 
     def check_in_place(self) -> None:
         """Refuse to find files by their names in what is not the store that was opened.

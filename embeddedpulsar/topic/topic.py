@@ -12,17 +12,18 @@ from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.backlog_quotas import BacklogQuotas
 from embeddedpulsar.topic.housekeeping import TopicTrimming, UpkeptParts
 from embeddedpulsar.topic.late_compaction import LateCompaction
 from embeddedpulsar.topic.late_offload import LateOffload
 from embeddedpulsar.topic.late_producers import LateProducers
-from embeddedpulsar.topic.logs import log_options, open_log
 from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION, MAX_PRODUCERS
 from embeddedpulsar.topic.policies.held_policies import HeldPolicies
@@ -31,6 +32,7 @@ from embeddedpulsar.topic.subscription_opening import SubscriptionOpening
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView
 from embeddedpulsar.topic.upkeep import Check, upkeep_of
+from embeddedpulsar.topic_name import NON_PERSISTENT
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
@@ -91,7 +93,15 @@ class Topic:
         holds = self.compaction.marks
         every_s, self._durability = settings.retentionCheckIntervalInSeconds, options.durability
         self._trimming: Final = TopicTrimming(ledger, kept, marks, confirmed, holds, clock, every_s)
-        self._producers: Final = LateProducers(self, session, options, clock, self._note_progress)
+        self._producers: Final = LateProducers(
+            self,
+            clock,
+            self._note_progress,
+            settings=settings,
+            mailbox=session.mailbox,
+            peers=session.peers,
+            scheduler=session.scheduler,
+        )
         parts = UpkeptParts(ledger, self.policies, self._subscriptions, self.view, clock, settings)
         self.quotas: Final = BacklogQuotas(parts)
         own: list[Check] = [self.quotas, self.compaction, self.offload]
@@ -118,7 +128,7 @@ class Topic:
         Raises:
             StorageError: its files cannot be used.
         """
-        ledger = open_log(session, directory, entry, log_options(session, entry, options), clock)
+        ledger = _open_log(directory, entry, session, options, clock)
         try:
             return cls(directory, entry, session, ledger, ledger.options, clock, make_room)
         except BaseException:
@@ -376,3 +386,27 @@ class Topic:
         self._upkeep.abandon()
         self.compaction.abandon()
         self.offload.abandon()
+
+
+def _open_log(
+    directory: str, entry: TopicEntry, session: StoreSession, options: LedgerOptions, clock: Clock
+) -> ManagedLedger:
+    """The log of a topic: a managed ledger that is kept, or the ring of a non-persistent topic."""
+    open_ledger: Callable[..., ManagedLedger] = ManagedLedger.open
+    if entry.name.startswith(NON_PERSISTENT):
+        volatile = late_import("embeddedpulsar.managed_ledger.volatile_ledger")
+        open_ledger = volatile.open_volatile_ledger
+        options = volatile.volatile_options(options, session.settings.nonPersistentTopicRingSizeInMB << 20)
+    return open_ledger(
+        directory,
+        name=entry.name,
+        incarnation=entry.incarnation,
+        store_id=session.meta.store_id,
+        allocate_ledger_id=session.ledger_ids.allocate,
+        mailbox=session.mailbox,
+        peers=session.peers,
+        options=options,
+        clock=clock,
+        scheduler=session.scheduler,
+        damage=session.damage.report,
+    )

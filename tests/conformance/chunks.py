@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from embeddedpulsar.client.common.message_options import Options
-from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.managed_ledger.memory_log import MemoryLog
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 
 LIMIT = 1000
@@ -36,15 +34,7 @@ def log_of(client: Any, name: str = "topic") -> Any:
 
 def begin_ledger(log: Any) -> None:
     """Begin a ledger now, unless the last one is empty."""
-    if not isinstance(log, MemoryLog):
-        log.roll()
-        return
-    try:
-        log.lock.acquire()
-        if log._found_state()[3]:
-            log._roll(log.words[TopicWord.LAST_PUBLISH_MS])
-    finally:
-        log.lock.release()
+    log.roll()
 
 
 def subscription_of(consumer: Any) -> Any:

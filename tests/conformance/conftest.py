@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
-import shutil
 from collections.abc import Callable, Coroutine, Iterator
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ import pytest
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import Admin, Client, Consumer, InitialPosition, Producer, Timeout, connect
 from embeddedpulsar.admin.topics import Topics
-from embeddedpulsar.topic import store_root
+from embeddedpulsar.topic import memory_root
 from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.conformance import broker
 from tests.conformance.manual_time import ManualTime
@@ -30,12 +27,10 @@ def store_path(tmp_path: Path) -> Path:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test in a directory and in memory, unless it asks for a path of files or is marked `files`."""
+    """Run a test in a directory; one that is marked `in_memory` on a store in memory as well."""
     if "store_url" in metafunc.fixturenames:
-        needs_files = not {"store_path", "tmp_path"}.isdisjoint(signature(metafunc.function).parameters)
-        if metafunc.definition.get_closest_marker("files") is not None:
-            needs_files = True
-        places = ["directory"] if needs_files else ["directory", "memory"]
+        is_sampled = metafunc.definition.get_closest_marker("in_memory") is not None
+        places = ["directory", "memory"] if is_sampled else ["directory"]
         if broker.SERVICE_URL and broker.holds(metafunc.definition):
             places.append("broker")
         metafunc.parametrize("store_url", places, indirect=True)
@@ -51,18 +46,19 @@ def store_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         broker.delete_topics()
         yield broker.SERVICE_URL
         return
-    create, store_path = store_root.create, request.getfixturevalue("store_path")
-    monkeypatch.setattr(store_root, "create", lambda: _with_settings(create(), store_path))
+    create, store_path = memory_root.create, request.getfixturevalue("store_path")
+    monkeypatch.setattr(memory_root, "create", lambda url, _: create(url, settings_in(store_path)))
     url = "memory://" + re.sub(r"[^\w.-]", "-", request.node.name)
     yield url
     assert url not in REGISTRY.in_memory, "a client of the store was not closed"
 
 
-def _with_settings(made: str, store_path: Path) -> str:
-    """The temporary directory of a store in memory, with the settings that a test has for its store."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy(store_path / "broker.conf", made)
-    return made
+def settings_in(store_path: Path) -> str:
+    """The settings that a test has for its store."""
+    try:
+        return (store_path / "broker.conf").read_text()
+    except FileNotFoundError:
+        return ""
 
 
 @pytest.fixture

@@ -188,7 +188,7 @@ class ReaderCore:
             last = last_or_start(self.ledger)
             end = make(last.ledger_id, last.entry_id + 1, -1, -1, 0)
             table = arrow.read_topic(
-                store.memory_url or store.root,
+                store.root,
                 self.topic_name,
                 columns,
                 start=min(start, end),

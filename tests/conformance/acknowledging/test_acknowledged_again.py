@@ -19,8 +19,6 @@ from tests.conformance.conftest import Topic, numbers, receive_all
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.pool import take
 
-pytestmark = pytest.mark.files("what a consumer has fetched does not depend on where the store is")
-
 IN_ORDER = [ConsumerType.Exclusive, ConsumerType.Failover]
 SINGLY = [ConsumerType.Shared, ConsumerType.KeyShared]
 KINDS = [*IN_ORDER, *SINGLY]

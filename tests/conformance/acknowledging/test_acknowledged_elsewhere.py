@@ -229,7 +229,6 @@ def test_after_a_negative_acknowledgement(time: ManualTime, kind: ConsumerType):
     assert not take(first)
 
 
-@pytest.mark.files("a second client opens the directory")
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_two_clients_on_one_store(topic: Topic, store_path: Path, kind: ConsumerType):
     """Their consumers are of one subscription: a batch is acknowledged when all its messages are."""

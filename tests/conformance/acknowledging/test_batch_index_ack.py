@@ -40,6 +40,7 @@ def test_in_any_order(topic, subscribe):
     assert numbers(receive_all(subscribe())) == [0, 2, 3]
 
 
+@pytest.mark.in_memory
 def test_cumulative_in_the_middle(topic, subscribe):
     """A cumulative acknowledgement in the middle of a batch is exact."""
     topic.publish_batch(5)

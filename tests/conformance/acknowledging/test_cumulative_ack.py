@@ -45,6 +45,7 @@ def test_the_middle_of_a_batch(topic):
     assert numbers(receive_all(topic.consumer())) == [0, 1, 2]
 
 
+@pytest.mark.in_memory
 def test_the_rest_of_the_batch_completes_it(topic):
     """Messages of the batch up to the cumulative one count: acknowledging the others finishes the entry."""
     topic.publish_batch(3)

@@ -66,6 +66,7 @@ def test_dead_letters_are_listed(admin, client):
             letters.peek(number)
 
 
+@pytest.mark.in_memory
 def test_a_replayed_message_is_as_it_was(admin, client):
     """But for its id and publish time; null and empty stay apart."""
     options = {"partition_key": "k", "ordering_key": "o", "event_timestamp": 17, "properties": {"a": "b"}}
@@ -181,7 +182,6 @@ def test_a_letter_that_cannot_be_published_stays(admin, client):
     assert data(letters.peek(9)) == [b"0", b"1", b"2"]
 
 
-@pytest.mark.files
 def test_an_encrypted_letter_is_not_published_as_it_is(store_path, tmp_path, admin, client):
     """No key is at hand: the ciphertext would be stored as plain text."""
     options = {"encryption_key": "key", "crypto_key_reader": key_files(tmp_path)}

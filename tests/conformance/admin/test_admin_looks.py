@@ -18,8 +18,6 @@ from tests.conformance.conftest import numbers, receive_all
 from tests.conformance.manual_time import ManualTime
 from tests.support.held_elsewhere import held_elsewhere, subscription_lock
 
-pytestmark = pytest.mark.files  # what lies on the disk, and who holds its locks
-
 
 def look_at(topics: Topics) -> list[Any]:
     """Everything that an Admin says of topic ``jobs``."""

@@ -39,6 +39,7 @@ def test_what_is_trimmed_does_not_count(five_per_ledger: None, topics: Topics, t
         topics.get_message_by_id("topic", ids[0].ledger_id(), 0)
 
 
+@pytest.mark.in_memory
 def test_the_messages_of_an_entry(topics: Topics, topic: Topic):
     """By ledger and entry: one, or those of a batch."""
     (alone,) = topic.publish(1)

@@ -33,6 +33,7 @@ def test_an_empty_namespace_is_deleted(admin, client):
         admin.namespaces().get_topics("acme/sales")
 
 
+@pytest.mark.in_memory
 def test_a_namespace_with_topics_is_deleted_by_force_alone(admin, client):
     """With all its topics and their messages; attached producers and consumers get an error."""
     admin.namespaces().create_namespace("acme/sales")

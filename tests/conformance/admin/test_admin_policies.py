@@ -99,6 +99,7 @@ def test_retention(admin, client):
         assert calls.get_deduplication_status(name) is True, "the other policy stays"
 
 
+@pytest.mark.in_memory
 def test_trimming(admin, client):
     """What is kept and what goes, without waiting for housekeeping; of all partitions."""
     topics = admin.topics()
@@ -122,7 +123,6 @@ def test_trimming(admin, client):
         topics.trim_topic("other")
 
 
-@pytest.mark.files("another process looks")
 def test_other_processes_see_it(admin, client, store_url):
     """Set here, there is it; set there, here is it."""
     admin.topics().create_non_partitioned_topic("orders")

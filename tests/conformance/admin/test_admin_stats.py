@@ -154,6 +154,7 @@ def test_deduplication_is_shown(topics: Topics):
 # -- backlogs --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", ConsumerType)
 def test_a_backlog_is_exact(topics: Topics, client: Client, topic: Topic, kind: ConsumerType):
     """Batches count by their messages, what is acknowledged out of order does not count, and the bytes are

@@ -119,6 +119,7 @@ def test_a_subscription_in_use_is_deleted_by_force_alone(topics, topic, kind):
 # -- skipping --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_memory
 def test_messages_are_skipped_one_by_one(topics, topic):
     """Counted as messages, also in the middle of a batch; and no more than there are."""
     topics.create_subscription("topic", "sub", MessageId.earliest)
@@ -181,7 +182,6 @@ def test_consumers_that_share_keep_what_they_hold(topics, topic, kind):
     assert numbers(receive_all(consumer)) == [0, 1]
 
 
-@pytest.mark.files
 def test_a_blocked_consumer_goes_on(store_path, time):
     """One that holds as many unacknowledged messages as it may gets new ones after they were skipped."""
     time.client.shutdown()
@@ -211,7 +211,6 @@ def test_chunked_messages_are_skipped_whole(topics, client):
     assert left(topics) == []
 
 
-@pytest.mark.files
 @pytest.mark.parametrize("kind", [None, *ConsumerType])
 def test_a_message_that_is_being_stored_is_not_skipped(store_path, kind):
     """Its first parts are acknowledged; it is received all the same when its last part comes."""
@@ -388,7 +387,6 @@ def test_a_creation_that_was_interrupted_is_repeated(topics, client):
     topics.delete_subscription("topic", "sub")
 
 
-@pytest.mark.files
 def test_acknowledgements_by_an_operator_survive(store_path):
     """A store that is opened later, or elsewhere, has them."""
     with Client(store_path) as client, Admin(store_path) as admin:

@@ -69,6 +69,7 @@ def test_names_are_taken_once(topics):
         topics.create_partitioned_topic("empty", 0)
 
 
+@pytest.mark.in_memory
 def test_topics_grow(topics, client):
     """And clients see it."""
     topics.create_partitioned_topic("orders", 2)
@@ -209,7 +210,6 @@ def test_a_waiting_consumer_is_told(topics, client):
     assert "was deleted" in str(errors[0])
 
 
-@pytest.mark.files("another process looks")
 def test_other_processes_are_told(topics, client, store_url):
     """A child's handles are the parent's business no more than a stranger's."""
     producer = client.create_producer("orders")

@@ -200,7 +200,6 @@ def test_several_topics_and_partitions_are_summed(client: Client):
     assert producer.stats().latency_ms_max > 0
 
 
-@pytest.mark.files("forks")
 def test_a_forked_child_counts_anew(topic: Topic):
     """What the parent sent is the parent's."""
     producer = topic.producer()

@@ -25,6 +25,7 @@ def reasons(admin: Admin, topic: str) -> list[str]:
     return [ledger.reason for ledger in admin.why_kept(topic).ledgers]
 
 
+@pytest.mark.in_memory
 def test_a_backlog_holds_ledgers(admin, client):
     """Each subscription holds what it has not acknowledged; the figures add up."""
     slow = client.subscribe("orders", "slow")

@@ -8,6 +8,7 @@ from embeddedpulsar import BatchingType, CompressionType, MessageId, Result
 from tests.conformance.conftest import numbers, receive_all
 
 
+@pytest.mark.in_memory
 def test_ids_share_the_entry_and_count_up(topic):
     """Messages of a batch have one entry and batch indexes from 0; sent and received ids agree."""
     sent = []
@@ -111,6 +112,7 @@ def test_one_nack_brings_the_whole_batch_back(topic):
     assert numbers(again) == [0, 1, 2]
 
 
+@pytest.mark.in_memory
 def test_a_batch_is_acknowledged_when_all_its_messages_are(topic):
     """Without batch index acknowledgement, a partly acknowledged batch comes back whole."""
     topic.publish_batch(3)

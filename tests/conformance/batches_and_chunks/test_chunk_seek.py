@@ -94,6 +94,7 @@ def test_an_id_that_forgot_the_first_part(topic):
     assert labels(list(reader)) == ["big", "after"]
 
 
+@pytest.mark.in_memory
 def test_seeking_between_the_parts(topic):
     """Behind some of its parts the message still comes, whole."""
     _, between, _, _ = published(topic)

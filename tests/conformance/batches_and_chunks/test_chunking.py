@@ -38,6 +38,7 @@ def test_without_chunking_it_is_too_big(topic):
     assert entries_in(topic.client) == []
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", TYPES)
 def test_it_comes_whole(topic, kind):
     """One message goes in and one comes out, with all its fields, whatever the type of subscription."""

@@ -55,6 +55,7 @@ def test_no_timeout_waits_for_a_limit(topic):
     assert numbers(consumer.batch_receive()) == [4, 5, 6, 7]
 
 
+@pytest.mark.in_memory
 def test_single_and_batch_receive_mix(topic):
     """Both take from the same queue, in order."""
     topic.publish(6)

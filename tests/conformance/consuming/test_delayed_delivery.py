@@ -30,6 +30,7 @@ def send(time, *delays_ms, first=0, **options):
             producer.send(b"hello-%d" % number, **delivery, **options)
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", SINGLY)
 def test_deliver_after(time, kind):
     """A message sent with a delay of 2,500 ms is not there at 1,000 nor at 2,499, and is at 2,500."""
@@ -95,6 +96,7 @@ def test_nothing_waits_behind_a_delayed_message(time, kind):
     assert numbers(take(consumer)) == [0, 2]
 
 
+@pytest.mark.in_memory
 def test_in_order_of_time(time):
     """What is due comes in order of time, whatever the order of sending was."""
     consumer = subscribe(time)
@@ -114,7 +116,6 @@ def test_what_is_due_together_comes_in_order_of_position(time):
     assert numbers(take(consumer)) == [0, 1, 2]
 
 
-@pytest.mark.files("closes the store and opens it again")
 @pytest.mark.parametrize("kind", SINGLY)
 def test_it_survives_the_store(time, kind):
     """A delay goes on when all processes have closed the store; its time is a time of day."""

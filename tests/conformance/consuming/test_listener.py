@@ -34,6 +34,7 @@ class Listener:
             return self._arrived.wait_for(lambda: len(self.messages) >= count, seconds)
 
 
+@pytest.mark.in_memory
 def test_it_gets_all_messages_in_order(topic):
     """Those that were there and those that come, on one thread, with the consumer itself."""
     topic.publish(5)

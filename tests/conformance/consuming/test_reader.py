@@ -8,6 +8,7 @@ from embeddedpulsar import AlreadyClosed, InvalidConfiguration, MessageId, Timeo
 from tests.conformance.conftest import numbers
 
 
+@pytest.mark.in_memory
 def test_from_the_ends(topic):
     """earliest reads everything; latest reads what comes later."""
     topic.publish(3)
@@ -74,6 +75,7 @@ def test_a_queue_of_size_0_takes_no_timeout(topic):
     assert not reader.has_message_available()
 
 
+@pytest.mark.in_memory
 def test_seek(topic):
     """By id behind it, by time at it, to both ends."""
     ids = topic.publish(5)
@@ -132,7 +134,6 @@ def test_close(topic):
             use()
 
 
-@pytest.mark.files("Arrow reads files")
 def test_to_arrow(topic):
     """The rest of the topic as columns; the reader then stands at the end."""
     pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
@@ -149,7 +150,6 @@ def test_to_arrow(topic):
     assert numbers([reader.read_next(1000)]) == [0]
 
 
-@pytest.mark.files("Arrow reads files")
 def test_to_arrow_from_within_a_batch(topic):
     """A reader that starts, or was moved, within a batch gives the rest of that batch as columns."""
     pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")

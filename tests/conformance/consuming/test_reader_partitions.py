@@ -131,7 +131,6 @@ def test_a_listener_gets_all(client):
     reader.close()
 
 
-@pytest.mark.files("Arrow reads files")
 def test_whole_columns(client):
     """The rest of every partition as one table."""
     publish(client)

@@ -59,6 +59,7 @@ def wait_for(view: Any, expected: dict[str, Any]) -> None:
         changes.get(timeout=30)
 
 
+@pytest.mark.in_memory
 def test_the_last_value_of_each_key(client):
     """What is there when the view is made; the other values are gone."""
     send(client, ("tea", b"1"), ("soup", b"2"), ("tea", b"3"))
@@ -288,7 +289,6 @@ def test_many_keys_in_batches(client):
     assert content(view) == {key: key.encode() for key in keys}
 
 
-@pytest.mark.files("forks")
 def test_a_forked_child_keeps_the_content(client, store_path):
     """It changes no more there; the parent's view does."""
     send(client, ("a", b"1"))

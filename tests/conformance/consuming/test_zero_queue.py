@@ -37,6 +37,7 @@ def test_nothing_is_kept_from_others(topic):
     assert numbers(take_turns([busy])[0]) == list(range(1, 20))
 
 
+@pytest.mark.in_memory
 def test_in_turns(topic):
     """Each receive takes the next message of the topic."""
     consumers = [topic.consumer(consumer_type=ConsumerType.Shared, receiver_queue_size=0) for _ in range(3)]

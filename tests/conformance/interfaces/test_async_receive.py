@@ -32,6 +32,7 @@ def test_what_is_there_comes_at_once_and_in_order(topic):
     assert numbers(asyncio.run(main())) == list(range(200))
 
 
+@pytest.mark.in_memory
 def test_a_message_wakes_the_coroutine(topic):
     """Sent from a thread of this process while the loop sleeps."""
     consumer = topic.consumer()

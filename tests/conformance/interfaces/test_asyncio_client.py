@@ -167,6 +167,7 @@ def test_shutdown_ends_what_waits(run):
     run(main)
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("options", [{}, {"ack_receipt_enabled": True}, {"ack_group_time_ms": 0}], ids=str)
 def test_acknowledged_messages_do_not_come_back(run, options: dict[str, Any]):
     """One by one and up to a message, grouped, at once and with receipt."""

@@ -42,6 +42,7 @@ async def turn_of_the_loop(task: asyncio.Task[Any]) -> None:
     assert not task.done()
 
 
+@pytest.mark.in_memory
 def test_columns_are_stored_behind_what_was_sent(run):
     """In order, with ids that consumers see; `send` of the same loop goes first."""
 
@@ -91,7 +92,6 @@ def test_the_loop_goes_on_while_the_topic_is_locked(run):
     run(main)
 
 
-@pytest.mark.files("interrupts the writer of segments")
 def test_who_is_cancelled_knows_what_was_stored(run):
     """The entry under way is the last; the rest can be sent then, without a loss or a double."""
 
@@ -113,7 +113,6 @@ def test_who_is_cancelled_knows_what_was_stored(run):
     run(main)
 
 
-@pytest.mark.files("interrupts the writer of segments")
 def test_who_is_cancelled_behind_the_last_entry(run):
     """Everything was stored, and the cancellation stands."""
 
@@ -157,7 +156,6 @@ def test_who_is_cancelled_before_the_first_entry(run):
     run(main)
 
 
-@pytest.mark.files("interrupts the writer of segments")
 def test_a_second_cancellation_waits_for_nothing(run):
     """The thread may hang for ever, in the application's iterator say: whoever insists gets away."""
 

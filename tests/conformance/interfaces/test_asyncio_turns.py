@@ -51,7 +51,6 @@ def test_sends_of_one_turn_share_a_batch(run):
     run(main)
 
 
-@pytest.mark.files("closes the store and opens it again")
 @pytest.mark.parametrize("is_keyed", [False, True])
 def test_every_partition_stores_at_the_end_of_the_turn(run, store_url, is_keyed):
     """One message, and many over all partitions."""

@@ -14,8 +14,6 @@ import pytest
 
 from embeddedpulsar import Client, MessageId
 
-pytestmark = pytest.mark.files("counts reads of files")
-
 
 def counted(action: Callable[[], object]) -> Counter[str]:
     """How often each function was called; those that are written in C by their names alone."""

@@ -203,7 +203,6 @@ def test_closing_a_client_closes_what_it_made(store_url):
         assert client.subscribe("topic", "sub").is_connected()
 
 
-@pytest.mark.files("closes the store and opens it again")
 def test_with_flushes_batches(store_url):
     """At the end of a with block of the client, what waits in batches is stored."""
     with Client(store_url) as client:

@@ -81,6 +81,7 @@ class Routing(Function):
             context.get_logger().warning("The item %s is neither a fruit nor a vegetable", item)
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_word_count(guarantee: ProcessingGuarantees, client: Client, run: Run):
     """Counters are the same by each guarantee, and outlive the runner."""

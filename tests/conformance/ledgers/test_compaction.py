@@ -26,6 +26,7 @@ from tests.conformance.compacting import (
 )
 
 
+@pytest.mark.in_memory
 def test_the_newest_message_of_each_key_stays(admin, client):
     """With its id; others read everything."""
     ids = send(client, ("a", b"1"), ("b", b"1"), ("a", b"2"), ("c", b"1"))
@@ -36,6 +37,7 @@ def test_the_newest_message_of_each_key_stays(admin, client):
         assert [reader.read_next(1000).data() for _ in ids] == [b"1", b"1", b"2", b"1"]
 
 
+@pytest.mark.in_memory
 def test_before_the_first_compaction_everything_is_read(client):
     """As without the option."""
     send(client, ("a", b"1"), ("a", b"2"))

@@ -20,7 +20,6 @@ from embeddedpulsar.storage.cold_ledger import UPLOADING, cold_ledgers
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.offloading import TOPIC, Site, finished
 
-pytestmark = pytest.mark.files("objects lie in a directory")
 SENT = 35
 Change = Callable[[Admin], object]
 

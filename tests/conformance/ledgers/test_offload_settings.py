@@ -13,7 +13,6 @@ from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.pool import write_settings
 
-pytestmark = pytest.mark.files("settings and a location are in files")
 BASE = {
     "managedLedgerMaxEntriesPerLedger": 1,
     "defaultRetentionTimeInMinutes": -1,

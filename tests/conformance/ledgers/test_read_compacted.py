@@ -87,6 +87,7 @@ def test_redelivery_and_negative_acknowledgement(admin, client):
     assert [consumer.receive(1000).data() for _ in range(2)] == [b"7", b"8"]
 
 
+@pytest.mark.in_memory
 def test_seeks(admin, client):
     """To the earliest, to an id that was removed, to a time, to the end."""
     ids = send(client, *((f"k{n % 3}", b"%d" % n) for n in range(9)))
@@ -111,7 +112,6 @@ def test_seeks(admin, client):
         assert not reader.has_message_available()
 
 
-@pytest.mark.files("a damaged file")
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut", "empty", "noise"])
 def test_a_damaged_start_passes_nothing_over(store_path: Path, damage: str):
     """What only the compacted ledger has comes, again if need be, and not each time; it is reported."""
@@ -205,7 +205,6 @@ def test_a_reader_at_the_end_of_the_log_sees_every_change(admin, client):
             admin.topics().trim_topic(TOPIC)
 
 
-@pytest.mark.files("encryption needs key files")
 def test_encrypted_messages_stay(tmp_path, store_path):
     """Their keys cannot be read; readers get all of them, in order."""
     keys = key_files(tmp_path)

@@ -43,6 +43,7 @@ def test_every_field_survives(topic, codec, batching):
     assert [message.has_null_value() for message in messages] == [False] * 5 + [True]
 
 
+@pytest.mark.in_memory
 def test_codecs_change_within_a_topic(topic):
     """Each entry says how it is packed: one topic may hold them all."""
     consumer = topic.consumer()

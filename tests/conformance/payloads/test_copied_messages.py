@@ -278,7 +278,6 @@ def tables(jobs: Any, done: Any) -> None:
         done.put((job.value().table, job.message_id(), job))
 
 
-@pytest.mark.files
 def test_messages_go_through_queues_of_processes(client: Client):
     """To a spawned process and back, where they are acknowledged."""
     context = multiprocessing.get_context("spawn")

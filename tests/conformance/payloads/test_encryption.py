@@ -126,6 +126,7 @@ def test_nothing_is_encrypted_alike(topic: Topic, keys: CryptoKeyReader):
     assert len({message.encryption_context().param() for message in messages}) == 50
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared, ConsumerType.Failover])
 def test_every_subscription_type(topic: Topic, keys: CryptoKeyReader, kind: ConsumerType):
     """Two consumers of one subscription get everything once; keys go to one of them, which nobody decrypted
@@ -242,7 +243,6 @@ def test_size_is_that_of_the_ciphertext(client: Client, topic: Topic, keys: Cryp
     producer.send(b"x" * (limit - 1000))
 
 
-@pytest.mark.files("forks")
 def test_a_forked_child_has_a_key_of_its_own(topic: Topic, keys: CryptoKeyReader):
     """After a fork the child encrypts with another data key: no vector can come twice with one."""
     producer = topic.producer(**sealing(keys))

@@ -69,6 +69,7 @@ def versions(admin: Admin, topic: str = "topic") -> list[int]:
     return [one.version for one in admin.schemas().get_all_schemas(topic)]
 
 
+@pytest.mark.in_memory
 def test_a_producer_registers_its_schema(topic: Any, admin: Admin):
     """Messages have the version; the same schema again is the same version, however often and by whomever."""
     consumer = topic.consumer()
@@ -217,7 +218,6 @@ def test_automatic_updates_may_be_off(topic: Any, admin: Admin):
     assert admin.namespaces().get_is_allow_auto_update_schema(SPACE) is False
 
 
-@pytest.mark.files("reads broker.conf")
 def test_a_schema_that_survives_a_power_loss_stays_one(store_path: Path):
     """A producer without that level adds another one: the document is still written so that it survives."""
     with pulsar.Client(store_path) as client, pulsar.Admin(store_path) as admin:
@@ -542,7 +542,6 @@ def test_topics_of_a_pattern_are_checked(client: Client):
         client.subscribe(re.compile("persistent://public/default/a-.*"), "s", schema=StringSchema())
 
 
-@pytest.mark.files("forks")
 def test_a_forked_producer_registers_again(store_path: Path):
     """Its topic may have been made again meanwhile, without the schema."""
     with Client(store_path) as client:
@@ -561,7 +560,6 @@ def test_a_forked_producer_registers_again(store_path: Path):
         assert in_child(child) == r"[0, 1] '\x01'"
 
 
-@pytest.mark.files("damages a file")
 def test_a_message_whose_schema_cannot_be_read_is_not_guessed(store_path: Path):
     """Versions that were there when the reader was made are known, also after the end of the client."""
     client = Client(store_path)

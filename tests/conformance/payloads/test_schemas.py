@@ -70,6 +70,7 @@ KINDS = {
 }
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_arrive_as_they_were_sent(topic: Any, kind: str):
     """By single sends, batches and whole columns; consumers and readers have the objects."""
@@ -118,7 +119,6 @@ def test_a_payload_that_is_no_value(topic: Any):
         consumer.acknowledge(message)
 
 
-@pytest.mark.files("coroutines use a directory here")
 def test_coroutines_use_the_same_schemas(tmp_path: Any):
     """In both directions."""
     import asyncio

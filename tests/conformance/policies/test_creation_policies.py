@@ -53,7 +53,6 @@ def test_a_namespace_that_creates_partitioned_topics(admin, client):
     assert admin.topics().get_partitioned_topic_metadata("single-partition-1").partitions == 0
 
 
-@pytest.mark.files("it has settings")
 def test_a_namespace_overrides_the_settings(tmp_path: Path):
     """In both directions."""
     write_settings(tmp_path, allowAutoTopicCreation=False, allowAutoSubscriptionCreation=False)
@@ -148,7 +147,6 @@ def test_encryption_is_required(admin, client, reader):
     client.create_producer("orders").send(b"x")
 
 
-@pytest.mark.files("it has settings")
 def test_encryption_is_required_everywhere(tmp_path: Path):
     """By the setting, unless a namespace says otherwise."""
     write_settings(tmp_path, encryptionRequireOnProducer=True)
@@ -177,7 +175,6 @@ def test_system_topics_are_not_made(admin, client, name: str):
     assert admin.topics().get_list() == [f"persistent://{SPACE}/__mine"]
 
 
-@pytest.mark.files("it plays an earlier release")
 def test_system_topics_of_an_earlier_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """They can be used and are listed when asked for."""
     with monkeypatch.context() as earlier, Client(tmp_path) as client:

@@ -47,7 +47,6 @@ def test_a_setting_changes_and_changes_back(admin, client):
     producer.send(b"x")
 
 
-@pytest.mark.files("another process looks, and broker.conf is read")
 def test_every_dynamic_setting_both_ways(tmp_path: Path):
     """Each is stored, holds in another process, survives all of them, and goes."""
     write_settings(tmp_path, maxPublishRatePerTopicInMessages=5)
@@ -103,7 +102,6 @@ def test_a_stored_value_that_is_none():
         applied_to(BrokerSettings(), {"dynamicConfiguration.defaultNumPartitions": "x"})
 
 
-@pytest.mark.files("another process changes it")
 def test_a_change_by_another_process_reaches_open_topics(tmp_path: Path):
     """The next look of a topic sees it."""
     with Client(tmp_path) as client:

@@ -78,6 +78,7 @@ def test_consumers_of_a_subscription(admin, client):
     client.subscribe("orders", "work", ConsumerType.Shared)
 
 
+@pytest.mark.in_memory
 def test_consumers_of_a_topic(admin, client):
     """Of all its subscriptions together; readers have none."""
     admin.topics().create_non_partitioned_topic("orders")
@@ -200,7 +201,6 @@ def test_the_nearest_level_counts(admin, client, name):
         put("no such topic", 1)
 
 
-@pytest.mark.files("has a broker.conf")
 def test_settings_are_the_defaults(store_path):
     """Each of them is a limit of its own."""
     write_settings(store_path, maxConsumersPerTopic=1, maxSubscriptionsPerTopic=2, maxTopicsPerNamespace=2)
@@ -217,7 +217,6 @@ def test_settings_are_the_defaults(store_path):
             client.create_producer("third")
 
 
-@pytest.mark.files("changes a file of the store")
 def test_a_damaged_limit_is_an_error(store_path, monkeypatch):
     """Nothing is attached under a limit that cannot be read."""
     with Admin(store_path) as admin, Client(store_path) as client:

@@ -20,6 +20,7 @@ def admin(store_url: Path | str, client: Client) -> Iterator[Admin]:
         yield made
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("batching", [False, True])
 def test_a_running_producer_follows(admin: Admin, client: Client, batching: bool):
     """In both directions, and after the policy is removed."""
@@ -104,7 +105,6 @@ def test_what_makes_no_sense(admin: Admin):
     assert admin.topics().get_max_message_size("orders", applied=True) == 5_242_880
 
 
-@pytest.mark.files("another process sets it")
 def test_set_by_another_process(tmp_path: Path):
     """A producer follows, at the latest with the message after the next."""
     write_settings(tmp_path, maxMessageSize=3000)

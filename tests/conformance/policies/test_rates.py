@@ -64,6 +64,7 @@ def site(store_url: Path | str) -> Iterator[Site]:
 # -- publishing ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("batching", [False, True])
 def test_messages_wait_for_the_rate(site: Site, batching: bool):
     """As many as the rate in a second, in order; the callbacks come with them."""
@@ -224,7 +225,6 @@ def test_chunks_and_whole_columns(site: Site):
             producer.send_many([b"x"] * 5)
 
 
-@pytest.mark.files("it has settings")
 def test_a_rate_for_all_topics(tmp_path: Path):
     """By ``broker.conf``, unless a namespace or topic says otherwise."""
     write_settings(tmp_path / "store", maxPublishRatePerTopicInMessages=4)

@@ -222,7 +222,6 @@ def test_documents_that_are_none(form: object):
     assert HELD_GROUP.default(None, ()) is None  # type: ignore[arg-type]
 
 
-@pytest.mark.files("another process changes the rate")
 def test_other_processes(tmp_path: Path):
     """See the group, and change it."""
     with Admin(tmp_path) as admin:
@@ -239,7 +238,6 @@ def test_other_processes(tmp_path: Path):
     assert_clean(tmp_path)
 
 
-@pytest.mark.files("a process is killed")
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_change(tmp_path: Path, step: str):
     """It is made or not made, and can be made again."""

@@ -249,7 +249,6 @@ OF_SYSTEM_TOPICS = {"systemTopicSchemaCompatibilityStrategy"}
 """Which no user can make."""
 
 
-@pytest.mark.files("settings are in a file")
 @pytest.mark.parametrize("is_default", [True, False])
 @pytest.mark.parametrize("name", PROBES)
 def test_both_ways(tmp_path: Path, name: str, is_default: bool):

@@ -110,7 +110,6 @@ def test_what_makes_no_sense(admin: Admin):
             admin.topics().set_subscribe_rate("orders", value)
 
 
-@pytest.mark.files("another process subscribes")
 def test_other_processes(tmp_path: Path):
     """They count together."""
     write_settings(

@@ -153,6 +153,7 @@ def test_the_queue_is_served_in_order(topic, other):
     assert order == ["w0", "w1", "w2"]
 
 
+@pytest.mark.in_memory
 def test_every_grant_raises_the_epoch(topic):
     """Entries carry the epoch of the grant they were written under: two writers at once would show."""
     for mode in (Exclusive, Waiting, Fencing):

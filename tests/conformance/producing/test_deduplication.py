@@ -41,6 +41,7 @@ def stored(topic) -> list[bytes]:
     return found
 
 
+@pytest.mark.in_memory
 def test_a_sequence_id_is_stored_once(topic):
     """Repeated ids are answered as stored, with no place, and are not delivered."""
     producer = topic.producer(producer_name="p")
@@ -139,6 +140,7 @@ def test_chunky_payloads_and_properties_are_checked_too(topic):
     assert len(stored(topic)) == 4
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("durability", ["interval", "flush"])
 def test_at_every_level(topic, durability):
     """Durability changes nothing about what is a duplicate."""
@@ -149,7 +151,6 @@ def test_at_every_level(topic, durability):
     assert stored(topic) == [b"1", b"2", b"3"]
 
 
-@pytest.mark.files("interrupts the writer of segments")
 @pytest.mark.parametrize("point", ["append:tail_stored", "append:unlocked", "append:body_done"])
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_an_interrupted_send_is_repeated(topic, point, is_plain):
@@ -169,7 +170,6 @@ def test_an_interrupted_send_is_repeated(topic, point, is_plain):
     assert producer.last_sequence_id() == 2
 
 
-@pytest.mark.files("interrupts the writer of segments")
 def test_an_interrupted_send_and_a_new_producer(topic):
     """What was stored without an answer is remembered for the next producer of the name."""
     producer = topic.producer(producer_name="p")

@@ -29,7 +29,6 @@ def test_flush_waits_for_a_locked_topic(topic, batching):
     assert answers.results == [(number, Result.Ok) for number in range(100)]
 
 
-@pytest.mark.files("closes the store and opens it again")
 @pytest.mark.parametrize("batching", [False, True])
 def test_closing_while_messages_wait(store_url, batching):
     """What waits for a locked topic when the client closes fails with AlreadyClosed, and is not stored."""
@@ -128,7 +127,6 @@ def test_a_full_disk_fails_what_waited(topic, monkeypatch):
     assert entries(topic.client) == [[b"first"], [b"3"], [b"4"]]
 
 
-@pytest.mark.files("forks")
 @pytest.mark.parametrize("batching", [False, True])
 def test_a_fork_while_messages_wait(topic, batching):
     """What waits is the parent's: it is stored once, and the child sends under a fresh name."""

@@ -96,7 +96,6 @@ def test_off_by_default(client):
     assert entries(client) == []
 
 
-@pytest.mark.files("pickles the client")
 def test_pickling(limited):
     """The limit goes along to another process."""
     with pickle.loads(pickle.dumps(limited)) as copy:

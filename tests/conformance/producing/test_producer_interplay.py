@@ -237,7 +237,6 @@ def test_close_fails_a_chunked_message_that_waits(client: Client):
     assert payloads(client) == []
 
 
-@pytest.mark.files("forks")
 def test_what_waits_is_not_sent_by_a_forked_child(topic: Topic):
     """Neither a batch nor a large message; the child's own go under a name of its own."""
     producer = topic.producer(**CHUNKED, producer_name="p")

@@ -48,6 +48,7 @@ def test_a_dropped_producer_frees_its_name(topic):
     assert topic.producer(producer_name="me").producer_name() == "me"
 
 
+@pytest.mark.in_memory
 def test_fields_of_a_message(topic):
     """What was sent with a message is received with it."""
     consumer = topic.consumer(schema=StringSchema())
@@ -121,6 +122,7 @@ def test_exclusive_access_with_fencing(topic):
     assert results == [Result.ProducerFenced]
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("durability", ["process", "interval", "flush"])
 def test_levels_of_durability(topic, durability):
     """Messages of every level are the same to consumers."""

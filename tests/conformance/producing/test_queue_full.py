@@ -12,6 +12,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from tests.conformance.held import Answers, entries, held, payloads
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("batching", [False, True])
 def test_a_full_queue_refuses(topic, batching):
     """While the topic is locked, so many messages are taken; the next fails at once, the callers go on."""

@@ -20,6 +20,7 @@ VALUES = [b"hello-%d" % i for i in range(10)]
 MAP = pa.map_(pa.string(), pa.string())
 
 
+@pytest.mark.in_memory
 def test_consumers_see_messages(topic):
     """Values, keys, properties, event times and nulls, with the ids that were returned."""
     consumer = topic.consumer()

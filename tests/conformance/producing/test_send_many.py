@@ -36,6 +36,7 @@ def hellos(start, stop):
     return [b"hello-%d" % i for i in range(start, stop)]
 
 
+@pytest.mark.in_memory
 def test_consumers_see_one_message_after_the_other(topic):
     """In order, with their ids, and acknowledged one by one like messages of any batch."""
     consumer = topic.consumer()
@@ -204,7 +205,6 @@ def test_a_closed_producer(topic, client):
         producer.send_many(hellos(0, 2))
 
 
-@pytest.mark.files("counts flushes of files")
 @pytest.mark.parametrize("level", ["process", "interval", "flush"])
 def test_levels_of_durability(client, level):
     """At level "flush" one flush covers the whole call."""
@@ -238,7 +238,6 @@ def test_a_mixed_entry_goes_where_its_first_key_goes(topic):
     assert sorted(len(receive_all(consumer)) for consumer in consumers) == [0, 50]
 
 
-@pytest.mark.files("the disk is full")
 def test_a_full_disk_leaves_whole_entries(topic, monkeypatch):
     """What was stored before is stored, in order and told; with room again the rest follows."""
     values = [b"hello-%06d" % i + bytes(1000) for i in range(1000)]
@@ -255,7 +254,6 @@ def test_a_full_disk_leaves_whole_entries(topic, monkeypatch):
         assert [message.data() for message in reader] == values
 
 
-@pytest.mark.files("interrupts the writer of segments")
 @pytest.mark.parametrize(
     ("point", "is_stored"),
     [("append:body_done", False), ("append:index_done", False), ("append:tail_stored", True)],
@@ -279,7 +277,6 @@ def test_ctrl_c_is_told_what_was_stored(topic, point, is_stored):
     assert numbers(receive_all(consumer)) == list(range(100))
 
 
-@pytest.mark.files("forks")
 def test_after_a_fork(store_url):
     """The child's calls are the child's, under a producer of its own; the parent goes on."""
     with Client(store_url) as client, client.create_producer("forked") as producer:

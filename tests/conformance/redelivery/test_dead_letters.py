@@ -64,6 +64,7 @@ def letters(client: Client, topic: str = "orders-sub-DLQ") -> list[Any]:
         return list(reader)
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", SINGLY)
 def test_ten_messages_are_delivered_sixty_times(client, kind):
     """With max_redeliver_count=5 each of ten comes six times, then nothing; the dead come in order."""

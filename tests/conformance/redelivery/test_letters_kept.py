@@ -62,7 +62,6 @@ def letters(time: ManualTime, topic: str = DLQ, name: str = "undertaker") -> lis
         return sorted(int(message.data()) for message in found)
 
 
-@pytest.mark.files("closes the store and opens it again")
 def test_a_later_subscription_gets_all_letters(time: ManualTime):
     """Over many ledgers, checks of housekeeping and restarts; from then on retention is the usual."""
     bury(time)
@@ -74,7 +73,6 @@ def test_a_later_subscription_gets_all_letters(time: ManualTime):
         assert len(list(reader)) <= PER_LEDGER
 
 
-@pytest.mark.files("closes the store and opens it again")
 @pytest.mark.parametrize("topic", ["", "graveyard", "yards", "yards-partition-1"])
 def test_whatever_the_topic_is(time: ManualTime, topic: str):
     """The default name, one that was chosen, all partitions of one, or a partition."""
@@ -101,6 +99,7 @@ def test_a_subscription_that_goes_leaves_what_comes_later(time: ManualTime):
     assert letters(time)[-COUNT:] == list(range(COUNT, 2 * COUNT))
 
 
+@pytest.mark.in_memory
 def test_retry_letters_stay(time: ManualTime):
     """The consumer of a retry topic is subscribed to it; after it unsubscribed, the letters stay too."""
     retries = "jobs-work-RETRY"

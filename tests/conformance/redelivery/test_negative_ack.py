@@ -10,6 +10,7 @@ from embeddedpulsar import AlreadyClosed, Timeout
 from tests.conformance.conftest import numbers, receive_all
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("by_id", [False, True])
 def test_the_same_messages_come_again_in_order(topic, by_id):
     """On an Exclusive subscription ten nacked messages come again, in order, with count 0."""

@@ -36,6 +36,7 @@ def test_what_was_only_fetched_is_not_counted(topic, kind):
     assert [message.redelivery_count() for message in again] == [1, 1, 0, 0, 0, 0]
 
 
+@pytest.mark.in_memory
 def test_other_consumers_may_get_them(topic):
     """On a Shared subscription whoever is ready gets what comes again."""
     first = topic.consumer(consumer_type=ConsumerType.Shared)

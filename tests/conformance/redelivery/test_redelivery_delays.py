@@ -40,6 +40,7 @@ def test_the_fixed_delay_of_a_nack(time, kind, delay_ms, effective_ms):
     assert message.redelivery_count() == (1 if kind in SINGLY else 0)
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", SINGLY)
 def test_the_backoff_table_of_nacks(time, kind):
     """With a backoff from 1 s to 60 s that doubles: after 1, 2, 4, 8, 16, 32, 60 and 60 s."""

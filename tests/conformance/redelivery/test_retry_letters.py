@@ -70,6 +70,7 @@ def test_the_original_is_acknowledged(client):
         assert [one.topic_name() for one in receive_all(consumer)] == [BASE + "orders-sub-RETRY"]
 
 
+@pytest.mark.in_memory
 def test_every_round_counts(client):
     """RECONSUMETIMES grows, DELAY_TIME is that of the last round, and the origin stays the first topic."""
     (sent,) = send(client, "orders", b"soup")
@@ -270,7 +271,6 @@ def test_a_property_that_is_no_number_counts_as_none(client):
     assert consumer.receive(1000).properties()["RECONSUMETIMES"] == "1"
 
 
-@pytest.mark.files("counts flushes of files")
 def test_letters_are_as_durable_as_the_client_says(store_url):
     """At level flush a letter is on the disk before the original is acknowledged."""
     with Client(store_url, durability="flush") as client:

@@ -23,8 +23,6 @@ from tests.conformance.held import Answers
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, store_with, subscribe
 
-pytestmark = pytest.mark.files("policies are set by an Admin with settings in a file")
-
 HOLD, REFUSE, EVICT = "producer_request_hold", "producer_exception", "consumer_backlog_eviction"
 ERRORS = {HOLD: ProducerBlockedQuotaExceededError, REFUSE: ProducerBlockedQuotaExceededException}
 CHECK_MS = 60_000
@@ -148,6 +146,7 @@ def test_sends_without_waiting_fail_by_the_policy(time: ManualTime, path: Path, 
     assert backlog(path) == 3
 
 
+@pytest.mark.in_memory
 def test_eviction_by_size(time: ManualTime, path: Path) -> None:
     """The oldest messages count as acknowledged, until the slowest has nine tenths of the limit."""
     subscribe(time, "slow").close()

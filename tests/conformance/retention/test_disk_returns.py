@@ -12,8 +12,6 @@ from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, store_with
 
-pytestmark = pytest.mark.files("it counts files")
-
 MESSAGES = 205
 CHECK_MS = 10 * 60_000
 

@@ -120,6 +120,7 @@ def test_evicted_messages_do_not_count(admin: Admin, time: ManualTime):
     assert stats(admin).msg_backlog == 0 and stats(admin).total_msg_expired == 0
 
 
+@pytest.mark.in_memory
 def test_of_a_partitioned_topic(admin: Admin, time: ManualTime):
     """The sums, and the latest time."""
     admin.topics().create_partitioned_topic("flights", 2)
@@ -133,7 +134,6 @@ def test_of_a_partitioned_topic(admin: Admin, time: ManualTime):
     assert found.msg_rate_expired == 3 / 60
 
 
-@pytest.mark.files("another process looks, and a copy is opened")
 def test_other_processes_and_other_boots(store_path: Path, tmp_path: Path):
     """The counts are in the journal: they outlive all processes, and the words of the machine."""
     time = ManualTime(store_path)

@@ -18,8 +18,6 @@ from tests.conformance.manual_time import ManualTime
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.small_disk import SmallDisk
 
-pytestmark = pytest.mark.files("about the disk")
-
 SIZE = 6 << 20
 VALUE = b"x" * 50_000
 

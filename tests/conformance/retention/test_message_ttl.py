@@ -20,8 +20,6 @@ from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with, subscribe
 
-pytestmark = pytest.mark.files("policies are set by an Admin with settings in a file")
-
 TTL_S = 600
 CHECK_MS = 5 * 60_000
 MOMENT_MS = 100  # housekeeping gathers what is due
@@ -43,6 +41,7 @@ def test_without_a_ttl_nothing_expires(time: ManualTime, path: Path) -> None:
     assert backlog(path) == 3
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("level", ["topic", "namespace", "broker"])
 def test_messages_older_than_the_ttl_are_gone_at_the_check(tmp_path: Path, level: str) -> None:
     """To the millisecond: one published exactly so long ago stays. The check is made every 5 minutes."""

@@ -12,7 +12,7 @@ from tests.children import in_child
 from tests.conformance.conftest import numbers, receive_all
 
 
-@pytest.mark.files("forks")
+@pytest.mark.in_memory
 def test_both_send_and_both_are_stored(topic):
     """Parent and child send through the same producer object; the child's has a fresh name."""
     producer = topic.producer()
@@ -35,7 +35,6 @@ def test_both_send_and_both_are_stored(topic):
     assert name != producer.producer_name()
 
 
-@pytest.mark.files("forks")
 def test_what_waits_in_a_batch_stays_with_the_parent(topic):
     """A message in the batch of the parent is stored once, by the parent."""
     producer = topic.producer(batching_enabled=True, batching_max_publish_delay_ms=60_000)
@@ -52,6 +51,7 @@ def test_what_waits_in_a_batch_stays_with_the_parent(topic):
     assert numbers(receive_all(topic.consumer())) == [1, 0]
 
 
+@pytest.mark.in_memory
 def test_consumers_and_readers_stay_with_the_parent(topic):
     """In the child they raise AlreadyClosed, which says what to do; the parent goes on."""
     topic.publish(2)
@@ -80,7 +80,7 @@ def test_consumers_and_readers_stay_with_the_parent(topic):
     assert numbers(list(reader)) == [0, 1]
 
 
-@pytest.mark.files("forks")
+@pytest.mark.in_memory
 def test_the_child_may_subscribe(topic):
     """A new consumer in the child works, with the client of the parent."""
     topic.publish(3)
@@ -93,7 +93,6 @@ def test_the_child_may_subscribe(topic):
     assert numbers(receive_all(topic.consumer())) == [0, 1, 2]
 
 
-@pytest.mark.files("forks")
 def test_the_parents_subscription_stays_taken(topic):
     """The child's exit does not free the parent's consumer; the child cannot take its subscription."""
     consumer = topic.consumer()
@@ -117,7 +116,6 @@ def consume_in_spawned_process(client: Client) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.files("another process opens the store")
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_client_goes_to_another_process(topic, method):
     """A client may be the argument of a spawned process."""

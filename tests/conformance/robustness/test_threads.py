@@ -75,6 +75,7 @@ def test_threads_mix_ways_of_sending(topic):
     assert {m.message_id() for m in received if m.data() == b"x"} == set(sent)
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("batching", [False, True])
 def test_threads_share_a_consumer(topic, batching):
     """Every message is received by exactly one of the threads, and acknowledged by it."""

@@ -54,6 +54,7 @@ def test_initial_position(topic):
     assert numbers(receive_all(again)) == [0]
 
 
+@pytest.mark.in_memory
 def test_the_next_consumer_gets_what_was_not_acknowledged(topic):
     """After a consumer closes, everything unacknowledged comes again, in order, with count 0."""
     topic.publish(10)
@@ -66,7 +67,6 @@ def test_the_next_consumer_gets_what_was_not_acknowledged(topic):
     assert {message.redelivery_count() for message in again} == {0}
 
 
-@pytest.mark.files("closes the store and opens it again")
 def test_acknowledgements_survive_the_client(topic, store_url):
     """A subscription is where its last consumer left it, for any later process."""
     topic.publish(5)

@@ -26,6 +26,7 @@ def test_the_first_to_subscribe_is_active(topic):
     assert [numbers(take(consumer)) for consumer in consumers] == [list(range(10)), [], []]
 
 
+@pytest.mark.in_memory
 def test_the_next_takes_over(topic):
     """When the active consumer closes, the next in order of subscription gets all that is unacknowledged,
     in order and with count 0, and then what is new."""

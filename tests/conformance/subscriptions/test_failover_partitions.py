@@ -69,7 +69,6 @@ def test_who_subscribes_to_one_partition_takes_part_there(client):
     assert active_on(whole) == [0, 1, 3, 4]
 
 
-@pytest.mark.files("another process attaches")
 def test_across_processes_the_rule_is_the_same(client, store_url):
     """Consumers of two processes get disjoint partitions, and all of them together."""
     consumer = subscribe(client, "a")

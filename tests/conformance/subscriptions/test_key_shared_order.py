@@ -35,6 +35,7 @@ def by_key(messages):
     return found
 
 
+@pytest.mark.in_memory
 def test_keys_are_divided(topic):
     """Each key comes to one consumer, in order; every consumer has some."""
     consumers = [subscribe(topic) for _ in range(3)]

@@ -22,6 +22,7 @@ def subscribe(topic, *ranges, **options):
     return topic.consumer(consumer_type=ConsumerType.KeyShared, key_shared_policy=sticky(*ranges), **options)
 
 
+@pytest.mark.in_memory
 def test_messages_go_to_the_consumer_of_their_slot(topic):
     """The worked example: with [0, 16383] and [32768, 49151] for C1 and the others for C2, the key
     ``Order-3459134`` (slot 6067) is C1's, and every other key goes where its slot says."""

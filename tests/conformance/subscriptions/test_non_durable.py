@@ -12,6 +12,7 @@ from embeddedpulsar.exceptions import Timeout
 NON_DURABLE = SubscriptionMode.NonDurable
 
 
+@pytest.mark.in_memory
 def test_it_ends_with_its_last_consumer(tmp_path: Path) -> None:
     """The next consumer of that name begins anew, where it asks to."""
     with Client(tmp_path) as client:

@@ -62,6 +62,7 @@ def test_to_a_whole_batch(topic, inclusive):
     assert numbers(list(reader)) == [0, 1, 2, 0]
 
 
+@pytest.mark.in_memory
 def test_to_a_time(topic):
     """Delivery goes on with the first message published then or later."""
     topic.publish(5)

@@ -42,6 +42,7 @@ def test_back_to_the_first(topic, kind, asking):
     assert {message.redelivery_count() for message in again[0] + again[1]} == {0}
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", SINGLY)
 def test_forward_to_the_end(topic, kind):
     """With latest, both wait for new messages."""

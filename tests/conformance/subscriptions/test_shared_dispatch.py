@@ -16,6 +16,7 @@ def subscribe(topic, *queue_sizes, **options):
     return [topic.consumer(consumer_type=SHARED, receiver_queue_size=size, **options) for size in queue_sizes]
 
 
+@pytest.mark.in_memory
 def test_every_message_goes_to_one_consumer(topic):
     """Consumers of a Shared subscription divide the messages among them, none twice, none left out."""
     consumers = subscribe(topic, 10, 10, 10)
@@ -39,6 +40,7 @@ def test_a_small_backlog_is_spread(topic, size):
     assert all(4 <= len(messages) <= 16 for messages in take_turns(consumers))
 
 
+@pytest.mark.in_memory
 def test_a_consumer_alone_gets_everything(topic):
     """Nobody waits for consumers that do not exist."""
     topic.publish(50)

@@ -13,8 +13,6 @@ from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with
 
-pytestmark = pytest.mark.files("policies are set by an Admin with settings in a file")
-
 MINUTES = 60
 CHECK_MS = 5 * 60_000
 MOMENT_MS = 200

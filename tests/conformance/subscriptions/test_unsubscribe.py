@@ -38,6 +38,7 @@ def test_one_of_several_may_not(topic, kind):
     second.unsubscribe()
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", TYPES)
 def test_other_subscriptions_stay(topic, kind):
     """Only the one is deleted."""

@@ -23,8 +23,6 @@ from embeddedpulsar.topic.policies import policy_documents
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, publish, store_with
 
-pytestmark = pytest.mark.files("policies are set by an Admin with settings in a file")
-
 HOUR_S = 3600
 LOOK_S = 60
 POLICY = InactiveTopicPolicies(max_inactive_duration_seconds=HOUR_S)

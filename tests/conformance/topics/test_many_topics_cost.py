@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from embeddedpulsar import Client, InitialPosition
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.storage.segment_cache import SegmentCache
@@ -59,7 +57,6 @@ class Topics:
         return counted(lambda: [self.consumer.receive(1000) for _ in range(count)])
 
 
-@pytest.mark.files("counts reads of files")
 def test_a_message_costs_the_same_among_more_topics(client):
     """One message in each of ten topics: each of these is read once, the others not at all, and the words of
     all topics are compared once."""
@@ -76,7 +73,6 @@ def test_a_message_costs_the_same_among_more_topics(client):
     assert many <= few + 2 * per_comparison
 
 
-@pytest.mark.files("counts reads of files")
 def test_a_topic_without_more_is_not_asked_again(client):
     """Its end was seen when its messages were fetched."""
     topics = Topics(client, "topic", FEW)

@@ -78,6 +78,7 @@ def drops(topics: Topics, *consumers: Any) -> int | None:
     return stats(topics).msg_drop_counter
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", TYPES)
 def test_messages_for_the_consumers_that_are_there(topic, kind):
     """A new consumer gets what is sent from then on; its initial position is ignored."""
@@ -93,6 +94,7 @@ def test_messages_for_the_consumers_that_are_there(topic, kind):
     assert texts(consumer, 1) == [b"hello-0"]
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", TYPES)
 def test_no_message_comes_twice(topic, kind):
     """Acknowledging, refusing, seeking and closing change nothing; the redelivery count is 0."""
@@ -134,6 +136,7 @@ def test_cumulative_acknowledgement_does_nothing(topic, kind):
     nothing(consumer)
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("kind", TYPES)
 def test_batches(topic, topics, kind):
     """A batch is an entry: all its messages arrive, and are counted one by one."""

@@ -62,6 +62,7 @@ def test_the_partitions_have_names(client):
             client.get_topic_partitions(name)
 
 
+@pytest.mark.in_memory
 def test_everything_comes_each_partition_in_order(client):
     """The consumer is of the topic; messages say which partition they are of, and so do their ids."""
     publish(client, 50)

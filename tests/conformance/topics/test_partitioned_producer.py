@@ -52,6 +52,7 @@ def test_it_is_a_producer(topic):
     assert topic.names() == [[]] * 3
 
 
+@pytest.mark.in_memory
 @pytest.mark.parametrize("batching", [False, True])
 def test_ids_name_the_partition(topic, batching):
     """What is returned, what callbacks get and what consumers see are equal, partition included."""
@@ -255,7 +256,6 @@ def test_dropped_without_being_closed(topic):
     assert not core.partition_watch._watched
 
 
-@pytest.mark.files("forks")
 def test_in_a_forked_child(topic):
     """The child's copy has a name of its own, one for all partitions; a batch stays with the parent."""
     producer = topic.batching()

@@ -73,6 +73,7 @@ def test_the_topics_that_match_are_received(client):
     assert consumer.is_connected()
 
 
+@pytest.mark.in_memory
 def test_topics_that_are_made_later_join(client):
     """From their first message on, although the consumer asked for new messages only."""
     consumer = subscribe(client, ORDERS, initial_position=InitialPosition.Latest)

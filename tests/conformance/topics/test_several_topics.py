@@ -53,6 +53,7 @@ def test_all_topics_are_received_each_in_order(client):
         assert own == [f"{topic}-{i}".encode() for i in range(50)]
 
 
+@pytest.mark.in_memory
 def test_topics_take_turns(client):
     """A topic with much to say does not keep the others waiting."""
     publish(client, "red", count=500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar import Admin, NotAllowedError
+from embeddedpulsar import Admin
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.functions import FunctionConfig, Supervisor, supervisor
 from embeddedpulsar.testing import assert_clean
@@ -127,7 +128,17 @@ def test_a_function_whose_worker_cannot_be_started(root: Path, caplog: pytest.Lo
     assert "public/default/failing is looked at again" in caplog.text
 
 
-def test_a_store_in_memory_has_no_workers():
-    """The error names what to use instead."""
-    with pytest.raises(NotAllowedError, match="LocalRunner"):
-        Supervisor("memory://functions")
+def test_workers_find_a_store_in_memory_by_its_directory():
+    """They are other processes, which have no store of its name."""
+    started = []
+
+    def start(arguments: list[str]) -> FakeProcess:
+        started.append(arguments)
+        return FakeProcess(arguments)
+
+    start_any: Any = start
+    with Admin("memory://functions") as admin, Supervisor("memory://functions", _start=start_any) as one:
+        admin.functions().create_function(FunctionConfig("json.dumps", "works", inputs=["in"]))
+        one.look()
+        (arguments,) = started
+        assert json.loads(arguments[0])["url"] == admin._store.root

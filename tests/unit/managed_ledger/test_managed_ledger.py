@@ -1,4 +1,4 @@
-"""The log of a topic in one process: what both kinds do, and what a managed ledger does besides."""
+"""The log of a topic in one process."""
 
 from __future__ import annotations
 
@@ -19,15 +19,11 @@ from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, send_batch, values
 
 
-@pytest.fixture(params=["files", "memory"])
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LedgerSite]:
-    """A place for logs of one kind, with a clock that stands still."""
-    with LedgerSite(tmp_path, clock=ManualClock(), in_memory=request.param == "memory") as made:
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[LedgerSite]:
+    """A place for logs, with a clock that stands still."""
+    with LedgerSite(tmp_path, clock=ManualClock()) as made:
         yield made
-
-
-FILES = pytest.mark.parametrize("site", ["files"], indirect=True)
-"""For what only a log in files has."""
 
 
 def test_what_is_appended_is_read_in_order(site: LedgerSite):
@@ -168,7 +164,6 @@ def resident_bytes(name: str) -> int:
     return found
 
 
-@FILES
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="asks the kernel of Linux")
 def test_what_was_read_does_not_stay_in_memory(site: LedgerSite):
     """Reading a log of any size keeps a few MiB of its pages in the process, over several ledgers."""
@@ -187,7 +182,6 @@ def test_what_was_read_does_not_stay_in_memory(site: LedgerSite):
     assert 1 << 20 < most < 6 << 20
 
 
-@FILES
 def test_what_is_read_again_stays_in_memory(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
     """The second reading takes no pages out, so the third one brings none back."""
     ledger = site.open(segment_size=12 << 20)
@@ -236,7 +230,6 @@ def test_finding_by_publish_time(tmp_path: Path):
             assert ledger.find_by_publish_time(wanted) == expected, wanted
 
 
-@FILES
 def test_exact_backlog(site: LedgerSite):
     """Messages behind any position, counted from the index alone, equal those that can be read."""
     ledger = site.open(max_entries=3)
@@ -250,7 +243,6 @@ def test_exact_backlog(site: LedgerSite):
     assert ledger.messages_after(Position(0, -1)) == sum(counts)
 
 
-@FILES
 def test_trimming(site: LedgerSite):
     """Whole ledgers go, never the tail's; cursors and counts begin at the first retained ledger."""
     ledger = site.open(max_entries=2)
@@ -269,7 +261,6 @@ def test_trimming(site: LedgerSite):
     assert len(ledger.segments()) == 1
 
 
-@FILES
 def test_a_slice_of_trimming_is_bounded(site: LedgerSite):
     """By number and by time, but each removes one; the slices together remove all that was given up."""
     ledger = site.open(max_entries=1)
@@ -282,7 +273,6 @@ def test_a_slice_of_trimming_is_bounded(site: LedgerSite):
     assert values(ledger) == [b"10", b"11"]
 
 
-@FILES
 def test_a_slice_that_finds_an_index_alone_is_not_the_last(site: LedgerSite):
     """A process died between the two files of a ledger; the next one removes the index, then the others."""
     ledger = site.open(max_entries=1)
@@ -292,7 +282,6 @@ def test_a_slice_that_finds_an_index_alone_is_not_the_last(site: LedgerSite):
     assert [ledger.trimming.remove(9, 0.0) for _ in range(4)] == [1, 1, 1, 0]
 
 
-@FILES
 def test_everything_can_be_trimmed_after_a_roll(site: LedgerSite):
     """The last position stays known although its ledger is gone."""
     ledger = site.open()
@@ -321,7 +310,6 @@ def test_rolling_by_age_size_and_entries(tmp_path: Path):
         assert all(segment.end_offset <= 64 << 10 for segment in ledger.segments())
 
 
-@FILES
 def test_segments_describe_the_log(site: LedgerSite):
     """Ends, entries and messages of every retained segment, the open one included."""
     ledger = site.open(max_entries=2)
@@ -335,7 +323,6 @@ def test_segments_describe_the_log(site: LedgerSite):
     assert statistics.ledgers == 3 and statistics.total_entries == 5 and statistics.damage_here == 0
 
 
-@FILES
 def test_terminated_topics_refuse(site: LedgerSite):
     """Nothing can be appended any more, by anyone who has it open; reading goes on."""
     ledger, other = site.open(), site.open()
@@ -348,7 +335,6 @@ def test_terminated_topics_refuse(site: LedgerSite):
     assert values(other) == [b"a", b"b"]
 
 
-@FILES
 def test_closed_ledgers_refuse(site: LedgerSite):
     """Every use after `close` says so; closing twice does nothing."""
     ledger = site.open()
@@ -392,7 +378,6 @@ def test_another_incarnation_is_refused(site: LedgerSite):
         )
 
 
-@FILES
 def test_an_unknown_level_is_an_error(site: LedgerSite):
     """Durability has three names."""
     with pytest.raises(ValueError, match="process, interval or flush"):

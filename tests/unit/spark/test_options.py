@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
-from embeddedpulsar import InvalidTopicName, MessageId
-from embeddedpulsar.exceptions import ForeignFileError, InvalidConfiguration
+from embeddedpulsar import Client, InvalidTopicName, MessageId, NotAllowedError
+from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.spark.options import Limits, ReadOptions, parse_options, topics_matching
 
 FULL = "persistent://public/default/"
@@ -224,7 +224,10 @@ def test_values_that_cannot_be_meant(options, text):
         parse_options({name: value for name, value in given.items() if value is not None})
 
 
-def test_a_store_in_memory_has_nothing_to_read():
-    """Its messages are in no file."""
-    with pytest.raises(ForeignFileError, match="in the memory of one process"):
-        parse_options({"path": "memory://orders", "topicsPattern": ".*"})
+def test_a_store_in_memory_is_read_by_its_directory():
+    """If a process has it open that started this one, or this one."""
+    options = {"path": "memory://orders", "topicsPattern": ".*"}
+    with pytest.raises(NotAllowedError, match="neither this process nor one that started it"):
+        parse_options(options)
+    with Client("memory://orders") as client:
+        assert parse_options(options).path == client._core.store.root

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Admin, Client, MessageId
+from embeddedpulsar import Admin, Client, MessageId, TopicNotFound
 from embeddedpulsar.testing import trial_store
 
 
@@ -21,14 +21,16 @@ def test_a_store_in_memory_lasts_as_long_as_the_statement():
         assert admin.topics().get_list() == []
 
 
-def test_settings_of_a_directory(tmp_path: Path):
-    """They are the content of its broker.conf; a store in memory has none."""
+def test_settings(tmp_path: Path):
+    """They are the content of its broker.conf."""
     with trial_store(tmp_path / "store", maxMessageSize=1024, allowAutoTopicCreation=False):
         assert (tmp_path / "store" / "broker.conf").read_text() == (
             "maxMessageSize=1024\nallowAutoTopicCreation=false\n"
         )
-    with pytest.raises(ValueError, match="maxMessageSize"), trial_store(maxMessageSize=1024):
-        raise AssertionError
+    with trial_store(maxMessageSize=1024, allowAutoTopicCreation=False) as store, Admin(store) as admin:
+        assert admin.brokers().get_runtime_configuration()["maxMessageSize"] == "1024"
+        with pytest.raises(TopicNotFound), Client(store) as client:
+            client.create_producer("topic")
 
 
 @pytest.mark.parametrize("is_directory", [False, True])

@@ -71,13 +71,9 @@ def _wanted(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     settings = dict(marker.kwargs) if marker is not None else {}
     kind = settings.pop("kind", None) or (marker.args[0] if marker is not None and marker.args else None)
     if kind is None:
-        kind = "directory" if settings else request.config.getini("pulsar_store")
+        kind = request.config.getini("pulsar_store")
     if kind not in _KINDS:
         raise pytest.UsageError(f"pulsar_store is {kind!r}; write one of {', '.join(_KINDS)}")
-    if settings and kind == "memory":
-        raise pytest.UsageError(
-            "a store in memory has no broker.conf; settings need pulsar_store('directory')"
-        )
     return kind, settings
 
 

@@ -195,7 +195,6 @@ def test_a_repair_stops_before_it_changes_anything(root: Path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
-@pytest.mark.files("permissions of another user")
 @pytest.mark.parametrize("file", ["first segment", "tail segment", "subscription journal"])
 def test_the_file_of_another_user(original: Path, file: str):
     """A store that was copied with other rights for one file: after chown everything is read."""
