@@ -81,6 +81,7 @@ def writer_options(options: LedgerOptions, store_id: bytes, incarnation: int) ->
         options.boot_id,
         store_id,
         incarnation,
+        options.is_temporary,
     )
 
 

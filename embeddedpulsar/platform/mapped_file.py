@@ -35,6 +35,8 @@ SMALL_FILE: Final = 64 * 1024  # up to here a file is reserved whole when create
 _HAS_TRACKFD: Final = sys.version_info >= (3, 13)
 _USUAL_MAP_LIMIT: Final = 65_530
 _MAP_FIXED: Final = 0x10
+_MADV_POPULATE_WRITE: Final = 23
+_HAS_POPULATE: Final = sys.platform == "linux" and hasattr(mmap.mmap, "madvise")
 _ANONYMOUS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
 _FAILED: Final = (1 << 64) - 1
 _WORDS_OF_PY_BUFFER: Final = 10
@@ -360,6 +362,17 @@ class MappedFile:
         first = start - start % mmap.PAGESIZE
         if self._map is not None and hasattr(mmap, "MADV_WILLNEED") and end > first:
             self._map.madvise(mmap.MADV_WILLNEED, first, min(end, self.size) - first)
+
+    def populate(self, start: int, end: int) -> bool:
+        """Map the pages of ``[start, end)``, which are reserved, for writing; False if this system cannot."""
+        first = start - start % mmap.PAGESIZE
+        if self._map is None or not _HAS_POPULATE:
+            return False
+        try:
+            self._map.madvise(_MADV_POPULATE_WRITE, first, min(end, self.size) - first)
+        except OSError:  # a kernel before 5.14, or no memory: the stores will tell
+            return False
+        return True
 
     def not_needed(self, start: int, end: int) -> None:
         """Take the pages of ``[start, end)`` out of this process; they stay in the page cache. A hint."""

@@ -80,6 +80,7 @@ class WriterOptions(NamedTuple):
     boot_id: bytes
     store_id: bytes
     incarnation: int
+    is_temporary: bool = False
 
 
 class AppendPoint:
@@ -338,7 +339,9 @@ class AppendPoint:
             allocated = grown_allocation(segment, end, allocated, self._options.allocation_step)
             words[TopicWord.ALLOCATED] = allocated
         if end > words[TOUCHED]:
-            words[TOUCHED] = touch(segment, start, end, words[TOUCHED], allocated, is_written=length > BY_MAP)
+            is_written, in_memory = length > BY_MAP, self._options.is_temporary
+            touched = words[TOUCHED]
+            words[TOUCHED] = touch(segment, start, end, touched, allocated, is_written, in_memory=in_memory)
         reserved = words[TopicWord.INDEX_ALLOCATED]
         if entry_id + 1 >= reserved_slots(reserved, entry_id + 1):
             reserved = segment.index.allocate(entry_id + 1, reserved)

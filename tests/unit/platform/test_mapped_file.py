@@ -218,3 +218,17 @@ def test_reading_ahead_is_a_hint(path: str):
 def test_the_small_file_limit_fits_a_control_file():
     """Every ctl file is 8192 bytes."""
     assert mapped_file.SMALL_FILE >= 8192
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_pages_are_mapped_ahead_where_the_system_can(tmp_path, monkeypatch, is_known):
+    """Their content stays; a kernel that knows no such advice says so, and nothing else happens."""
+    mapped = MappedFile.open(str(tmp_path / "file"), writable=True, size=1 << 16, create=True)
+    mapped.allocate(1 << 16)
+    mapped.view[5000:5003] = b"abc"
+    if not is_known:
+        monkeypatch.setattr(mapped_file, "_MADV_POPULATE_WRITE", 12345)
+    assert mapped.populate(4100, 1 << 16) is is_known
+    assert mapped.view[5000:5003] == b"abc"
+    mapped.close()
+    assert not mapped.populate(0, 4096)
