@@ -132,5 +132,5 @@ def test_a_pickled_client_opens_the_same_store(topic, store_path):
             assert copy is not client
             assert copy._core.config == client._core.config
             assert numbers(list(copy.create_reader("topic", MessageId.earliest))) == [0]
-    with Client("memory://") as private, pytest.raises(TypeError, match="memory of this process"):
+    with Client("memory://") as private, pytest.raises(TypeError, match="belongs to this process"):
         pickle.dumps(private)
