@@ -85,6 +85,8 @@ def split_settings(url: str) -> tuple[str, str]:
 
 def is_temporary(root: str) -> bool:
     """Whether a directory is that of a store in memory: it goes with the last process that has it open."""
+    if _PREFIX not in root:  # nearly always
+        return False
     directory, name = os.path.split(root)
     return name.startswith(_PREFIX) and directory in _places()
 

@@ -131,7 +131,7 @@ class Store:
         with interrupts.translated:  # it may be removed while it is opened
             try:
                 REGISTRY.lock.acquire()
-                store = cls._of_name(memory_url, path)
+                store = cls._of_name(memory_url, path) if memory_url else None
                 if store is None:
                     what = f"cannot open the store {path}"
                     path, lease, refusal = descriptors.named(
@@ -229,7 +229,8 @@ class Store:
             self._references -= 1
             if self._references:
                 return
-            REGISTRY.forget_name(self)
+            if self.memory_url:
+                REGISTRY.forget_name(self)
             session, self._session = self._session, None
             if session is None:  # in a forked child that never used it
                 self._topics.take_all()
