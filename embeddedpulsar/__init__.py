@@ -15,6 +15,7 @@ from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar import exceptions, schema
+from embeddedpulsar._engine.platform import natives as _natives  # noqa: F401 - binds the primitives at this moment
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -86,7 +87,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import natives as _natives  # noqa: F401 - binds the primitives at this moment
 from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 
 ROOT = Path(__file__).resolve().parent.parent
 

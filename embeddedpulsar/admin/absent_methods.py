@@ -6,8 +6,8 @@ import re
 from types import FunctionType
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.error_text import nearest
-from embeddedpulsar.platform import interrupts
 
 # A word in the name of a Pulsar method, and the feature it belongs to.
 _NOT_BUILT: Final = {

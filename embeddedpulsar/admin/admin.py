@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.admin import store_care
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.brokers import Brokers
@@ -21,7 +22,6 @@ from embeddedpulsar.admin.topic_looks import all_kept_ledgers
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, PulsarException
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.memory_root import is_private
 from embeddedpulsar.topic.service_url import ServiceUrl

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.platform import interrupts
 from embeddedpulsar.settings import BrokerSettings, write_setting
 from embeddedpulsar.topic.policies.policy import OWNER
 from embeddedpulsar.topic.policies.table import DYNAMIC_SETTINGS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import failpoints, interrupts
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.subscription_calls import check_number, skip_all
 from embeddedpulsar.admin.topic_access import log_names
@@ -17,7 +18,6 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import Message, MessageOrigin, messages_left
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import failpoints, interrupts
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema
 from embeddedpulsar.topic.schemas.message_origins import origin_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
-from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policy_values import (
     AutoTopicCreationOverride,
     DelayedDeliveryPolicies,

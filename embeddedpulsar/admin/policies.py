@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.backlog_quota import DESTINATION_STORAGE, BacklogQuota
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.policy_values import (
     AutoSubscriptionCreationOverride,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.json_form import json_form
-from embeddedpulsar.platform import interrupts
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.policies.policy import OWNER
 from embeddedpulsar.topic.policies.resource_groups import GROUPS, GroupChange, HeldGroup, no_group

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.platform import interrupts
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused
 from embeddedpulsar.schema.schema import Schema, SchemaInfo

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.admin.topic_figures import topic_stats
 from embeddedpulsar.exceptions import PulsarException, TopicNotFound
-from embeddedpulsar.platform import interrupts
-from embeddedpulsar.platform.processes.lock_holders import ProcessFacts, lease_holders
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.care.words_at_rest import made_topics
 from embeddedpulsar.topic.catalog import root_layout

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.topic.service_url import directory_of
 from embeddedpulsar.topic_name import TopicName
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.topic_access import HasStore, in_all, in_each, log_names
 from embeddedpulsar.exceptions import BrokerMetadataError, NotAllowedError
 from embeddedpulsar.format.acknowledgement import AckBatch
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.namespaces import delete_topics
-from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.platform import deadline, interrupts
 from embeddedpulsar.exceptions import SubscriptionNotFound
-from embeddedpulsar.platform import deadline, interrupts
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform.peers import lease_holders
 from embeddedpulsar.admin import topic_figures
 from embeddedpulsar.admin.internal_stats import AnalyzeSubscriptionBacklogResult, TopicInternalStats
 from embeddedpulsar.admin.kept_ledgers import KeptLedger, KeptLedgers, kept_ledgers, ledgers_of
@@ -28,7 +29,6 @@ from embeddedpulsar.managed_ledger.entry_lookup import last_message_id, read_who
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message, messages_left
 from embeddedpulsar.message_id import MessageId, make
-from embeddedpulsar.platform.processes.lock_holders import lease_holders
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.schemas.message_origins import origin_of

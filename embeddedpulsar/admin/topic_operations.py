@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.subscription_calls import skip_all
 from embeddedpulsar.admin.topic_access import HasStore, in_all, in_logs, partitions_of
 from embeddedpulsar.exceptions import NotAllowedError, TopicTerminated
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin import (
     compaction_calls,
     offload_calls,
@@ -14,7 +15,6 @@ from embeddedpulsar.admin import (
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
 from embeddedpulsar.exceptions import TopicNotFound
-from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policy_values import DelayedDeliveryPolicies
 from embeddedpulsar.topic.policies import admitting
 from embeddedpulsar.topic_name import TopicName, without_system_topics

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Final, NoReturn
 
+from embeddedpulsar._engine.platform import package_log
 from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.platform import package_log
 from embeddedpulsar.storage.filenames import ledgers_of
 
 REMEDY: Final = "pass fail_on_data_loss=False (Spark: failOnDataLoss) to read what is left"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from zlib import crc32
 
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.arrow.damage import REMEDY
 from embeddedpulsar.arrow.mapped_segment import MappedSegment
 from embeddedpulsar.arrow.plan import EntryRange
@@ -33,7 +34,6 @@ from embeddedpulsar.format.frame import (
     verify_body,
 )
 from embeddedpulsar.format.index import SLOT, SLOTS_OFFSET, slot_offset
-from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_headers import find_segment_header

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.producer import Producer
@@ -35,7 +36,6 @@ from embeddedpulsar.enums import (
     RegexSubscriptionMode,
 )
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.platform.descriptors import late_import
 
 
 def connect(service_url: Any, **options: Any) -> Client:

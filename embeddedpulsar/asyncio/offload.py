@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar
 
 from embeddedpulsar import error_text
+from embeddedpulsar._engine.platform import deadline, package_log, threads
 from embeddedpulsar.client.common import awaited_call
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, ThreadLimitError
-from embeddedpulsar.platform import deadline, package_log, threads
 
 R = TypeVar("R")
 _UNDO_S: Final = 1.0

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.output import as_json, print_json
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.exclusive_work import ERROR, RUNNING
 

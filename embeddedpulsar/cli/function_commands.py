@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import ArgumentPath, as_json, destroys, is_confirmed, print_json, print_table
 from embeddedpulsar.cli.terminal import write_bytes
@@ -24,7 +25,6 @@ from embeddedpulsar.functions import run as run_functions
 from embeddedpulsar.functions.function_calls import config_of_file
 from embeddedpulsar.functions.function_status import InstanceFigures, InstanceStatus
 from embeddedpulsar.functions.worker_group import GRACE_S
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 _GUARANTEES: Final = click.Choice([one.value for one in ProcessingGuarantees])
 _LISTS: Final = ("inputs",)

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.admin import offload_calls
 from embeddedpulsar.cli.background_work import BackgroundWork
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
@@ -13,7 +14,6 @@ from embeddedpulsar.cli.output import ArgumentPath, size
 from embeddedpulsar.cli.policies import SIZE
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
-from embeddedpulsar.platform.descriptors import late_import
 
 _OFFLOADING = BackgroundWork(
     "offloading", offload_calls.offload_status, offload_calls.offload_progress, "{:,} of {:,} ledgers moved"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, TextIO
 
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.cli.terminal import printable, raw_stream
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 _QUIET_S: Final = 1.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.admin.store_activity import held_text
 from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
@@ -14,7 +15,6 @@ from embeddedpulsar.cli.policies import add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_TOPICS
 from embeddedpulsar.cli.terminal import is_terminal, printable
 from embeddedpulsar.message import Message
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 DEFAULT_NAMESPACE = "public/default"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.client_config import client_config
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.client.common.arguments import check_type, check_type_or_none
@@ -26,8 +28,6 @@ from embeddedpulsar.enums import (
     SubscriptionMode,
 )
 from embeddedpulsar.message import T
-from embeddedpulsar.platform import interrupts
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic.catalog.partition_checks import partition_names

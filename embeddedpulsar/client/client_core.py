@@ -10,6 +10,10 @@ from collections import deque
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from embeddedpulsar._engine.platform import deadline, fork, threads
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform.file_lock import in_order, results
+from embeddedpulsar._engine.platform.scheduler import BackgroundWork
 from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.opened_parts import OPENED
 from embeddedpulsar.client.common.partition_watch import PartitionWatch
@@ -20,10 +24,6 @@ from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.workers import Workers
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
-from embeddedpulsar.platform import deadline, fork, threads
-from embeddedpulsar.platform.background import BackgroundWork
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar.platform.indivisible import in_order, results
 from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.store import Store
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from embeddedpulsar.platform import deadline, fork, threads
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform import deadline, fork, threads
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from embeddedpulsar._engine.platform import fork, threads
 from embeddedpulsar.client.common.waiter_set import WaiterSet
 from embeddedpulsar.exceptions import MemoryBufferIsFull
-from embeddedpulsar.platform import fork, threads
 
 
 class MemoryLimit:

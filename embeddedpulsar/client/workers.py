@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.platform import deadline, fork, threads
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.platform import deadline, fork, threads
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.clock import ThreadLike
     from embeddedpulsar.client.common.client_log import ClientLog
-    from embeddedpulsar.platform.clock import ThreadLike
 
 
 class Workers:

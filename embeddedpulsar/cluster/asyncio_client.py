@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, renumber
@@ -20,7 +21,6 @@ from embeddedpulsar.cluster.translation import library
 from embeddedpulsar.enums import Result
 from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import threads
 
 
 class _Closing:

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.cluster.cluster_errors import failure
-from embeddedpulsar.platform import threads
 
 
 class AwaitedMessages:

@@ -9,12 +9,12 @@ from functools import cache
 from typing import Any, Final
 
 from embeddedpulsar import enums
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.common import network_options
 from embeddedpulsar.cluster.cluster_errors import translated, unknown_option
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.exceptions import InvalidConfiguration, TopicNotFound
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.policies import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,

@@ -9,6 +9,17 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import (
+    clock,
+    deadline,
+    descriptors,
+    disk,
+    failpoints,
+    nofollow,
+    package_log,
+)
+from embeddedpulsar._engine.platform.access import FULL
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.cold.location import LocationError, location_of
 from embeddedpulsar.exceptions import (
     ColdReadError,
@@ -18,9 +29,6 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import clock, deadline, descriptors, disk, failpoints, nofollow, package_log
-from embeddedpulsar.platform.access import FULL
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.cold_ledger import ColdLedger, cold_ledgers, offloaded_ledger
 from embeddedpulsar.storage.filenames import fetch_lock_path, log_path
 

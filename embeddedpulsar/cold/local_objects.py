@@ -13,8 +13,8 @@ import os
 import stat
 from typing import BinaryIO, Final
 
-from embeddedpulsar.platform import descriptors, disk, ownership
-from embeddedpulsar.platform.ownership import Rights
+from embeddedpulsar._engine.platform import descriptors, disk, ownership
+from embeddedpulsar._engine.platform.ownership import Rights
 
 _CHUNK: Final = 4 << 20
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

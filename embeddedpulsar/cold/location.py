@@ -10,10 +10,10 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
+from embeddedpulsar._engine.platform import fork
+from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.cold import local_objects
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.platform import fork
-from embeddedpulsar.platform.ownership import Rights
 from embeddedpulsar.storage.cold_ledger import ColdObject
 
 _CHUNK: Final = 4 << 20

@@ -6,6 +6,7 @@ import struct
 from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.acknowledgement import Buffer
 from embeddedpulsar.records import NamedTuple
 
 # Record types. Persistent values, never renumber.
@@ -61,8 +62,6 @@ LAST_SELECTOR: Final = 3
 SLOTS: Final = 65536
 CONSUMER_TYPES: Final[dict[int, bool]] = {0: False, 1: True, 2: False, 3: True}
 """The subscription types by number, and whether their consumers claim entries."""
-
-Buffer = bytes | bytearray | memoryview
 
 
 class ConsumerRules(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from embeddedpulsar.format.acknowledgement import ACK, Ack, decode_ack, encode_ack
+from embeddedpulsar.format.acknowledgement import ACK, Ack, Buffer, decode_ack, encode_ack
 from embeddedpulsar.format.consumer_record import ATTACH as ATTACH
 from embeddedpulsar.format.consumer_record import DETACH as DETACH
 from embeddedpulsar.format.consumer_record import DETACH_CLOSED as DETACH_CLOSED
@@ -98,8 +98,6 @@ CHECKPOINT_BODY: Final = struct.Struct(
     "I"  # 8  digest after them
     "I"  # 12 checksum of an outline of the state after them
 )
-
-Buffer = bytes | bytearray | memoryview
 
 
 class Create(NamedTuple):

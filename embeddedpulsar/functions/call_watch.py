@@ -6,9 +6,9 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import child_process, threads
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.functions.state_log import state_topic
-from embeddedpulsar.platform import child_process, threads
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client import Client

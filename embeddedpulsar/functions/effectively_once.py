@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.functions.inputs import Taken
 from embeddedpulsar.functions.instance_context import notify
 from embeddedpulsar.functions.outputs import Draft, OutputProducers
@@ -19,7 +20,6 @@ from embeddedpulsar.functions.state_table import (
 )
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import failpoints
 
 # A death behind `processed` loses the run, which is processed again. Behind `committed`, the outputs are
 # published by the next instance that commits, and the messages are left out when they are delivered again;

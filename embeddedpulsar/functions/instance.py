@@ -8,6 +8,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.functions.effectively_once import Committer, Run
@@ -25,7 +26,6 @@ from embeddedpulsar.functions.state_table import Changes, Record, report_record
 from embeddedpulsar.functions.trigger import marks_of
 from embeddedpulsar.functions.user_code import Timestamp, found_in, process_of, serde_of, timestamp_of
 from embeddedpulsar.functions.windows import Window, Windows
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

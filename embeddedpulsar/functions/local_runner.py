@@ -8,6 +8,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.instance import Instance
@@ -15,7 +16,6 @@ from embeddedpulsar.functions.instance_context import Definition
 from embeddedpulsar.functions.log_topic import logger_of
 from embeddedpulsar.functions.user_code import described
 from embeddedpulsar.functions.worker_group import WorkerGroup, restart_delay_s
-from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform.child_process import on_termination
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import ProducerBusy, PulsarException
 from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.state_log import SUPERVISOR, make_state_topic, protect
 from embeddedpulsar.functions.worker_group import GRACE_S, Start, WorkerGroup, end_groups, start_worker
-from embeddedpulsar.platform import threads
-from embeddedpulsar.platform.child_process import on_termination
 
 if TYPE_CHECKING:
     from embeddedpulsar.functions.instance_context import Definition

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform.child_process import termination
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.functions.call_watch import CallWatch
 from embeddedpulsar.functions.definitions import definition_of
@@ -17,8 +19,6 @@ from embeddedpulsar.functions.instance_context import Definition
 from embeddedpulsar.functions.instance_report import InstanceReport
 from embeddedpulsar.functions.state_log import StateLog
 from embeddedpulsar.functions.state_table import report_record
-from embeddedpulsar.platform import threads
-from embeddedpulsar.platform.child_process import termination
 
 _WAIT_MS = 200
 _LOG = logging.getLogger("embeddedpulsar.function")

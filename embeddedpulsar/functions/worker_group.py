@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform.child_process import ChildProcess
 from embeddedpulsar.functions.definitions import definition_form
-from embeddedpulsar.platform.child_process import ChildProcess
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar.functions.instance_context import Definition
-    from embeddedpulsar.platform.clock import Clock
 
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.format.entry import EncodedFields
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.index import SlotColumns
@@ -13,7 +14,6 @@ from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.managed_ledger.trimming import Trimming
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.storage.segment_writer import AppendGuard
 

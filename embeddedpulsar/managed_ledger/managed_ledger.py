@@ -9,6 +9,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import fork
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, StoreGoneError
 from embeddedpulsar.format.control import TopicWord, split_tail
@@ -27,12 +33,6 @@ from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS, Ledg
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.tail_wait import OnlookerWait, TailWait
 from embeddedpulsar.managed_ledger.trimming import EVERYTHING, Trimming, remove_trimmed
-from embeddedpulsar.platform import fork
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.descriptors import late_import
-from embeddedpulsar.platform.processes.mailbox import Mailbox
-from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_cache import SEGMENTS

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar._engine.platform import descriptors, package_log
+from embeddedpulsar._engine.platform.file_lock import FileLock, RefusedLock
+from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 from embeddedpulsar.damage import CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
-from embeddedpulsar.platform import descriptors, package_log
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.refused_lock import RefusedLock
-from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.append_point import WriterOptions
 from embeddedpulsar.storage.filenames import control_path, ledgers_of, lock_path

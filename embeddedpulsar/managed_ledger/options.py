@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from embeddedpulsar.platform import clock
-from embeddedpulsar.platform.access import Refusal
+from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 

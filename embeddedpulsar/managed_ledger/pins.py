@@ -11,10 +11,10 @@ import contextlib
 import os
 from typing import Final
 
+from embeddedpulsar._engine.platform import descriptors, disk, nofollow
+from embeddedpulsar._engine.platform.clock import CLOCK
+from embeddedpulsar._engine.platform.mapped_file import HeldFile, is_held, remove_if_free
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import descriptors, disk, nofollow
-from embeddedpulsar.platform.clock import CLOCK
-from embeddedpulsar.platform.held_file import HeldFile, is_held, remove_if_free
 from embeddedpulsar.storage.filenames import pending_commit_path, pin_path, pins_path
 
 LEASE_S: Final = 600

@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.platform import clock, descriptors, disk, failpoints
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.pins import pinned_from, pinned_word
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import clock, descriptors, disk, failpoints
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path

@@ -16,6 +16,9 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 from zlib import crc32
 
+from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar._engine.platform.ownership import Rights, rights_in
 from embeddedpulsar.arrow.damage import raise_damage, raise_gone
 from embeddedpulsar.arrow.mapped_segment import open_ahead
 from embeddedpulsar.arrow.plan import EntryRange
@@ -29,9 +32,6 @@ from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
 from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SEGMENT_HEADER_SIZE
 from embeddedpulsar.offload.message_table import write_messages
-from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.platform.ownership import Rights, rights_in
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, REMOVING, UPLOADING, ColdLedger, ColdObject
 from embeddedpulsar.storage.filenames import cold_path, index_path, log_path

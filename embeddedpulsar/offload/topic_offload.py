@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import descriptors, package_log
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.cold.fetching import problem_of, refusal
 from embeddedpulsar.cold.leftovers import has_leftovers, remove_leftovers
 from embeddedpulsar.cold.location import LocationError, check_location, location_of
@@ -16,9 +19,6 @@ from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload
-from embeddedpulsar.platform import descriptors, package_log
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.cold_ledger import (
     OFFLOADED,
     UPLOADING,

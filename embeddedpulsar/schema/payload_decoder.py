@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.schema.schema import SchemaInfo
 
 

@@ -65,7 +65,7 @@ class SchemaInfo:
             'INLINE'
         """
         if self._type == SchemaType.KEY_VALUE:
-            from embeddedpulsar.platform.descriptors import late_import  # few schemas are pairs
+            from embeddedpulsar._engine.platform.descriptors import late_import  # few schemas are pairs
 
             parts = late_import("embeddedpulsar.schema.key_value_info").KeyValueInfo.of(self)
             return bytes(parts.data())
@@ -128,7 +128,7 @@ class Schema(Generic[T]):
     ) -> None:
         text = "null"  # without the import of json, a tenth of the import of the package
         if schema_definition is not None:
-            from embeddedpulsar.platform.descriptors import late_import
+            from embeddedpulsar._engine.platform.descriptors import late_import
 
             text = late_import("embeddedpulsar.schema.avro_definition").definition_text(schema_definition)
         self._record_cls = record_cls
@@ -256,7 +256,7 @@ def checked_version(schema: Schema[Any], topics: Iterable[str], *, is_producer: 
 
 def __getattr__(name: str) -> Any:
     if name == "JsonSchema":  # pulsar-client has it in this module, too
-        from embeddedpulsar.platform.descriptors import late_import
+        from embeddedpulsar._engine.platform.descriptors import late_import
 
         return late_import("embeddedpulsar.schema.json_schema").JsonSchema
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

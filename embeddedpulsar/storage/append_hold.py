@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 
 failpoints.declare("group:entry_stored", "group:unlocked")
 

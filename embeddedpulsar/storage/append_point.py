@@ -8,6 +8,8 @@ from functools import partial
 from os import getpid, lstat
 from typing import Final, NoReturn
 
+from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import (
@@ -22,8 +24,6 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
 from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET, SLOTS_PER_BLOCK
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.salvage import clear_unpublished, salvaged_ending
 from embeddedpulsar.storage.roll import NewLedger, RollPolicy, remove_strays, start_ledger

@@ -13,6 +13,8 @@ from typing import Final
 from zlib import crc32
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.platform import descriptors, disk
+from embeddedpulsar._engine.platform.access import irregular, named
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -47,8 +49,6 @@ from embeddedpulsar.format.index import (
 )
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, records, valid_end
 from embeddedpulsar.format.record_types import BASE
-from embeddedpulsar.platform import descriptors, disk
-from embeddedpulsar.platform.access import irregular, named
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import (
     ColdLedger,

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, NoReturn
 from zlib import crc32
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.chunk import LARGEST_MESSAGE, Chunk, Entry, WholeEntryView, read_chunk, whole_entry
 from embeddedpulsar.format.columns import Slice, locate
@@ -22,7 +23,6 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
 )
 from embeddedpulsar.format.packed_map import unpack_map
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.salvage import slot_of
 from embeddedpulsar.storage.segment import Segment

@@ -6,6 +6,8 @@ import contextlib
 import os
 from typing import ClassVar, Final, Self
 
+from embeddedpulsar._engine.platform import clock, descriptors, disk, lease
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
@@ -16,9 +18,6 @@ from embeddedpulsar.format.control import (
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar.platform import clock, descriptors, disk
-from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.storage.filenames import control_path, under_construction
 
 STORE_CONTROL: Final = "store.ctl"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
@@ -18,8 +20,6 @@ from embeddedpulsar.format.index import (
     slot_offset,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform.descriptors import late_import
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.chunk_reader import Part, segment_part
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.salvage import slot_of, visible_slots

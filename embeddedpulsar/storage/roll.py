@@ -6,10 +6,10 @@ import contextlib
 import os
 from typing import Final
 
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, file_lock, nofollow
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import TopicWord, tail_word
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
-from embeddedpulsar.platform import descriptors, disk, failpoints, indivisible, nofollow
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.segment import Ending, Segment
@@ -181,7 +181,7 @@ def _start_within(
             TopicWord.TOTAL_ENTRIES: words[TopicWord.TOTAL_ENTRIES] + previous.last_entry_id + 1,
         }
     switch[TopicWord.TAIL] = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
-    indivisible.store(words, switch)
+    file_lock.store(words, switch)
     words[TopicWord.STATE] &= ~MUST_ROLL
     if failpoints.ACTIVE:
         failpoints.hit("roll:tail_switched")

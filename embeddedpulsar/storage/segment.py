@@ -7,6 +7,9 @@ import os
 import struct
 from typing import Final, cast
 
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError
 from embeddedpulsar.format.frame import (
     HEADER,
@@ -23,9 +26,6 @@ from embeddedpulsar.format.segment_header import (
     SegmentHeader,
     pack_segment_header,
 )
-from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.descriptors import late_import
-from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 from embeddedpulsar.storage.filenames import log_path

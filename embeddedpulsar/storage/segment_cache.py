@@ -7,7 +7,7 @@ import weakref
 from collections import OrderedDict
 from typing import Final, Protocol
 
-from embeddedpulsar.platform import descriptors, disk, fork, mapped_file, threads
+from embeddedpulsar._engine.platform import descriptors, disk, fork, mapped_file, threads
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.topic_control import DirectoryIdentity

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.damage import SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -24,7 +25,6 @@ from embeddedpulsar.format.segment_header import (
     SegmentHeader,
     parse_segment_header,
 )
-from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 from embeddedpulsar.storage.filenames import index_path, ledgers_of, log_path

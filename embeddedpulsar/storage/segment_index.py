@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, cast
 
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
@@ -33,8 +35,6 @@ from embeddedpulsar.format.index import (
     slot_offset,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
-from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar.storage.filenames import index_path, under_construction
 
 if TYPE_CHECKING:

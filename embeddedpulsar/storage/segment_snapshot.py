@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
+from embeddedpulsar._engine.platform import descriptors
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import (
@@ -20,8 +22,6 @@ from embeddedpulsar.format.control import (
     split_tail,
 )
 from embeddedpulsar.format.segment_header import SegmentHeader
-from embeddedpulsar.platform import descriptors
-from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.cold_ledger import ledgers_with_cold

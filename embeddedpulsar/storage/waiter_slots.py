@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.format.control import (
     GROUP_SIZE,
@@ -20,8 +22,6 @@ from embeddedpulsar.format.control import (
     UUID_TABLE_OFFSET,
     TopicWord,
 )
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.processes.peers import Peers
 
 EACH: Final = 0
 """The group, and the key, of waiters that are all rung: readers, and consumers that share with no other."""

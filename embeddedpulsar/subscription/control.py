@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Final, Protocol
 
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.format.control import (
     ACKED_TABLE_OFFSET,
     CONSUMER_SLOT_SIZE,
@@ -18,7 +19,6 @@ from embeddedpulsar.format.control import (
     split_journal,
 )
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.control_file import ControlFile
 from embeddedpulsar.subscription.state.consumer_registry import ConsumerRegistry
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork, CallLater
 from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckGroup
 from embeddedpulsar.format.subscription_record import (
@@ -16,8 +18,6 @@ from embeddedpulsar.format.subscription_record import (
     Detach,
 )
 from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.platform import deadline
-from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork, CallLater
 from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.liveness_monitor import bereft, processes_of

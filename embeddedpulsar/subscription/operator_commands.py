@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup, group_entries
 from embeddedpulsar.format.entry_view import EntryView
@@ -27,7 +28,6 @@ from embeddedpulsar.format.subscription_record import (
 )
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries

@@ -7,6 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import nofollow, package_log
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.lease import Holder
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import (
@@ -20,13 +27,6 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import nofollow, package_log
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.descriptors import late_import
-from embeddedpulsar.platform.processes.lease import Holder
-from embeddedpulsar.platform.processes.mailbox import Mailbox
-from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal_follower import COMPACT_BYTES

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.platform import deadline, threads
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format import subscription_record as record
@@ -13,7 +14,6 @@ from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SUBSCRIPTION_CONTRO
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import deadline, threads
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from embeddedpulsar.storage.journal.journal_view import JournalView

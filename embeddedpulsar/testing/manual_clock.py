@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from embeddedpulsar.platform import clock as clocks
-from embeddedpulsar.platform import threads
-from embeddedpulsar.platform.clock import Clock, ThreadLike
-from embeddedpulsar.platform.scheduler import Beat, SchedulerClosed, Timer, Timers
+from embeddedpulsar._engine.platform import clock as clocks
+from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform.clock import Clock, ThreadLike
+from embeddedpulsar._engine.platform.scheduler import Beat, SchedulerClosed, Timer, Timers
 from embeddedpulsar.topic.store_registry import REGISTRY
 
 

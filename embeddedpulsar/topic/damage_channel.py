@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from embeddedpulsar._engine.platform import package_log
 from embeddedpulsar.damage import Damage, DamageHook
-from embeddedpulsar.platform import package_log
 
 _REMEMBERED: Final = 4096
 

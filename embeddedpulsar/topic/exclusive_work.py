@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from embeddedpulsar._engine.platform import lease, package_log, threads
+from embeddedpulsar._engine.platform.clock import Clock, ThreadLike
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform import package_log, threads
-from embeddedpulsar.platform.clock import Clock, ThreadLike
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.records import NamedTuple
 
 NOT_RUN: Final = "NOT_RUN"

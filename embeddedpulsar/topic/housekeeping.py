@@ -12,15 +12,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from embeddedpulsar._engine.platform import failpoints, fork, package_log, threads
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.scheduler import is_idle
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException, TopicTerminated
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import failpoints, fork, package_log, threads
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.scheduler import is_idle
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.segment import SMALL_LOG
@@ -28,7 +28,7 @@ from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.damage_channel import DamageChannel
 
 if TYPE_CHECKING:
-    from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
+    from embeddedpulsar._engine.platform.scheduler import SchedulerLike, Timer
     from embeddedpulsar.settings import BrokerSettings
     from embeddedpulsar.topic.policies.held_policies import HeldPolicies
     from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions

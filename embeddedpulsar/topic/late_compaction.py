@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.managed_ledger.log import Cursor
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.filenames import compaction_lock_path, compaction_path
 from embeddedpulsar.topic.late_part import HasParts, LatePart

@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -15,9 +18,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.format.document import KIND_OFFLOAD, decode_document, encode_document
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
 from embeddedpulsar.storage.filenames import offload_lock_path, offload_path

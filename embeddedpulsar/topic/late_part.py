@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar._engine.platform.clock import Clock
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log

@@ -17,9 +17,9 @@ import stat
 import zlib
 from typing import Final
 
+from embeddedpulsar._engine.platform import disk, nofollow
+from embeddedpulsar._engine.platform.filesystem import PRIVATE, DirectoryLease
 from embeddedpulsar.exceptions import ForeignFileError, NotAllowedError, StoreGoneError
-from embeddedpulsar.platform import disk, nofollow
-from embeddedpulsar.platform.filesystem import PRIVATE, DirectoryLease
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.topic_places import remove_tree
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import ref
 
-from embeddedpulsar.platform import deadline, descriptors, threads
-from embeddedpulsar.platform.threads import RLock
+from embeddedpulsar._engine.platform import deadline, descriptors, threads
+from embeddedpulsar._engine.platform.threads import RLock
 from embeddedpulsar.topic.usage import Usage
 
 if TYPE_CHECKING:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
+from embeddedpulsar._engine.platform import filesystem
+from embeddedpulsar._engine.platform.access import Refusal
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.deadline import LONGEST_S
+from embeddedpulsar._engine.platform.file_lock import RefusedLock
+from embeddedpulsar._engine.platform.filesystem import DirectoryLease
+from embeddedpulsar._engine.platform.peers import Peers, onlooker_mailbox
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.headers import require_little_endian
-from embeddedpulsar.platform import filesystem
-from embeddedpulsar.platform.access import Refusal
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.deadline import LONGEST_S
-from embeddedpulsar.platform.filesystem import DirectoryLease
-from embeddedpulsar.platform.processes.onlooker import onlooker_mailbox
-from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.platform.refused_lock import RefusedLock
 from embeddedpulsar.storage.control_file import has_living
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout

@@ -8,6 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import clock as clocks
+from embeddedpulsar._engine.platform import descriptors, fork, interrupts, nofollow
+from embeddedpulsar._engine.platform.access import Refusal
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.filesystem import DirectoryLease
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AccessDeniedError, AlreadyClosed, StoreGoneError
 from embeddedpulsar.format.catalog_record import TopicEntry
@@ -18,13 +25,6 @@ from embeddedpulsar.managed_ledger.options import (
     ledger_options,
     temporary_options,
 )
-from embeddedpulsar.platform import clock as clocks
-from embeddedpulsar.platform import descriptors, fork, interrupts, nofollow
-from embeddedpulsar.platform.access import Refusal
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.filesystem import DirectoryLease
-from embeddedpulsar.platform.processes.mailbox import Mailbox
-from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import memory_root, store_root
@@ -107,7 +107,7 @@ class Store:
             durability: "process", "interval" or "flush" (see `LedgerOptions`).
             interval_ms: time between syncs at level "interval"; that of the first `open` in this process.
             allow_network_fs: accept a network file system. Only one machine may ever open such a store.
-            clock: for tests; default is `platform.clock.CLOCK`.
+            clock: for tests; default is `_engine.platform.clock.CLOCK`.
             options: sizes of segments and the like; by default from ``broker.conf``. For tests and tuning.
             on_damage: a listener for `damage`; the caller removes it before `release`.
             read_only: look at the store, and write nothing of it; None: if this process may not write. Such a

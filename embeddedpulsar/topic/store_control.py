@@ -7,6 +7,9 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar._engine.platform import disk, failpoints, fork, lease, threads
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
@@ -18,10 +21,6 @@ from embeddedpulsar.format.control import (
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar.platform import disk, failpoints, fork, threads
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.mapped_file import MappedFile, MemoryFile
-from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.storage.control_file import FIRST_WORD
 from embeddedpulsar.storage.filenames import under_construction
 from embeddedpulsar.storage.roll import MAX_LEDGER_ID

@@ -10,6 +10,9 @@ import errno
 import os
 from typing import Final
 
+from embeddedpulsar._engine.platform import descriptors, disk, filesystem, nofollow
+from embeddedpulsar._engine.platform.access import Refusal
+from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar.exceptions import (
     AccessDeniedError,
     AlreadyClosed,
@@ -20,9 +23,6 @@ from embeddedpulsar.exceptions import (
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.document import KIND_STORE_META, decode_document, encode_document
-from embeddedpulsar.platform import descriptors, disk, filesystem, nofollow
-from embeddedpulsar.platform.access import Refusal
-from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic import memory_root
 from embeddedpulsar.topic.catalog import root_layout

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import disk, failpoints, filesystem, nofollow
+from embeddedpulsar._engine.platform.access import Refusal
+from embeddedpulsar._engine.platform.clock import Clock, boot_id
+from embeddedpulsar._engine.platform.deadline import LONGEST_S
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.filesystem import DirectoryLease
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.format.headers import require_little_endian
-from embeddedpulsar.platform import disk, failpoints, filesystem, nofollow
-from embeddedpulsar.platform.access import Refusal
-from embeddedpulsar.platform.clock import Clock, boot_id
-from embeddedpulsar.platform.deadline import LONGEST_S
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.filesystem import DirectoryLease
-from embeddedpulsar.platform.processes.mailbox import Mailbox
-from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_root

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.managed_ledger.options import PROCESS
-from embeddedpulsar.platform.descriptors import late_import
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.access import Refusal
+    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
+    from embeddedpulsar._engine.platform.peers import Peers
+    from embeddedpulsar._engine.platform.scheduler import SchedulerLike
     from embeddedpulsar.managed_ledger.log import Log
-    from embeddedpulsar.platform.access import Refusal
-    from embeddedpulsar.platform.clock import Clock
-    from embeddedpulsar.platform.processes.mailbox import Mailbox
-    from embeddedpulsar.platform.processes.peers import Peers
-    from embeddedpulsar.platform.scheduler import SchedulerLike
     from embeddedpulsar.settings import BrokerSettings
     from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.damage_channel import DamageChannel

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import package_log, threads
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
@@ -15,9 +18,6 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import package_log, threads
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.backlog_quotas import BacklogQuotas
 from embeddedpulsar.topic.housekeeping import TopicTrimming, UpkeptParts

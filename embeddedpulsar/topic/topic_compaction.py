@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.platform import disk, failpoints, package_log
+from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar.exceptions import NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger
 from embeddedpulsar.managed_ledger.compaction.compaction_record import (
@@ -17,8 +19,6 @@ from embeddedpulsar.managed_ledger.compaction.compaction_record import (
 from embeddedpulsar.managed_ledger.compaction.compactor import Compaction
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import disk, failpoints, package_log
-from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.filenames import compacted_path, compaction_lock_path, under_construction
 from embeddedpulsar.storage.topic_control import is_deleted

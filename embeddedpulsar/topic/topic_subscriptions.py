@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.platform import descriptors, threads
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     BrokerMetadataError,
@@ -19,8 +21,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import descriptors, threads
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.policies.admitting import (

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar._engine.platform import deadline, descriptors, threads
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
 from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import deadline, descriptors, threads
-from embeddedpulsar.platform.descriptors import late_import
-from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.exceptions import LockTimeout, StorageError
-from embeddedpulsar.platform import deadline
 from embeddedpulsar.topic.expiry import MessageExpiry, SubscriptionExpiry
 from embeddedpulsar.topic.housekeeping import (
     NOT_TRIMMED,

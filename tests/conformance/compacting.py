@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from embeddedpulsar import Admin, Client, MessageId
-from embeddedpulsar.platform import clock
+from embeddedpulsar._engine.platform import clock
 from tests.conformance.chunks import begin_ledger
 
 TOPIC = "topic"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from embeddedpulsar import Admin, Client, MessageId
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import PulsarException, StorageError
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.topic.care.store_repair import repair_store
 from embeddedpulsar.topic.care.store_restore import restore_store
 from embeddedpulsar.topic.store import Store

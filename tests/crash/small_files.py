@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
+from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import PulsarException, Timeout
 from embeddedpulsar.managed_ledger import pins
-from embeddedpulsar.platform import clock
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.schema import StringSchema
 from embeddedpulsar.topic.care.repair_plan import RepairReport

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
 from embeddedpulsar.storage.topic_control import TopicControl

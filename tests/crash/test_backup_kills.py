@@ -10,7 +10,7 @@ import pytest
 import embeddedpulsar.topic.care.store_backup
 import embeddedpulsar.topic.care.store_restore  # noqa: F401 - declares failpoints
 from embeddedpulsar import Admin, Client, InitialPosition
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, InitialPosition
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 

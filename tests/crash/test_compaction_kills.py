@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic import topic_compaction  # declares the steps
 from tests.children import die_at

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, Function, InitialPosition, MessageId
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
 from embeddedpulsar.functions.state_log import read_state
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, MessageId
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.offload import topic_offload  # declares the steps
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 from tests.conformance.offloading import TOPIC, Site, finished

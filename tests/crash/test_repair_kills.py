@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client, InitialPosition
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_repair import repair_store
 from tests.children import die_at

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar._engine.platform import file_lock
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer import consumer_config, delivery
 from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.platform import file_lock
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import segment_index
 from embeddedpulsar.subscription import liveness_monitor

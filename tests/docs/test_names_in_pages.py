@@ -183,7 +183,7 @@ def test_other_names_are_needed():
         ("Producer.send_async", False),
         ("Producer.send_never", True),
         ("platform.disk.DISK", False),
-        ("embeddedpulsar.platform.disc", True),
+        ("embeddedpulsar._engine.platform.disc", True),
         ("PulsarAdmin.topics()", False),
         ("ManagedLedgers", True),
     ],

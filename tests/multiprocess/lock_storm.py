@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 
 INSIDE, INTRUSIONS, STOP = 0, 8, 16  # words of the shared page
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from tests.multiprocess.children import Child, say
 
 EARLIEST = pulsar.InitialPosition.Earliest

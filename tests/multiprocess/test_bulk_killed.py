@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.catalog import catalog  # it declares steps when it is imported
 from tests.children import die_at

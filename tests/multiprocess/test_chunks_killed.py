@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from tests.conformance.chunks import LIMIT, payload, use_small_entries
 from tests.multiprocess.children import Child, say
 

@@ -13,7 +13,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
-from embeddedpulsar.platform.held_file import HeldFile, is_held
+from embeddedpulsar._engine.platform.mapped_file import HeldFile, is_held
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.children import ROOT, ForkedChild, in_child

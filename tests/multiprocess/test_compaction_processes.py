@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, MessageId, NotAllowedError
-from embeddedpulsar.platform import clock
+from embeddedpulsar._engine.platform import clock
 from embeddedpulsar.testing import assert_clean
 from tests.children import ForkedChild, start_python
 from tests.conformance.compacting import TOPIC, compact, compacted, send, values
@@ -101,7 +101,7 @@ def test_one_process_at_a_time(tmp_path: Path):
     def hold() -> str:
         store = Admin(root)._store
         use = store.use_topic(TOPIC)
-        from embeddedpulsar.platform.file_lock import FileLock
+        from embeddedpulsar._engine.platform.file_lock import FileLock
         from embeddedpulsar.storage.filenames import compaction_lock_path
 
         lock = FileLock(compaction_lock_path(use.topic.directory))

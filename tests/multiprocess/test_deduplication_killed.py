@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client, MessageId, Producer
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId, Timeout
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.exceptions import (
     AccessDeniedError,
     AlreadyClosed,
@@ -22,8 +24,6 @@ from embeddedpulsar.exceptions import (
     StorageOSError,
     TopicNotFound,
 )
-from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.access import named
 from tests.children import ForkedChild, run_python
 from tests.support.disks.faulty_disk import FaultyDisk
 
@@ -100,7 +100,7 @@ def test_what_is_opened_while_it_is_deleted_is_made_anew(tmp_path: Path):
 _DIES_IN_A_WRITE = """
 import os, sys
 os.getpid = lambda: 1
-from embeddedpulsar.platform import disk
+from embeddedpulsar._engine.platform import disk
 if sys.argv[2] == "dies":
     disk.DISK.replace = lambda source, target: os._exit(0)
 disk.DISK.atomic_write(sys.argv[1], sys.argv[2].encode(), durable=False)

@@ -6,13 +6,13 @@ import signal
 
 import pytest
 
-from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.failpoints import ENVIRONMENT, EXIT_STATUS
+from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.platform.failpoints import ENVIRONMENT, EXIT_STATUS
 from tests.children import run_python, start_python
 from tests.support.failpoint_schedule import Schedule
 
 HIT = """
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 print("before", flush=True)
 if failpoints.ACTIVE:
     failpoints.hit("step")

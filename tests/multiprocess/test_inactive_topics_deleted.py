@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, MessageId
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.policy_values import InactiveTopicPolicies
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.catalog import topic_deletion  # it declares steps when it is imported

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.topic.policies.keeping import KEEP_UNTIL_SUBSCRIBED
 from tests.multiprocess.children import Child, say
 

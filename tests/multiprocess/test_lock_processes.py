@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform.file_lock import FileLock
 from tests.children import ForkedChild, in_child
 
 

@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.storage.check import check_topic
 from tests.children import in_child
 from tests.ledger_site import START, LedgerSite, send, send_batch, values

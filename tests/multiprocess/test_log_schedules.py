@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.storage.check import check_topic
 from tests.ledger_site import START, LedgerSite, drain, send, values
 from tests.multiprocess.children import Child, say

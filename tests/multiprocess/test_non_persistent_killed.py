@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Timeout
-from embeddedpulsar.platform import clock
+from embeddedpulsar._engine.platform import clock
 from tests.children import ForkedChild, die_at, in_child, run_python
 from tests.storms.volatile_storm import TOPIC
 
@@ -139,7 +139,7 @@ def test_nothing_is_flushed(root: Path, topic: str):
     code = """
 import sys
 from embeddedpulsar import Client
-from embeddedpulsar.platform import disk
+from embeddedpulsar._engine.platform import disk
 flushed = []
 class Watched(type(disk.DISK)):
     def fsync(self, fd, path): flushed.append(path); super().fsync(fd, path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, AlreadyClosed, Client, InitialPosition, MessageId, TopicNotFound
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.topic.catalog import topic_deletion, topic_directories, topic_list
 from tests.children import die_at, run_python
 

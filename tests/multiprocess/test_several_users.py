@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, InitialPosition, Timeout
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import AccessDeniedError, ConsumerBusy, ForeignFileError, ProducerBusy
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.store import Store

@@ -16,9 +16,9 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import Client, ConsumerType, InitialPosition
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.multiprocess.children import Child, say
 from tests.multiprocess.workers import keep_alive

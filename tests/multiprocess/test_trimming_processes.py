@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.testing.store_checks import check_store
 from tests.multiprocess.children import Child, say
 

@@ -32,8 +32,8 @@ from embeddedpulsar import (
     MessageId,
     Producer,
 )
+from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
-from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.schema import AutoConsumeSchema, AvroSchema
 from embeddedpulsar.topic.care import store_backup
 from embeddedpulsar.topic.care.store_check import check_store

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from embeddedpulsar._engine.platform.clock import sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
@@ -13,7 +14,6 @@ from embeddedpulsar.enums import ConsumerType, InitialPosition, Result
 from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.clock import sleep
 from embeddedpulsar.storage.check import check_topic
 from tests.storms import storm_archive
 from tests.storms.storm_archive import StormArchive

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from embeddedpulsar._engine.platform import clock as clocks
 from embeddedpulsar.damage import Damage as Report
 from embeddedpulsar.exceptions import PulsarException, StorageError
 from embeddedpulsar.format.control import (
@@ -35,7 +36,6 @@ from embeddedpulsar.format.index import SLOTS_OFFSET
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.filenames import control_path, index_path, ledgers_of, log_path
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar import Admin, Client
+from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.functions import Supervisor, worker, worker_group
-from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.clock import perf_counter, sleep
 from embeddedpulsar.testing.store_checks import check_store
 from tests.storms import function_workload
 from tests.storms.storm_report import StormReport

@@ -7,6 +7,8 @@ import random
 from typing import Final, NamedTuple
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.platform import descriptors, failpoints
+from embeddedpulsar._engine.platform.failpoints import InjectedFailure
 from embeddedpulsar.exceptions import PoisonedSegment
 from embeddedpulsar.format.control import CONTROL_HEADER_SIZE
 from embeddedpulsar.format.entry import (
@@ -19,8 +21,6 @@ from embeddedpulsar.format.entry import (
 )
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import descriptors, failpoints
-from embeddedpulsar.platform.failpoints import InjectedFailure
 from embeddedpulsar.storage.filenames import control_path
 from embeddedpulsar.storage.topic_control import POISON_TO, TopicControl
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from embeddedpulsar._engine.platform.clock import sleep
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import ConsumerType, InitialPosition
@@ -23,7 +24,6 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.clock import sleep
 from embeddedpulsar.testing.store_checks import check_store
 from tests.storms import storm_archive
 from tests.storms.client_workload import TOPIC, ClientWorkload

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from embeddedpulsar import Admin, Client, Timeout
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.testing import check_store
 from tests.storms.storm_report import StormReport
 from tests.support.spark_home import make_spark_home

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 
 RECEIVED: Final = 1
 ACKNOWLEDGED: Final = 2

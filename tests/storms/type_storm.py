@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.platform.clock import perf_counter, sleep
 from tests.storms import storm_diary
 from tests.storms.kill_storm import KillStorm
 from tests.storms.storm_diary import Diary, read_diary

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK, perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
@@ -13,7 +14,6 @@ from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition, Re
 from embeddedpulsar.exceptions import ConsumerBusy, NotConnected, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK, perf_counter, sleep
 from embeddedpulsar.testing.store_checks import check_store
 from tests.storms import storm_archive, storm_diary
 from tests.storms.storm_archive import StormArchive

@@ -18,9 +18,9 @@ from embeddedpulsar.storage.filenames import control_path
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
+    from embeddedpulsar._engine.platform.peers import Peers
     from embeddedpulsar.damage import DamageHook
-    from embeddedpulsar.platform.processes.mailbox import Mailbox
-    from embeddedpulsar.platform.processes.peers import Peers
 
 STORE_ID: Final = b"store under test"
 INCARNATION: Final = 1

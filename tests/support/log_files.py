@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from embeddedpulsar._engine.platform import clock
 from embeddedpulsar.format.control import (
     CONTROL_SIZE,
     KIND_TOPIC,
@@ -23,7 +24,6 @@ from embeddedpulsar.format.index import (
     pack_slot,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader, pack_segment_header
-from embeddedpulsar.platform import clock
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic_name import TopicName, directory_name
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from embeddedpulsar.platform import clock
+from embeddedpulsar._engine.platform import clock
 
 
 def open_descriptors() -> int:

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.platform import deadline, fork, threads
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform import deadline, fork, threads
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar._engine.platform.scheduler import SchedulerLike
     from embeddedpulsar.client.client_config import ClientConfig
     from embeddedpulsar.client.common.callbacks import CallbackThread
     from embeddedpulsar.client.common.client_log import ClientLog
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.flusher import Flusher
     from embeddedpulsar.client.memory_limit import MemoryLimit
     from embeddedpulsar.client.workers import Workers
-    from embeddedpulsar.platform.scheduler import SchedulerLike
     from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.store import Store
 

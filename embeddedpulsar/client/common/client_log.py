@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from embeddedpulsar._engine.platform import package_log
 from embeddedpulsar.client.common.network_options import ConsoleLogger, FileLogger
 from embeddedpulsar.enums import LoggerLevel
-from embeddedpulsar.platform import package_log
 
 _NAME = package_log.NAME
 

@@ -6,10 +6,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import make
-from embeddedpulsar.platform import deadline
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext

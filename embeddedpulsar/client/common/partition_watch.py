@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import fork, threads
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.platform import fork, threads
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
+    from embeddedpulsar._engine.platform.scheduler import Timer
     from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.platform.processes.mailbox import Mailbox
-    from embeddedpulsar.platform.scheduler import Timer
 
 LOOK_EVERY_S: Final = 1.0
 _LOOK_AT_ALL_EVERY_S: Final = 0.5

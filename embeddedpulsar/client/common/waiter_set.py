@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from embeddedpulsar.platform import threads
+from embeddedpulsar._engine.platform import threads
 
 R = TypeVar("R")
 

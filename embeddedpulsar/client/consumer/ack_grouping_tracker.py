@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import deadline, failpoints, threads
+from embeddedpulsar._engine.platform.scheduler import Backoff
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -20,8 +22,6 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.format.acknowledgement import bitsets_of
 from embeddedpulsar.message import NO_ORIGIN, is_skipped
 from embeddedpulsar.message_id import LARGEST_ID
-from embeddedpulsar.platform import deadline, failpoints, threads
-from embeddedpulsar.platform.background import Backoff
 from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ import contextlib
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import deadline, fork, interrupts
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.common.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.consumer.closing import ConsumerClosing
@@ -26,8 +28,6 @@ from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.entry_lookup import last_message_id
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import LARGEST_ID
-from embeddedpulsar.platform import deadline, fork, interrupts
-from embeddedpulsar.platform.descriptors import late_import
 
 if TYPE_CHECKING:
     from collections.abc import Callable

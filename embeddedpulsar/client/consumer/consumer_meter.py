@@ -5,15 +5,15 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.platform.deadline import TURN_S
 from embeddedpulsar.client.common.statistics import ConsumerStats
 from embeddedpulsar.message import size_of
-from embeddedpulsar.platform.deadline import TURN_S
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.scheduler import Timer
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
-    from embeddedpulsar.platform.scheduler import Timer
 
 
 class ConsumerMeter:

@@ -6,19 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError, Timeout
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.platform import deadline
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.storage.topic_control import DELETED, is_deleted
 from embeddedpulsar.storage.waiter_slots import OTHERS_POLL_S
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
     from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.message import Message
-    from embeddedpulsar.platform.clock import Clock
-    from embeddedpulsar.platform.processes.mailbox import Mailbox
 
 _TAIL: Final = TopicWord.TAIL
 _STATE: Final = TopicWord.STATE

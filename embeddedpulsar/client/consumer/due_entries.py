@@ -8,14 +8,13 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import deadline, threads
+from embeddedpulsar._engine.platform.scheduler import Backoff, is_idle
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform import deadline, threads
-from embeddedpulsar.platform.background import Backoff
-from embeddedpulsar.platform.scheduler import is_idle
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.scheduler import Timer
     from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
-    from embeddedpulsar.platform.scheduler import Timer
 
 Position = tuple[int, int]
 

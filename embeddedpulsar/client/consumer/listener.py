@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import deadline, fork, threads
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform.scheduler import Backoff
 from embeddedpulsar.client.consumer.delivery import NEVER_S
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import deadline, fork, threads
-from embeddedpulsar.platform.background import Backoff
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.consumer.delivery import Source
     from embeddedpulsar.message import Message
-    from embeddedpulsar.platform.processes.mailbox import Mailbox
 
 _IN_A_ROW: Final = 100
 _AFTER_FAILURE_S: Final = 0.1

@@ -6,19 +6,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import deadline, interrupts
+from embeddedpulsar._engine.platform.deadline import LONGEST_S, TURN_S, within
+from embeddedpulsar._engine.platform.scheduler import Backoff
 from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME
 from embeddedpulsar.client.consumer.listener import ListenerTarget
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockTimeout, Timeout
-from embeddedpulsar.platform import deadline, interrupts
-from embeddedpulsar.platform.background import Backoff
-from embeddedpulsar.platform.deadline import LONGEST_S, TURN_S, within
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.delivery import Source
     from embeddedpulsar.message import Message
-    from embeddedpulsar.platform.processes.mailbox import Mailbox
     from embeddedpulsar.policies import BatchReceivePolicy
 
 

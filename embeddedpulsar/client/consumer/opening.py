@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.common.deletion_retry import despite_deletion
 from embeddedpulsar.client.common.topic_schema import admit_all
 from embeddedpulsar.client.consumer.consumer import Consumer
@@ -12,7 +13,6 @@ from embeddedpulsar.client.consumer.consumer_core import consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
 from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.topic_name import TopicName

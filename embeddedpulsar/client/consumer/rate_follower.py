@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from embeddedpulsar.topic.policies.rate_policy import dispatch_limiter
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
-    from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.topic.policies.rate_limiter import Lock
     from embeddedpulsar.topic.topic import Topic
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Self
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.client.common.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.common.process_bound import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import T
-from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import fork
 from embeddedpulsar.client.common.opened_parts import OPENED
 from embeddedpulsar.client.consumer.closing import CloseGuard
 from embeddedpulsar.client.consumer.consumer_session import last_or_start, resolve
@@ -17,7 +18,6 @@ from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import LARGEST_ID, MessageId, make
-from embeddedpulsar.platform import fork
 from embeddedpulsar.topic.policies.creation_policy import check_type
 from embeddedpulsar.topic.schemas.message_origins import origin_of
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.message import Message, Origin, is_skipped, messages_left, messages_of, size_of
-from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.repeated_entries import RepeatedEntries

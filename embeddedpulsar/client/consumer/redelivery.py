@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.consumer.due_entries import DueEntries, negative_acks, unacked_messages
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.message_id import LARGEST_ID
-from embeddedpulsar.platform import deadline
-from embeddedpulsar.platform.descriptors import late_import
 
 if TYPE_CHECKING:
     from collections.abc import Callable

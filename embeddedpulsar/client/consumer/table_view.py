@@ -7,9 +7,9 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
+from embeddedpulsar._engine.platform import fork, threads
 from embeddedpulsar.client.common.process_bound import ProcessBound
 from embeddedpulsar.message import T
-from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class TableView(ProcessBound, Mapping[str, T]):
         self._reader.close()
 
     def after_fork_in_child(self) -> None:
-        """Replace the lock, which another thread may have held. Called by `platform.fork`."""
+        """Replace the lock, which another thread may have held. Called by `_engine.platform.fork`."""
         self._lock = threads.RLock()
 
     def __getitem__(self, key: str) -> T:

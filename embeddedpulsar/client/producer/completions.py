@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.waiter_set import WaiterSet
 from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWaiter, SendCallback
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.message_id import make
-from embeddedpulsar.platform import deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from embeddedpulsar.platform import threads
+from embeddedpulsar._engine.platform import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class EncodeAhead(Generic[R]):
         if not is_large or not self._has_thread():
             self._jobs.append(_Job(encode, None))
             return
-        from embeddedpulsar.platform.natives import SimpleQueue
+        from embeddedpulsar._engine.platform.natives import SimpleQueue
 
         job = _Job(encode, SimpleQueue())
         self._jobs.append(job)
@@ -73,7 +73,7 @@ class EncodeAhead(Generic[R]):
 
     def _has_thread(self) -> bool:
         if not self._has_queue:
-            from embeddedpulsar.platform.natives import SimpleQueue
+            from embeddedpulsar._engine.platform.natives import SimpleQueue
 
             self._todo = SimpleQueue()
             self._has_queue = (

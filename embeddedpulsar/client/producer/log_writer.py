@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import deadline, failpoints
+from embeddedpulsar._engine.platform.access import named
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.client.producer.publish_throttle import PublishThrottle
 from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import deadline, failpoints
-from embeddedpulsar.platform.access import named
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.chunker import Chunks

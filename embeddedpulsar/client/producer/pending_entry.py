@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
+from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
-from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.client.common.arguments import INT32_MAX, check_range, check_type, check_type_or_none
 from embeddedpulsar.client.common.message_options import (
     NO_OPTIONS,
@@ -25,7 +26,6 @@ from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.client.producer.separated_key import keyed_columns, with_key
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import T
-from embeddedpulsar.platform import interrupts
 from embeddedpulsar.schema import BytesSchema, StringSchema
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform import deadline
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Set

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.platform import deadline, fork, interrupts
+from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.client.common.message_options import (
     DELIVER_AT,
     NO_OPTIONS,
@@ -32,8 +34,6 @@ from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
 from embeddedpulsar.format.entry import ProducerPrefix
 from embeddedpulsar.format.message_extras import NO_EXTRAS, Extras, pack_extras
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import deadline, fork, interrupts
-from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable

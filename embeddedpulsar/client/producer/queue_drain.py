@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import deadline, threads
 from embeddedpulsar.client.producer.batch_container import payload_of
 from embeddedpulsar.client.producer.send_queue import SendDeadline, SendQueue, fate_of
 from embeddedpulsar.client.producer.send_state import Event, SendState, State
 from embeddedpulsar.client.producer.sequence_keeper import SequenceIds, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
-from embeddedpulsar.platform import deadline, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar._engine.platform.threads import RLock
     from embeddedpulsar.client.producer.completions import Completions
     from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
     from embeddedpulsar.client.producer.log_writer import LogWriter
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
-    from embeddedpulsar.platform.threads import RLock
 
 TURN_S: Final = 0.001
 """Seconds to wait for another thread that stores messages of this producer. That takes microseconds, unless

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.threads import RLock
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.client.producer.send_state import SendState
-    from embeddedpulsar.platform.threads import RLock
 
 _SHORTEST_NAP_S: Final = 1.0
 _LONGEST_NAP_S: Final = 16.0

@@ -20,6 +20,7 @@ from embeddedpulsar.message_id import MessageId, make
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar._engine.platform.threads import RLock
     from embeddedpulsar.client.common.message_options import Options
     from embeddedpulsar.client.producer.admission import Admission
     from embeddedpulsar.client.producer.batch_container import Item
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.client.producer.queue_drain import QueueDrain
     from embeddedpulsar.format.entry import ProducerPrefix
-    from embeddedpulsar.platform.threads import RLock
 
 
 class SingleSender:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
+from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.damage import COMPACT_AGAIN
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.compacted import (
@@ -29,8 +31,6 @@ from embeddedpulsar.format.entry import EntryContent, EntryView, ProducerPrefix,
 from embeddedpulsar.format.frame import FLAG_BATCHED, MAX_FRAME_SIZE
 from embeddedpulsar.format.sealed_view import SealedView
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.platform.mapped_file import MappedFile
 
 failpoints.declare("compaction:block_written", "compaction:written", "compaction:synced")
 

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.compacted_block import Block, only_key
 from embeddedpulsar.format.entry import EntryView
@@ -22,7 +23,6 @@ from embeddedpulsar.managed_ledger.compaction.compacted_ledger import (
 )
 from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import disk
 from embeddedpulsar.records import NamedTuple
 
 _INDEX_BITS: Final = 24

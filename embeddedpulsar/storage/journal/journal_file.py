@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -31,7 +32,6 @@ from embeddedpulsar.format.journal_record import (
     read_record,
 )
 from embeddedpulsar.format.record_types import BASE, END, JournalBase, decode_base, encode_base
-from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage.filenames import (
     NEW_SUFFIX,
     journal_path,

@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -30,7 +31,6 @@ from embeddedpulsar.format.control import journal_word, split_journal
 from embeddedpulsar.format.document import document_crc
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, record_at, records
 from embeddedpulsar.format.record_types import BASE, END
-from embeddedpulsar.platform import disk
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import journal_path, snapshot_path
 from embeddedpulsar.storage.journal.journal_file import JournalDescriptor, JournalFile, generations

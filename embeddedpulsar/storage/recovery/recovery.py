@@ -24,6 +24,7 @@ import os
 from typing import Final
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.format.control import (
     KIND_TOPIC,
@@ -34,7 +35,6 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.format.frame import pack_trailer
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import is_away
 from embeddedpulsar.storage.filenames import index_path, log_path

@@ -19,6 +19,7 @@ import os
 from typing import Final
 from zlib import crc32
 
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.frame import (
     HEADER_SIZE,
@@ -29,7 +30,6 @@ from embeddedpulsar.format.frame import (
     next_frame,
 )
 from embeddedpulsar.format.index import SLOT, SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.platform import disk
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import index_path, parse_ledger
 from embeddedpulsar.storage.recovery import log_window

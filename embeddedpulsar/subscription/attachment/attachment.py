@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.platform import fork
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     ConsumerAssignError,
@@ -17,9 +20,6 @@ from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import fork
-from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.acknowledger import Acknowledger
 from embeddedpulsar.subscription.attachment.chunk_expiry import ChunkExpiry

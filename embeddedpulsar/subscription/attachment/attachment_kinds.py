@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar._engine.platform import deadline, fork
+from embeddedpulsar._engine.platform.scheduler import Backoff, is_idle
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     ConsumerAssignError,
@@ -13,15 +15,12 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import deadline, fork
-from embeddedpulsar.platform.background import Backoff
-from embeddedpulsar.platform.scheduler import is_idle
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper, Entry
 from embeddedpulsar.subscription.shared_state import SharedState
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.scheduler import Timer
     from embeddedpulsar.managed_ledger.log import Log
-    from embeddedpulsar.platform.scheduler import Timer
 
 _RETRY_S: Final = 1.0
 

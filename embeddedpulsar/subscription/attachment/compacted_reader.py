@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.acknowledgement import AckGroup
@@ -13,7 +14,6 @@ from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.format.subscription_record import Ledgers
 from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.filenames import compacted_start_path
 from embeddedpulsar.subscription.attachment.unacked_reader import UnackedReader, unacked
 from embeddedpulsar.subscription.shared_state import SharedState

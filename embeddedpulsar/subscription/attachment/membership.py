@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.format import subscription_record as record
@@ -12,8 +14,6 @@ from embeddedpulsar.format.consumer_record import CONSUMER_TYPES, ConsumerRules
 from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.format.subscription_record import Attach
 from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.platform import threads
-from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.control import acked_word, slot_of

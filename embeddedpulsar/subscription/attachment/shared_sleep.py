@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import deadline
 from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.control import SubscriptionControl, slot_of
 from embeddedpulsar.subscription.dispatch.wakeups import STRANGER, WaitingConsumers

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform.scheduler import BackgroundWork
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import Ack, group_entries
-from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment

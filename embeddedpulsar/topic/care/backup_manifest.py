@@ -8,8 +8,8 @@ import re
 from typing import Any, Final
 from zlib import crc32
 
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
-from embeddedpulsar.platform import disk
 from embeddedpulsar.records import NamedTuple
 
 MANIFEST: Final = "manifest"

@@ -20,9 +20,9 @@ from hashlib import blake2b
 from typing import Final
 from zlib import crc32
 
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem
+from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, NotAllowedError
-from embeddedpulsar.platform import descriptors, disk, failpoints, filesystem
-from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.topic.care.backup_manifest import MANIFEST, FileRecord, Manifest, read_manifest
 from embeddedpulsar.topic.care.care_progress import ProgressMeter
 

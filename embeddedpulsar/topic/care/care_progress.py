@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.records import NamedTuple
 
 _INTERVAL_S: Final = 1.0

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 from embeddedpulsar.format import catalog_record
 from embeddedpulsar.format.catalog_record import TopicEntry
@@ -21,7 +22,6 @@ from embeddedpulsar.format.journal_record import (
     pack_record,
     read_record,
 )
-from embeddedpulsar.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.segment_headers import read_segment_header
 from embeddedpulsar.topic import store_root

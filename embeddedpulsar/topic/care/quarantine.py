@@ -6,8 +6,8 @@ import os
 from datetime import UTC, datetime
 from typing import Final
 
-from embeddedpulsar.platform import disk, failpoints, filesystem
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform import disk, failpoints, filesystem
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.topic.catalog import root_layout
 
 failpoints.declare("repair:moved")

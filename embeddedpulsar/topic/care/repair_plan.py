@@ -7,7 +7,7 @@ import stat
 from typing import Any, Final
 
 from embeddedpulsar import damage
-from embeddedpulsar.platform import descriptors, nofollow
+from embeddedpulsar._engine.platform import descriptors, nofollow
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import check, filenames
 from embeddedpulsar.storage.check import Problem

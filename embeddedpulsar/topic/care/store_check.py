@@ -8,6 +8,9 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from embeddedpulsar._engine.platform import clock, descriptors, disk, nofollow
+from embeddedpulsar._engine.platform.access import irregular
+from embeddedpulsar._engine.platform.lease import OnlookerLiveness, is_held, is_locked
 from embeddedpulsar.cold.object_owner import OWNER
 from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL, SEGMENT_HEADER
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
@@ -33,9 +36,6 @@ from embeddedpulsar.format.document import (
     decode_document,
 )
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
-from embeddedpulsar.platform import clock, descriptors, disk, nofollow
-from embeddedpulsar.platform.access import irregular
-from embeddedpulsar.platform.processes.lease import OnlookerLiveness, is_held, is_locked
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import CheckReport, Problem, check_journal, check_topic, unverified

@@ -7,6 +7,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import clock as clocks
+from embeddedpulsar._engine.platform import disk, nofollow
+from embeddedpulsar._engine.platform.filesystem import DirectoryLease, prepare_root
 from embeddedpulsar.damage import JOURNAL
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -16,9 +19,6 @@ from embeddedpulsar.exceptions import (
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.managed_ledger.options import PROCESS, ledger_options
-from embeddedpulsar.platform import clock as clocks
-from embeddedpulsar.platform import disk, nofollow
-from embeddedpulsar.platform.filesystem import DirectoryLease, prepare_root
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import NEWER, Problem
 from embeddedpulsar.storage.filenames import SUBSCRIPTIONS

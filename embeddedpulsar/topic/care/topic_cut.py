@@ -21,6 +21,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import (
     KIND_SUBSCRIPTION,
@@ -34,7 +35,6 @@ from embeddedpulsar.format.frame import MIN_FRAME_SIZE, TRAILER, TRAILER_SIZE, r
 from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.journal_record import JOURNAL_HEADER_SIZE
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SEGMENT_HEADER_SIZE
-from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import trusted_words

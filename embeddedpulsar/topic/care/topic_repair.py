@@ -10,6 +10,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
@@ -24,7 +25,6 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.format.frame import pack_trailer
 from embeddedpulsar.format.record_types import JournalBase
 from embeddedpulsar.format.segment_header import COPY_OFFSETS, SEGMENT_HEADER_SIZE, pack_segment_header
-from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import trusted_words
 from embeddedpulsar.storage.filenames import log_path

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import Any, Final
 
-from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout

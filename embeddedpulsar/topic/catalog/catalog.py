@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, fork, threads
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
@@ -28,8 +30,6 @@ from embeddedpulsar.format.journal_record import (
     parse_journal_header,
     unbroken_records,
 )
-from embeddedpulsar.platform import descriptors, disk, failpoints, fork, threads
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.topic.catalog.catalog_table import CatalogTable
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT
 

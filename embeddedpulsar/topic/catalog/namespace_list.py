@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.platform.clock import Clock
+    from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar.topic.catalog.catalog import Catalog
 
 _SYSTEM: Final = "pulsar/system"

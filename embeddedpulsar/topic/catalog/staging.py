@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.topic_places import remove_topic
 

@@ -19,10 +19,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import deadline, failpoints
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNotFound
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.platform import deadline, failpoints
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.storage.topic_control import ATTENTION, DELETED
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED, in_root
 from embeddedpulsar.topic.catalog.topic_places import remove_tree

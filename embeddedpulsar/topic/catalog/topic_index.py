@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from zlib import crc32
 
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.catalog_index import (
     INDEX_HEADER_SIZE,
@@ -26,8 +28,6 @@ from embeddedpulsar.format.catalog_record import (
 )
 from embeddedpulsar.format.journal_record import record_at
 from embeddedpulsar.format.packed_map import pack_map, unpack_map
-from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.mapped_file import MappedFile
 
 _GALLOP: Final = 16
 _LENGTH: Final = 12

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.catalog.namespace_list import NamespaceList
 from embeddedpulsar.topic.catalog.partition_checks import (
     AT_ONCE,
@@ -24,8 +24,8 @@ from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName, check_visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar.format.catalog_record import TopicEntry
-    from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.policy_values import AutoTopicCreationOverride
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic

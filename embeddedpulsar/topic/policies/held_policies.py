@@ -13,8 +13,8 @@ from embeddedpulsar.topic.policies.policy import Fields, TopicPolicy, Value
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 
 if TYPE_CHECKING:
-    from embeddedpulsar.platform.processes.mailbox import Mailbox
-    from embeddedpulsar.platform.scheduler import SchedulerLike
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
+    from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 
 Answer = TypeVar("Answer")
 ValueOf = Callable[[TopicPolicy[Any]], Any]

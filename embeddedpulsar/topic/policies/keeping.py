@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.backlog_quota import (
     BACKLOG_QUOTA_POLICIES,
     DESTINATION_STORAGE,
@@ -15,7 +16,6 @@ from embeddedpulsar.backlog_quota import (
     BacklogQuota,
 )
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,

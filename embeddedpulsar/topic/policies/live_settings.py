@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, cast
 
+from embeddedpulsar._engine.platform.scheduler import BackgroundWork
 from embeddedpulsar.exceptions import AlreadyClosed, SubscriptionNotFound
-from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.policies.admitting import (
     DELAYED_DELIVERY,
@@ -17,7 +17,7 @@ from embeddedpulsar.topic.policies.admitting import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from embeddedpulsar.platform.scheduler import SchedulerLike
+    from embeddedpulsar._engine.platform.scheduler import SchedulerLike
     from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.policies.held_policies import HeldPolicies
 

@@ -6,9 +6,9 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.format.control import SUBSCRIBERS, SubscriptionWord, TopicWord
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.policy_values import DispatchRate
 from embeddedpulsar.topic.policies.admitting import (
     DISPATCH_RATE,
@@ -20,8 +20,8 @@ from embeddedpulsar.topic.policies.rate_limiter import WORDS, Lock, Rate, RateLi
 from embeddedpulsar.topic.policies.resource_groups import DISPATCHING, HELD_GROUP, PUBLISHING
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar.managed_ledger.log import Log
-    from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.topic.policies.held_policies import ValueOf
     from embeddedpulsar.topic.topic import Topic
 

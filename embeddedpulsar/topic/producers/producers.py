@@ -6,6 +6,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.platform import deadline, failpoints, fork, threads
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK, Clock
+from embeddedpulsar._engine.platform.lease import Holder
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork, SchedulerLike
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -26,12 +31,6 @@ from embeddedpulsar.format.topic_record import (
     Terminate,
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import deadline, failpoints, fork, threads
-from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK, Clock
-from embeddedpulsar.platform.processes.lease import Holder
-from embeddedpulsar.platform.processes.mailbox import Mailbox
-from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.topic_control import DELETED, TERMINATED
 from embeddedpulsar.topic.producers.producer_table import ProducerRequest, ProducerTable

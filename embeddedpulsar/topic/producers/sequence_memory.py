@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.format.topic_record import (
     AttachProducer,
     ForgetProducer,
@@ -13,7 +14,6 @@ from embeddedpulsar.format.topic_record import (
     TopicCommand,
 )
 from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.producers.producer_table import Remembered

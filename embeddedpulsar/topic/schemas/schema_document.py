@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import SchemaInfo
 

@@ -6,13 +6,13 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.platform import package_log
-from embeddedpulsar.platform.descriptors import late_import
+from embeddedpulsar._engine.platform import package_log
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.topic.catalog import root_layout
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar.damage import DamageHook
-    from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.topic.housekeeping import Housekeeping
     from embeddedpulsar.topic.sinks.sink_place import SinkPlace
 

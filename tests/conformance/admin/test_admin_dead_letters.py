@@ -14,7 +14,7 @@ from embeddedpulsar import (
     TopicNotFound,
     TopicTerminated,
 )
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from tests.conformance.chunks import payload
 from tests.conformance.conftest import receive_all
 from tests.support.key_files import key_files

@@ -20,7 +20,7 @@ from embeddedpulsar import (
     TopicNotFound,
     TopicTerminated,
 )
-from embeddedpulsar.platform import clock
+from embeddedpulsar._engine.platform import clock
 from tests.children import in_child
 from tests.conformance.chunks import begin_ledger, log_of
 from tests.conformance.conftest import numbers, receive_all

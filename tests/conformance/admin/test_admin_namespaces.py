@@ -14,7 +14,7 @@ from embeddedpulsar import (
     NotAllowedError,
     TopicNotFound,
 )
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.children import in_child
 

@@ -13,9 +13,9 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import ConsumerType, MessageId
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.asyncio import Client, offload
 from embeddedpulsar.client.common import awaited_call
-from embeddedpulsar.platform import threads
 
 OPENINGS: dict[str, tuple[str, Callable[[Client], Any]]] = {
     "producer": ("create_producer", lambda client: client.create_producer("topic", "name")),

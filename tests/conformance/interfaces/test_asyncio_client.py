@@ -12,9 +12,9 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId, Result
+from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.asyncio import Client, Consumer, Producer, PulsarException
-from embeddedpulsar.platform import threads
-from embeddedpulsar.platform.file_lock import FileLock
 
 EARLIEST = InitialPosition.Earliest
 WITHIN_S = 10

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from embeddedpulsar import MessageId, MessageTooBig, OperationNotSupported, ProducerInterceptor
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.asyncio import Client
-from embeddedpulsar.platform import failpoints
 from tests.conformance.held import held, payloads
 
 VALUES = [b"%d" % i for i in range(100)]

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from embeddedpulsar import Admin, InitialPosition, MessageId
+from embeddedpulsar._engine.platform import lease, threads
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
 from embeddedpulsar.arrow.schema import PLACE_COLUMNS
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError
-from embeddedpulsar.platform import threads
-from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.offloading import PER_LEDGER, TOPIC, Site, finished
@@ -291,7 +290,7 @@ def test_an_index_that_is_lost_is_derived_again(site: Site) -> None:
 
 def test_an_admin_in_another_store_handle(site: Site) -> None:
     """Offloading is refused while it goes on elsewhere, and the status shows it."""
-    from embeddedpulsar.platform.file_lock import FileLock
+    from embeddedpulsar._engine.platform.file_lock import FileLock
     from embeddedpulsar.storage.filenames import offload_lock_path
 
     site.publish(15)

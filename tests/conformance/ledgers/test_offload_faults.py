@@ -12,14 +12,14 @@ import pytest
 from pyarrow import ArrowInvalid
 
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId
+from embeddedpulsar._engine.platform import deadline, disk
+from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.cold import fetching, leftovers, location
 from embeddedpulsar.exceptions import ColdReadError, LockTimeout, StorageFullError
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.offload import ledger_offload
 from embeddedpulsar.offload.topic_offload import TopicOffload
-from embeddedpulsar.platform import deadline, disk
-from embeddedpulsar.platform.ownership import Rights
 from embeddedpulsar.storage import cold_ledger
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.recovery.log_window import LogWindow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin
-from embeddedpulsar.platform import clock
+from embeddedpulsar._engine.platform import clock
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.pool import write_settings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar import Client, Interrupted, MessageId, ProducerAccessMode, Result
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import TopicNotFound
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 
 DUPLICATE = (-1, -1, -1, -1)

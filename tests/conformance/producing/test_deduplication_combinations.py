@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import BatchingType, Client, CompressionType, Interrupted, MessageId, Result
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from tests.conformance.chunks import payload
 from tests.conformance.held import Answers, entries, held, payloads

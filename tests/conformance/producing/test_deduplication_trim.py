@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar import Client
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.managed_ledger import sequence_scan
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.store_registry import REGISTRY
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from embeddedpulsar import AlreadyClosed, Interrupted, ProducerQueueIsFull, Result
-from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from tests.conformance.held import Answers, entries, held, payloads
 
 

@@ -22,8 +22,8 @@ from embeddedpulsar import (
     OperationNotSupported,
     ProducerInterceptor,
 )
+from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.schema import StringSchema
 from tests.conformance.conftest import numbers, receive_all
 from tests.conformance.partitioned import PartitionedTopic

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, InitialPosition, PulsarException, StorageFullError, TopicTerminated
-from embeddedpulsar.platform import disk
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.storage.segment import KEPT_FREE
 from embeddedpulsar.testing.store_checks import assert_clean

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, InitialPosition, MessageId
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, acknowledge, ledgers, publish, read_all, store_with
 

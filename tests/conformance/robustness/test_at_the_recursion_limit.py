@@ -19,8 +19,8 @@ from embeddedpulsar import (
     PulsarException,
     Timeout,
 )
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.threads import RLock
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.threads import RLock
 from embeddedpulsar.testing.store_checks import assert_clean
 
 EARLIEST = {"initial_position": InitialPosition.Earliest}

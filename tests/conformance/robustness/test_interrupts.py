@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from embeddedpulsar import ConsumerBatchReceivePolicy, Interrupted, MessageId
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar._engine.platform import failpoints
 from tests.conformance.conftest import numbers
 
 DELAY_S = 0.1

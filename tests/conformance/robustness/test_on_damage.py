@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
-from embeddedpulsar.platform import clock
+from embeddedpulsar._engine.platform import clock
 from embeddedpulsar.testing.store_checks import check_store
 
 TOPIC = "persistent://public/default/orders"

@@ -14,8 +14,8 @@ from embeddedpulsar import (
     MessageId,
     Timeout,
 )
+from embeddedpulsar._engine.platform.scheduler import Scheduler
 from embeddedpulsar.client.consumer.delivery import Delivery
-from embeddedpulsar.platform.scheduler import Scheduler
 from tests.conformance.conftest import receive_all
 
 TOPICS = 120

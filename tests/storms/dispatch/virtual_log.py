@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final, cast
 
+from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.format.control import CONTROL_SIZE, TopicWord
 from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.storage.waiter_slots import Ringing
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.platform.lease import Holder
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
-from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.processes.lease import Holder
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.waiter_slots import Ringing
 from embeddedpulsar.subscription.shared_state import SharedState

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import Timeout
-from embeddedpulsar.platform.clock import perf_counter, sleep
 from tests.storms import storm_diary
 from tests.storms.hostile.hostile_roles import OWN, SUBSCRIPTION, HostileRole
 from tests.storms.hostile.hostile_workload import HostileConsumer, close_in_time

@@ -14,11 +14,11 @@ import shutil
 import traceback
 from typing import Final
 
+from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import Timeout
-from embeddedpulsar.platform.clock import perf_counter, sleep
 from tests.storms import storm_diary
 from tests.storms.hostile.hostile_roles import (
     DAEMON_STREAM,

@@ -14,6 +14,7 @@ import sys
 from typing import Final
 
 from embeddedpulsar import Admin
+from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.producer.producer import Producer
@@ -21,7 +22,6 @@ from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.functions import FunctionConfig
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.clock import perf_counter, sleep
 from tests.children import ROOT
 from tests.storms.hostile.hostile_roles import HostileRole
 from tests.storms.hostile.hostile_workload import close_in_time

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from embeddedpulsar import Admin
+from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.reader import Reader
@@ -21,7 +22,6 @@ from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import ConsumerBusy, ProducerBusy, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.clock import perf_counter, sleep
 from tests.storms import storm_diary
 from tests.storms.hostile.hostile_roles import (
     NOTEBOOK,

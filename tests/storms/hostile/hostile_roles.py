@@ -11,8 +11,8 @@ import os
 import random
 from typing import Final, NamedTuple
 
+from embeddedpulsar._engine.platform.clock import perf_counter
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.platform.clock import perf_counter
 from tests.storms.storm_pages import Page
 from tests.storms.storm_payload import Mark
 

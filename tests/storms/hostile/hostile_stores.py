@@ -14,10 +14,10 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.clock import perf_counter, sleep
 from tests.storms.hostile.hostile_roles import HostileRole
 from tests.storms.storm_payload import Mark, make_payload, read_payload
 

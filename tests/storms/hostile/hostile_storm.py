@@ -24,10 +24,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.clock import perf_counter, sleep
 from embeddedpulsar.testing.store_checks import check_store
 from tests.storms.hostile import hostile_stores
 from tests.storms.hostile.hostile_crew import LONERS, HostileCrew

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
@@ -17,7 +18,6 @@ from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition, Re
 from embeddedpulsar.exceptions import ConsumerBusy, Interrupted, NotConnected, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform.clock import perf_counter, sleep
 from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES
 from tests.storms import storm_diary
 from tests.storms.hostile.hostile_roles import (

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar.platform.disk import Buffer, Disk, naming_full, path_of
+from embeddedpulsar._engine.platform.disk import Buffer, Disk, naming_full, path_of
 
 ANY: Final = "*"
 

@@ -6,7 +6,7 @@ import errno
 import os
 from typing import Final
 
-from embeddedpulsar.platform.disk import Disk
+from embeddedpulsar._engine.platform.disk import Disk
 
 PAGE: Final = 4096
 SECTOR: Final = 512

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from embeddedpulsar._engine.platform.disk import Buffer, Disk
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.platform.disk import Buffer, Disk
 
 
 class SmallDisk(Disk):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform import disk
+from embeddedpulsar._engine.platform import disk
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.disks.page_map import PAGE
 

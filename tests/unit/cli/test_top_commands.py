@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId
+from embeddedpulsar._engine.platform import peers
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.cli.top_commands import TopicRow, picture
-from embeddedpulsar.platform.processes import lock_holders
 from embeddedpulsar.testing.store_checks import assert_clean
 
 ON_LINUX = pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not tell")
@@ -116,9 +116,9 @@ def test_the_table_fits_a_terminal(store: Path, monkeypatch):
 
 def test_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The name of a program, without the options of the interpreter; nothing where it cannot be read."""
-    assert lock_holders._program(0) == ""
-    assert "python" in lock_holders._program(os.getpid()) if Path("/proc/self").exists() else True
-    assert lock_holders.lease_holders(str(tmp_path / "none"), lambda _: True) == {}
+    assert peers._program(0) == ""
+    assert "python" in peers._program(os.getpid()) if Path("/proc/self").exists() else True
+    assert peers.lease_holders(str(tmp_path / "none"), lambda _: True) == {}
 
 
 @ON_LINUX
@@ -139,7 +139,7 @@ def test_the_holder_of_a_lock_is_found_by_device_and_inode(tmp_path: Path):
     than those of files, the inode alone counts, if it is the only one."""
     status = (tmp_path / "lease").touch() or (tmp_path / "lease").stat()
     device, inode = status.st_dev, status.st_ino
-    assert lock_holders._holder_of(status, {(device + 1, inode): 1, (device, inode): 2}) == 2
-    assert lock_holders._holder_of(status, {(device + 1, inode): 1, (device, inode + 1): 2}) == 0
-    assert lock_holders._holder_of(status, {(device + 1, inode): 1}) == 1
-    assert lock_holders._holder_of(status, {(device + 1, inode): 1, (device + 2, inode): 2}) == 0
+    assert peers._holder_of(status, {(device + 1, inode): 1, (device, inode): 2}) == 2
+    assert peers._holder_of(status, {(device + 1, inode): 1, (device, inode + 1): 2}) == 0
+    assert peers._holder_of(status, {(device + 1, inode): 1}) == 1
+    assert peers._holder_of(status, {(device + 1, inode): 1, (device + 2, inode): 2}) == 0

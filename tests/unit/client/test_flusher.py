@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
+from embeddedpulsar._engine.platform import natives
 from embeddedpulsar.client import flusher as module
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.flusher import Flusher
-from embeddedpulsar.platform import natives
 
 WAIT_S = 10.0
 

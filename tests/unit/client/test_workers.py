@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.workers import Workers
-from embeddedpulsar.platform import threads
 
 WAIT_S = 10.0
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import disk, fork
+from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.cold import location as locations
 from embeddedpulsar.cold.location import LocationError, absolute_location, location_of
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.platform import disk, fork
-from embeddedpulsar.platform.ownership import Rights
 from embeddedpulsar.storage.cold_ledger import ColdObject
 from tests.children import in_child
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, Function, InitialPosition, MessageId, MessageTooBig, ProducerBusy
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.functions.effectively_once import Run
 from embeddedpulsar.functions.function_config import FunctionConfig, ProcessingGuarantees
@@ -18,7 +19,6 @@ from embeddedpulsar.functions.instance_context import Definition
 from embeddedpulsar.functions.outputs import OutputProducers
 from embeddedpulsar.functions.state_log import StateLog, read_state
 from embeddedpulsar.functions.state_table import Changes, Output, Pending, StateTable, pending_record
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.testing import assert_clean
 
 NAME = "public/default/tested"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform.mapped_file import remove_if_free
 from embeddedpulsar.managed_ledger.pins import (
     LEASE_S,
     pin_for_commit,
@@ -16,7 +17,6 @@ from embeddedpulsar.managed_ledger.pins import (
     unpin,
 )
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform.held_file import remove_if_free
 
 NOW = 1_800_000_000_000
 LATER = NOW + LEASE_S * 1000 + 1
@@ -91,17 +91,17 @@ def test_a_pin_of_a_commit_lasts_as_long_as_its_document(tmp_path: Path):
 
 def test_a_file_that_is_removed_as_it_is_taken_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The pin that a reader holds is the one that has the name."""
-    from embeddedpulsar.platform import held_file
+    from embeddedpulsar._engine.platform import mapped_file
 
-    taken, real = [], held_file.flock
+    taken, real = [], mapped_file.flock
 
     def flock(fd: int, operation: int) -> object:
-        if operation == held_file._SHARED and not taken:
+        if operation == mapped_file._SHARED and not taken:
             taken.append(fd)
             os.unlink(tmp_path / "pins" / f"{7:020d}")
         return real(fd, operation)
 
-    monkeypatch.setattr(held_file, "flock", flock)
+    monkeypatch.setattr(mapped_file, "flock", flock)
     held = pin_for_reading(str(tmp_path), 7, NOW)
     assert held and taken
     assert not remove_if_free(str(tmp_path / "pins" / f"{7:020d}"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform.scheduler import BackgroundWork, Backoff
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform import deadline
-from embeddedpulsar.platform.background import BackgroundWork, Backoff
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 

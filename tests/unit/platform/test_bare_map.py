@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform import mapped_file
-from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar._engine.platform import mapped_file
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from tests.children import in_child
 from tests.support.process_state import open_descriptors
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from embeddedpulsar.platform import clock
-from embeddedpulsar.platform.clock import SystemClock
+from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform.clock import SystemClock
 
 
 def test_system_clock_follows_the_machine():

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.threads import RLock
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform import deadline
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.threads import RLock
 
 
 class Now:

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
+from embeddedpulsar._engine.platform import descriptors
+from embeddedpulsar._engine.platform.descriptors import Sleepers
 from embeddedpulsar.exceptions import DescriptorLimitError
-from embeddedpulsar.platform import descriptors
-from embeddedpulsar.platform.descriptors import Sleepers
 from tests.children import in_child
 
 

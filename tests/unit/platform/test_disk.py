@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.platform.disk import Disk
+from embeddedpulsar._engine.platform.failpoints import InjectedFailure
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.platform.disk import Disk
-from embeddedpulsar.platform.failpoints import InjectedFailure
 
 
 @pytest.fixture(params=["native", "portable"])

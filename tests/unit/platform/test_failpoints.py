@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.failpoints import InjectedFailure
+from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.platform.failpoints import InjectedFailure
 from tests.support.failpoint_schedule import Schedule
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import file_lock
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import file_lock
-from embeddedpulsar.platform.file_lock import FileLock
 from tests.children import in_child
 
 

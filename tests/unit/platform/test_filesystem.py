@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import filesystem
 from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError
-from embeddedpulsar.platform import filesystem
 
 MOUNTS = """\
 21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

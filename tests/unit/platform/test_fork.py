@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from embeddedpulsar.platform import fork
+from embeddedpulsar._engine.platform import fork
 from tests.children import in_child
 
 

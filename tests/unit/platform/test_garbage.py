@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from embeddedpulsar.platform.garbage import uncollected
+from embeddedpulsar._engine.platform.fork import uncollected
 from tests.children import in_child
 
 

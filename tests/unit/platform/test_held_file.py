@@ -1,4 +1,4 @@
-"""Unit tests of embeddedpulsar.platform.held_file: who removes a file that others may hold."""
+"""Unit tests of embeddedpulsar._engine.platform.mapped_file: who removes a file that others may hold."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.platform import held_file
-from embeddedpulsar.platform.file_lock import flock
-from embeddedpulsar.platform.held_file import HeldFile, is_held, remove_if_free
+from embeddedpulsar._engine.platform import mapped_file
+from embeddedpulsar._engine.platform.file_lock import flock
+from embeddedpulsar._engine.platform.mapped_file import HeldFile, is_held, remove_if_free
 
 
 def test_of_two_that_remove_one_leaves_what_came_after(
@@ -21,12 +21,12 @@ def test_of_two_that_remove_one_leaves_what_came_after(
     held: list[HeldFile] = []
 
     def late(fd: int, operation: int) -> Any:
-        monkeypatch.setattr(held_file, "flock", flock)
+        monkeypatch.setattr(mapped_file, "flock", flock)
         assert remove_if_free(path)
         held.append(HeldFile.open(path))
         return flock(fd, operation)
 
-    monkeypatch.setattr(held_file, "flock", late)
+    monkeypatch.setattr(mapped_file, "flock", late)
     assert not remove_if_free(path)
     assert is_held(path)
     held[0].close()

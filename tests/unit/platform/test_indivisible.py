@@ -7,13 +7,13 @@ from itertools import repeat
 
 import pytest
 
-from embeddedpulsar.platform import indivisible
+from embeddedpulsar._engine.platform import file_lock
 
 
 def test_steps_run_in_order_every_time():
     """A chain can be called any number of times."""
     done: list[int] = []
-    chain = indivisible.in_order(map(done.append, repeat(1)), map(done.append, repeat(2)))
+    chain = file_lock.in_order(map(done.append, repeat(1)), map(done.append, repeat(2)))
     chain()
     chain()
     assert done == [1, 2, 1, 2]
@@ -23,7 +23,7 @@ def test_a_failing_step_ends_the_chain_once():
     """The exception comes out, later steps do not run, and the next call starts afresh."""
     stack: list[int] = []
     done: list[int] = []
-    chain = indivisible.in_order(stack.pop, map(done.append, repeat(1)))
+    chain = file_lock.in_order(stack.pop, map(done.append, repeat(1)))
     with pytest.raises(IndexError):
         chain()
     assert done == []
@@ -35,14 +35,14 @@ def test_a_failing_step_ends_the_chain_once():
 def test_choice_by_a_live_value():
     """The selector is asked at each call."""
     items: list[int] = []
-    chain = indivisible.choose([repeat(False), indivisible.results(items.pop)], items.__len__)
+    chain = file_lock.choose([repeat(False), file_lock.results(items.pop)], items.__len__)
     assert chain() is False
     items.append(7)
     assert chain() == 7
     assert chain() is False
 
 
-@pytest.mark.parametrize("count_of", [indivisible.count_of, indivisible._CountByProbing])
+@pytest.mark.parametrize("count_of", [file_lock.count_of, file_lock._CountByProbing])
 def test_count_of_a_lock(count_of):
     """The holds of this thread are counted, those of others are not."""
     lock = threading.RLock()
@@ -63,7 +63,7 @@ def test_count_of_a_lock(count_of):
 def test_chains_are_shared_between_threads():
     """Concurrent calls lose nothing."""
     done: list[int] = []
-    chain = indivisible.in_order(map(done.append, repeat(1)), map(done.append, repeat(1)))
+    chain = file_lock.in_order(map(done.append, repeat(1)), map(done.append, repeat(1)))
     threads = [threading.Thread(target=lambda: [chain() for _ in range(1000)]) for _ in range(4)]
     for thread in threads:
         thread.start()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.exceptions import Interrupted
-from embeddedpulsar.platform import interrupts
 
 
 def test_keyboard_interrupt_becomes_interrupted():

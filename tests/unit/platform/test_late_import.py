@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar._engine.platform.fork import late_import
 from tests.children import in_child
 
 WITHIN_S = 10

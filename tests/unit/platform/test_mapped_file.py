@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
+from embeddedpulsar._engine.platform import disk, mapped_file
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError, StorageOSError
-from embeddedpulsar.platform import disk, mapped_file
-from embeddedpulsar.platform.mapped_file import MappedFile
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.process_state import open_descriptors
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import nofollow
 from embeddedpulsar.exceptions import ForeignFileError, StorageError, StorageOSError
-from embeddedpulsar.platform import nofollow
 
 OLD = 10**18
 NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

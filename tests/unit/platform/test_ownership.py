@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform import ownership
+from embeddedpulsar._engine.platform import ownership
 
 
 @pytest.fixture

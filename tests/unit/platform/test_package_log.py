@@ -34,7 +34,7 @@ def test_a_module_that_another_thread_is_importing_is_waited_for():
         asked = threading.Event()
         sys.meta_path.insert(0, Slow())
         importing = threading.Thread(target=lambda: __import__("logging"))
-        from embeddedpulsar.platform import package_log
+        from embeddedpulsar._engine.platform import package_log
         assert "logging" not in sys.modules
         importing.start()
         half.wait()

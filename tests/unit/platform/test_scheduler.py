@@ -11,9 +11,9 @@ from collections import deque
 
 import pytest
 
-from embeddedpulsar.platform import natives
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar.platform.scheduler import _MOST_LATER, Scheduler, Timer
+from embeddedpulsar._engine.platform import natives
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform.scheduler import _MOST_LATER, Scheduler, Timer
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.children import in_child
 from tests.strikes import at_every_instruction

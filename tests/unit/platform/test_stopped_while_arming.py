@@ -12,10 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from embeddedpulsar._engine.platform.scheduler import BackgroundWork, SchedulerClosed, Timer, call_logged
 from embeddedpulsar.client.consumer.due_entries import DueEntries
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform.background import BackgroundWork
-from embeddedpulsar.platform.scheduler import SchedulerClosed, Timer, call_logged
 from embeddedpulsar.subscription.journal_upkeep import StateFlusher
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from embeddedpulsar.topic.damage_channel import DamageChannel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.platform import threads
+from embeddedpulsar._engine.platform import threads
 from tests.children import in_child
 
 

@@ -15,6 +15,7 @@ pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
+from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import (
     InvalidConfiguration,
@@ -23,7 +24,6 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
     TopicTerminated,
 )
-from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.spark import finish_commits, sink_commit, sink_writer
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.testing.manual_clock import ManualClock

@@ -13,9 +13,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import Admin, Client
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.platform import failpoints
 from embeddedpulsar.spark import finish_commits, sink_commit
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care import sinks_cut

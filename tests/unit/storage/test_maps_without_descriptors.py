@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform import mapped_file
+from embeddedpulsar._engine.platform import mapped_file
 from embeddedpulsar.storage import segment_cache
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.segment import Segment

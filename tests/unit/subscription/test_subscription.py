@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -17,7 +18,6 @@ from embeddedpulsar.exceptions import (
     SubscriptionNotFound,
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import disk
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.subscription_site import SubscriptionSite, positions, read_all

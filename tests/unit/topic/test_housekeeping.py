@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from embeddedpulsar._engine.platform import fork
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, StorageError
-from embeddedpulsar.platform import fork
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import (

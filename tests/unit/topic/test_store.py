@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import clock, disk, filesystem, ownership
+from embeddedpulsar._engine.platform.lease import lease_path
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
@@ -30,8 +32,6 @@ from embeddedpulsar.format.document import KIND_STORE_META, encode_document
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.platform import clock, disk, filesystem, ownership
-from embeddedpulsar.platform.processes.lease import lease_path
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
+from embeddedpulsar._engine.platform import lease
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.managed_ledger.compaction.compaction_record import CompactionRecord, remove_others
-from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.storage.filenames import compaction_lock_path
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic import topic_compaction

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, StorageError
-from embeddedpulsar.platform import threads
 from embeddedpulsar.topic.housekeeping import NOT_TRIMMED, ChoresFailed
 from embeddedpulsar.topic.upkeep import TopicUpkeep
 

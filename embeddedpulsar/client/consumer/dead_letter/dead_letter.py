@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import (
     DeadLetterProducer,
     encryption_of,
@@ -14,7 +15,6 @@ from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.managed_ledger.entry_lookup import read_whole_entry
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message, is_skipped
-from embeddedpulsar.platform import threads
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.platform import failpoints, fork, threads
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.common.message_options import Options
 from embeddedpulsar.crypto.key_reader import Encryption
 from embeddedpulsar.exceptions import (
@@ -18,8 +20,6 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
-from embeddedpulsar.platform import failpoints, fork, threads
-from embeddedpulsar.platform.descriptors import late_import
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic.policies.admitting import AUTO_SUBSCRIPTION_CREATION

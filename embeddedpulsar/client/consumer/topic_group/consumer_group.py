@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.client.common.statistics import ConsumerStats, sum_of
 from embeddedpulsar.client.common.topic_schema import admit_all
 from embeddedpulsar.client.consumer.consumer import Consumer
@@ -25,7 +26,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import NO_ORIGIN, Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import deadline
 from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.subscription.control import Freshness
 

@@ -7,16 +7,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.client.consumer.delivery import IDLE_BACK_STOP_S, NEVER_S, REAL_TIME, Source, back_stop
 from embeddedpulsar.client.consumer.topic_group.ready_topics import ReadyTopics, Seen
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import deadline
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.message import Message
-    from embeddedpulsar.platform.clock import Clock
-    from embeddedpulsar.platform.processes.mailbox import Mailbox
 
 R = TypeVar("R")
 

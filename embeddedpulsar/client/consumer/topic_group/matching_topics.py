@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
-from embeddedpulsar.platform import deadline
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from itertools import compress, count
 from operator import getitem, ne
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform.scheduler import Backoff
 from embeddedpulsar.client.consumer.delivery import NEVER_S
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import threads
-from embeddedpulsar.platform.background import Backoff
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.delivery import Delivery

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from embeddedpulsar._engine.platform import deadline, fork, threads
 from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, CloseGuard, together
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
 from embeddedpulsar.client.consumer.reader_core import ReaderCore
@@ -12,7 +13,6 @@ from embeddedpulsar.client.consumer.topic_group.group_delivery import GroupDeliv
 from embeddedpulsar.client.consumer.topic_group.matching_topics import MatchingTopics
 from embeddedpulsar.exceptions import AlreadyClosed, OperationNotSupported, PulsarException
 from embeddedpulsar.message_id import LARGEST_ID, MessageId
-from embeddedpulsar.platform import deadline, fork, garbage, threads
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic_name import TopicName
 
@@ -92,7 +92,7 @@ class TopicGroup(Generic[M]):
                 self._matching = MatchingTopics(client, pattern, self._join, self._leave)
                 self._expected += self._matching.count
             join = functools.partial(self._open_all, names)
-            garbage.uncollected(join) if self._expected > _MANY else join()
+            fork.uncollected(join) if self._expected > _MANY else join()
         except BaseException:
             self._stop_watching()
             self._close_members()

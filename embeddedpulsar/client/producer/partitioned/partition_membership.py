@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar._engine.platform import fork, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.client.common.message_options import DELIVER_AT, PARTITION_KEY, check_options
 from embeddedpulsar.client.producer.partitioned.message_router import (
     BulkRouting,
@@ -14,7 +15,6 @@ from embeddedpulsar.client.producer.partitioned.message_router import (
 from embeddedpulsar.client.producer.partitioned.partitions import Partitions
 from embeddedpulsar.client.producer.producer_meter import BURST, snapshot_of
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
-from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

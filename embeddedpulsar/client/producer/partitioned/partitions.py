@@ -5,13 +5,13 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.platform import deadline, fork, threads
 from embeddedpulsar.client.producer.partitioned.partition_membership import PartitionMembership
 from embeddedpulsar.client.producer.producer import attach_producer
 from embeddedpulsar.client.producer.producer_session import ProducerSession
 from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
-from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.producer.encode_ahead import EncodeAhead
-from embeddedpulsar.platform import threads
 
 PATIENCE_S = 30
 

@@ -6,8 +6,8 @@ import os
 import threading
 from pathlib import Path
 
-from embeddedpulsar.platform.processes import lease
-from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar._engine.platform import lease
+from embeddedpulsar._engine.platform.mailbox import Mailbox
 
 
 def test_a_sweeper_between_the_steps_of_a_creation(tmp_path: Path):

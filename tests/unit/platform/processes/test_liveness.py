@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.platform.processes import doorbell
-from embeddedpulsar.platform.processes import lease as module
-from embeddedpulsar.platform.processes.doorbell import FifoDoorbell
-from embeddedpulsar.platform.processes.lease import Liveness, has_any
-from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell
+from embeddedpulsar._engine.platform import doorbell
+from embeddedpulsar._engine.platform import lease as module
+from embeddedpulsar._engine.platform.doorbell import FifoDoorbell, PollingDoorbell
+from embeddedpulsar._engine.platform.lease import Liveness, has_any
 from tests.children import ForkedChild, in_child
 
 Make = Callable[[], Any]

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import exceptions
-from embeddedpulsar.platform.processes import lease, polling_doorbell
-from embeddedpulsar.platform.processes.doorbell import FifoDoorbell, PollPoller
-from embeddedpulsar.platform.processes.mailbox import Mailbox
-from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell
+from embeddedpulsar._engine.platform import doorbell, lease
+from embeddedpulsar._engine.platform.doorbell import FifoDoorbell, PollingDoorbell, PollPoller
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.peers import Peers
 from tests.support.clients import wait_until
 
 PROMPT_S = 0.05 + 0.25 + 0.2  # when the alarm goes off, a quarter of a second, and a loaded machine
@@ -31,7 +30,7 @@ def make(kind: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Mailbox
     if kind == "polling":
         return Mailbox(PollingDoorbell.create(str(directory)))
     if kind == "fifo without epoll":
-        monkeypatch.setattr("embeddedpulsar.platform.processes.doorbell.make_poller", PollPoller)
+        monkeypatch.setattr("embeddedpulsar._engine.platform.doorbell.make_poller", PollPoller)
     return Mailbox(FifoDoorbell.create(str(directory)))
 
 
@@ -476,7 +475,7 @@ def test_create_falls_back_to_polling_where_there_are_no_fifos(
         box = Mailbox.create(tmp_path)
         assert isinstance(box._doorbell, PollingDoorbell)
         box.close()
-    assert not polling_doorbell.means_no_fifos(FileNotFoundError(2, "ENOENT"))
+    assert not doorbell.means_no_fifos(FileNotFoundError(2, "ENOENT"))
     monkeypatch.undo()
     with pytest.raises(FileNotFoundError):
         Mailbox.create(tmp_path / "absent")

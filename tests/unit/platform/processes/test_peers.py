@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import lease
+from embeddedpulsar._engine.platform.doorbell import FifoDoorbell, PollingDoorbell
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.peers import _OPEN_BELLS_MAX, Peers
 from embeddedpulsar.exceptions import DescriptorLimitError
-from embeddedpulsar.platform.processes import lease
-from embeddedpulsar.platform.processes.doorbell import FifoDoorbell
-from embeddedpulsar.platform.processes.mailbox import Mailbox
-from embeddedpulsar.platform.processes.peers import _OPEN_BELLS_MAX, Peers
-from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.disk import Disk
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.disk import Disk
 from embeddedpulsar.storage.journal.journal_file import JournalDescriptor
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.platform import clock
+from embeddedpulsar._engine.platform import clock
 from embeddedpulsar.storage.control_file import is_of_this_boot
 from embeddedpulsar.storage.topic_control import TopicControl
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform import disk
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.recovery.salvage import clear_unpublished
 from embeddedpulsar.storage.segment import Segment

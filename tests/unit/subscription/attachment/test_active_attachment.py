@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.platform import failpoints
 from tests.unit.subscription.virtual_site import VirtualSite, position, read
 
 FAILOVER = ConsumerType.Failover

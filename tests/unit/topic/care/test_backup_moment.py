@@ -12,9 +12,9 @@ from zlib import crc32
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Function, InitialPosition, MessageId
+from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.exceptions import StorageError, StorageFullError
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
-from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.schema import AvroSchema
 from embeddedpulsar.testing import assert_clean

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, Damage, MessageId
+from embeddedpulsar._engine.platform import clock, disk
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.cold.object_owner import known_owner, make_owner
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.managed_ledger import pins
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import clock, disk
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.spark import sink_commit
 from embeddedpulsar.subscription.attachment.compacted_reader import note_start

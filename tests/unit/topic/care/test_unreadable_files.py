@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, MessageId
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.cli.check import main as check_command
 from embeddedpulsar.exceptions import PulsarException, StorageOSError
-from embeddedpulsar.platform import disk
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import (
     CorruptionError,
     InvalidConfiguration,
@@ -14,7 +15,6 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
 )
 from embeddedpulsar.format.document import KIND_POLICIES, KIND_TOPIC_META, decode_document, encode_document
-from embeddedpulsar.platform import disk
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION, IN_GROUP

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.platform.natives import system
+from embeddedpulsar._engine.platform.threads import RLock
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform.natives import system
-from embeddedpulsar.platform.threads import RLock
 
 TURN_S: Final = 1e-3
 """How long a call that must not wait still waits for a holder that runs: a section takes microseconds."""

@@ -27,7 +27,7 @@ import struct
 import sys
 from typing import Final
 
-from embeddedpulsar.platform import descriptors, nofollow
+from embeddedpulsar._engine.platform import descriptors, nofollow
 from embeddedpulsar.records import NamedTuple
 
 HEX_LENGTH: Final = 32

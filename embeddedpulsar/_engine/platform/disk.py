@@ -24,10 +24,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.platform import descriptors, failpoints, nofollow, ownership
+from embeddedpulsar._engine.platform.access import FULL, irregular
+from embeddedpulsar._engine.platform.natives import system
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.platform import descriptors, failpoints, nofollow, ownership
-from embeddedpulsar.platform.access import FULL, irregular
-from embeddedpulsar.platform.natives import system
 
 Buffer = bytes | bytearray | memoryview
 

@@ -12,8 +12,8 @@ import errno
 import os
 from typing import Final
 
-from embeddedpulsar.platform import descriptors, nofollow
-from embeddedpulsar.platform.access import access_denied
+from embeddedpulsar._engine.platform import descriptors, nofollow
+from embeddedpulsar._engine.platform.access import access_denied
 from embeddedpulsar.records import NamedTuple
 
 _CREATE: Final = (

@@ -15,8 +15,8 @@ from itertools import repeat
 from operator import call as _call
 from typing import Any, Final
 
+from embeddedpulsar._engine.platform.natives import are_threads_replaced, system
 from embeddedpulsar.exceptions import ThreadLimitError
-from embeddedpulsar.platform.natives import are_threads_replaced, system
 
 _NEVER: Final = object()
 _NOTHING: Final[Iterator[int]] = iter(())

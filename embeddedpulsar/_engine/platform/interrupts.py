@@ -13,9 +13,9 @@ from functools import wraps
 from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
 
+from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.error_text import with_nearest_argument
 from embeddedpulsar.exceptions import Interrupted, PulsarException
-from embeddedpulsar.platform.access import named
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,6 +7,19 @@ that lives.
 
 Not ``lockf``: those locks vanish when any descriptor of the file is closed anywhere in the process, maps
 included. Not ``portalocker`` where ``fcntl`` exists: it costs 15 us a pair against 1 us.
+
+Several C calls as one call, which no interrupt can split.
+
+CPython delivers signals (and so KeyboardInterrupt) between bytecodes: after every call and at the head of
+every Python function. A Python function that gives a lock back can therefore be interrupted before its first
+line, and the lock stays taken for ever. One call into C cannot: these helpers chain C callables with C
+iterators, so that the whole chain runs inside a single bytecode. What they return takes no argument and may
+be called from any number of threads.
+
+Only callables implemented in C keep the promise (bound methods of builtin types, builtin functions, other
+chains).
+
+What a lock of a store is in a process that may only look at the store.
 """
 
 from __future__ import annotations
@@ -14,15 +27,87 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
 from operator import call
 from typing import Final, NoReturn
 
+from embeddedpulsar._engine.platform import deadline, descriptors, fork, nofollow, ownership, threads
+from embeddedpulsar._engine.platform.natives import system
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import deadline, descriptors, fork, indivisible, nofollow, ownership, threads
-from embeddedpulsar.platform.natives import system
+
+Step = Callable[[], object]
+_NEVER = object()
+
+
+def results(step: Step) -> Iterator[object]:
+    """An endless iterator whose every ``next`` calls ``step``."""
+    return iter(step, _NEVER)
+
+
+def in_order(*steps: Step | Iterator[object]) -> Step:
+    """One call that runs ``steps`` in order. A step that raises ends it, and the exception comes out.
+
+    >>> from itertools import repeat
+    >>> done = []
+    >>> both = in_order(results(done.reverse), map(done.append, repeat(1)))
+    >>> both(), done
+    ((None, None), [1])
+    """
+    iterators = [step if isinstance(step, Iterator) else results(step) for step in steps]
+    return zip(*iterators, strict=False).__next__
+
+
+def choose(table: list[Iterator[object]], selector: Callable[[], int]) -> Step:
+    """One call that takes the next item of ``table[selector()]`` and returns it.
+
+    It nests two calls deeper than what is chosen, and makes no object. (An item of a tuple would: its
+    arguments.)
+
+    >>> from itertools import repeat
+    >>> full = [7]
+    >>> choose([repeat(None), results(full.pop)], full.__len__)()
+    7
+    """
+    return map(next, map(table.__getitem__, results(selector))).__next__  # type: ignore[arg-type]
+
+
+def store(words: memoryview, values: dict[int, int]) -> None:
+    """Store words in the order of ``values``, which has their indexes; all of them, or none.
+
+    >>> words = memoryview(bytearray(16)).cast("Q")
+    >>> store(words, {1: 7, 0: 5})
+    >>> words.tolist()
+    [5, 7]
+    """
+    deque(map(words.__setitem__, values.keys(), values.values()), 0)
+
+
+def count_of(lock: object) -> Callable[[], int]:
+    """How often the calling thread holds the ``threading.RLock`` ``lock`` (0: not at all), as a C callable.
+
+    CPython before 3.11.5 has no such method; there the count is a Python function, right but divisible.
+    """
+    counter: Callable[[], int] | None = getattr(lock, "_recursion_count", None)
+    return counter if counter is not None else _CountByProbing(lock)
+
+
+class _CountByProbing:
+    """The count of an RLock without such a method: release until it is no longer ours, then take it back."""
+
+    def __init__(self, lock: object) -> None:
+        self._lock = lock
+
+    def __call__(self) -> int:
+        lock = self._lock
+        if not lock._is_owned():  # type: ignore[attr-defined]
+            return 0
+        count, _ = state = lock._release_save()  # type: ignore[attr-defined]
+        lock._acquire_restore(state)  # type: ignore[attr-defined]
+        return int(count)
+
 
 try:
     import fcntl
@@ -252,8 +337,8 @@ class FileLock:
     def _new_thread_lock(self) -> None:
         self._thread = system.RLock()
         self._enter: Callable[..., bool] = partial(call, self._thread.acquire)
-        self._count = indivisible.count_of(self._thread)
-        self._chains: tuple[list[int], indivisible.Step, indivisible.Step] | None = None
+        self._count = count_of(self._thread)
+        self._chains: tuple[list[int], Step, Step] | None = None
 
     def _use(self, fd: int) -> None:
         """Set the descriptor, and the `release` for it: of the thread lock alone if there is none."""
@@ -274,12 +359,12 @@ class FileLock:
         unlock = self._release_of(map(place.__getitem__, _FIRST))
         self._chains = place, unlock, self._release_of(None)
 
-    def _release_of(self, descriptor: Iterator[int] | None) -> indivisible.Step:
-        give_back = indivisible.results(self._thread.release)
+    def _release_of(self, descriptor: Iterator[int] | None) -> Step:
+        give_back = results(self._thread.release)
         last = give_back
         if descriptor is not None:
             last = zip(map(flock, descriptor, _UNLOCK), give_back)  # noqa: B905 - slower
-        return indivisible.choose([_FIRST, last, *(give_back,) * _NESTING_LIMIT], self._count)
+        return choose([_FIRST, last, *(give_back,) * _NESTING_LIMIT], self._count)
 
     def _reopen(self, error: OSError | ValueError) -> None:
         """Open the file again if a fork or a rest took the descriptor; otherwise ``error`` is real. Needs the
@@ -361,3 +446,62 @@ class FileLock:
             + (f"; it is held by {holder}" if holder else "")
             + ". A lock is never taken from a living process: let its holder continue, or end it"
         )
+
+
+class RefusedLock(FileLock):
+    """A lock that is always refused: everything that changes a file of a store takes a lock of it first.
+
+    Role: in a store that is open read-only, it stands in the place of each lock. No file is opened or made.
+    A change is refused where it begins, so nothing is changed by half. Callers: any thread.
+
+    Args:
+        path: of the lock file.
+        refusal: makes the error of `acquire`.
+    """
+
+    __slots__ = ("_refusal",)
+
+    def __init__(self, path: str | os.PathLike[str], refusal: Callable[[], Exception]) -> None:
+        # Not that of `FileLock`, which opens the file.
+        self.path = os.fspath(path)  # type: ignore[misc]
+        self._refusal = refusal
+        self.describe = None
+        self.on_rest = None
+        self.check_reopened = int
+        self.fd = -1
+        self.device = self.inode = 0
+        self.release = int
+
+    @property
+    def held(self) -> bool:
+        """False."""
+        return False
+
+    def acquire(self, timeout_s: float = 30.0) -> None:
+        """Refuse.
+
+        Raises:
+            ReadOnlyStoreError: always.
+        """
+        raise self._refusal()
+
+    def keep_threads_out(self, timeout_s: float = 30.0) -> None:
+        """Do nothing: no thread changes anything."""
+
+    def try_acquire(self) -> bool:
+        """Return False: what is done only if the lock is free is not done."""
+        return False
+
+    def enter_alone(self) -> bool:
+        """Return False."""
+        return False
+
+    def rest(self) -> bool:
+        """Return True: there is no descriptor."""
+        return True
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def after_fork_in_child(self) -> None:
+        """Do nothing."""

@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.platform import fork
 from embeddedpulsar.exceptions import ForeignFileError, StorageOSError
-from embeddedpulsar.platform import fork
 from embeddedpulsar.records import NamedTuple
 
 _SEARCH: Final = getattr(os, "O_PATH", os.O_RDONLY)

@@ -15,8 +15,8 @@ import stat
 from collections.abc import Iterable
 from typing import Final
 
+from embeddedpulsar._engine.platform import access, descriptors, disk, nofollow, ownership
 from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError, StorageOSError
-from embeddedpulsar.platform import access, descriptors, disk, nofollow, ownership
 
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
 PRIVATE: Final = 0o700

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from sys import modules
 from typing import Any, Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.platform import fork, nofollow, threads
+from embeddedpulsar._engine.platform.access import explained
 from embeddedpulsar.exceptions import DescriptorLimitError, StorageOSError
-from embeddedpulsar.platform import fork, nofollow, threads
-from embeddedpulsar.platform.access import explained
 
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FEWEST: Final = 8

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
+from embeddedpulsar._engine.platform import descriptors, threads
+from embeddedpulsar._engine.platform.natives import system
+from embeddedpulsar._engine.platform.scheduler import Scheduler, SchedulerLike
 from embeddedpulsar.exceptions import DescriptorLimitError
-from embeddedpulsar.platform import descriptors, threads
-from embeddedpulsar.platform.natives import system
-from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _boot_id: bytes | None = None

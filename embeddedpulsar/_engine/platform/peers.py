@@ -1,0 +1,366 @@
+"""The other processes of the store: ringing them, probing them, and removing what the dead left.
+
+Which process holds a lock, as far as the system tells: for people who look, never for a decision.
+
+How a process that only looks at a store waits: no other process knows of it, so none wakes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+from _signal import getsignal  # type: ignore[import-not-found]  # a tenth of signal.getsignal's cost
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from embeddedpulsar._engine.platform import descriptors, fork, lease, nofollow
+from embeddedpulsar._engine.platform.lease import Liveness, OnlookerLiveness
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.natives import system
+from embeddedpulsar._engine.platform.threads import RLock
+from embeddedpulsar.records import NamedTuple
+
+_OPEN_BELLS_MAX: Final = 64
+_SIGPIPE: Final = getattr(signal, "SIGPIPE", None)
+
+
+class Peers:
+    """Write ends of the doorbells of other processes.
+
+    Role: `ring` after a change, `is_alive` before believing what a process left in a shared structure.
+    Invariants: at most 64 descriptors are kept, the least recently rung goes first; a descriptor is written
+    to only under the lock that closing it takes, so a byte never lands in an unrelated file that reused its
+    number.
+    Callers: any thread. After a fork the child's copy starts empty.
+    """
+
+    def __init__(self, clients_dir: str | os.PathLike[str], mailbox: Mailbox) -> None:
+        self._clients_dir = os.fspath(clients_dir)
+        self._mailbox = mailbox
+        self._lock = RLock()  # guards _bells and every write to a descriptor in it
+        self._bells: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()  # uuid -> descriptor, is a FIFO
+        fork.register(self)
+
+    def described(self, holders: Sequence[lease.Holder]) -> str:
+        """Where some that are attached are, for the text of an error; see `lock_holders.described`."""
+        late = descriptors.late_import("embeddedpulsar._engine.platform.peers")
+        text: str = late.described(holders, self._mailbox.uuid, self._clients_dir)
+        return text
+
+    def ring(self, uuid: bytes) -> bool:
+        """Wake the process that holds lease ``uuid``. Call it after releasing the lock that guards the
+        change.
+
+        Returns:
+            False when it is gone, or cannot be reached: the caller must wake another.
+        """
+        if uuid == self._mailbox.uuid:
+            self._mailbox.ring_self()
+            return True
+        try:
+            self._lock.acquire()
+            bell = self._bells.get(uuid)
+            if bell is not None:
+                fd, is_fifo = bell
+                if is_fifo and getsignal(_SIGPIPE) != signal.SIG_DFL:
+                    try:
+                        system.write(fd, b"\1")  # as `_ring_bell`, without its call
+                        self._bells.move_to_end(uuid)
+                        return True
+                    except BlockingIOError:
+                        return True
+                    except BrokenPipeError:
+                        self._forget(uuid)  # it is dead, or has made its FIFO again
+                elif _ring_bell(fd, is_fifo):
+                    self._bells.move_to_end(uuid)
+                    return True
+                else:
+                    self._forget(uuid)
+            bell = self._open(uuid)
+            if bell is None:
+                return False
+            if _ring_bell(bell[0], bell[1]):
+                return True
+            self._forget(uuid)
+            return False
+        finally:
+            self._lock.release()
+
+    def _forget(self, uuid: bytes) -> None:
+        fd, _ = self._bells.pop(uuid)
+        os.close(fd)
+
+    def _open(self, uuid: bytes) -> tuple[int, bool] | None:
+        while len(self._bells) >= _OPEN_BELLS_MAX:
+            _, (oldest, _) = self._bells.popitem(last=False)
+            os.close(oldest)
+        try:
+            fd = lease.open_for_writing(lease.lease_path(self._clients_dir, uuid))
+        except OSError:
+            return None  # out of descriptors, perhaps; if it lives, it looks for itself before long
+        if fd < 0:
+            return None
+        bell = self._bells[uuid] = (fd, stat.S_ISFIFO(os.fstat(fd).st_mode))
+        return bell
+
+    def ring_all(self) -> None:
+        """Wake every process of the store, for rare events that may concern any of them."""
+        for name in self._names():
+            if len(name) == lease.HEX_LENGTH:
+                with contextlib.suppress(ValueError):  # not one of ours
+                    self.ring(bytes.fromhex(name))
+
+    def _names(self) -> list[str]:
+        """The names in the directory; none while it is missing, which a cleaner may have removed."""
+        with contextlib.suppress(FileNotFoundError):
+            return descriptors.names_in(self._clients_dir)
+        return []
+
+    def is_alive(self, uuid: bytes) -> bool:
+        """Whether the process that holds lease ``uuid`` lives: the kernel's word, about 4 us."""
+        if uuid == self._mailbox.uuid:
+            return True
+        return self._mailbox.liveness.is_alive(uuid)
+
+    def has_others(self) -> bool:
+        """Whether there are other doorbells, of living or dead processes."""
+        return self._names() != [self._mailbox.uuid.hex()]
+
+    def sweep(self) -> int:
+        """Remove the doorbells of dead processes; returns how many. Any process may do it at any time."""
+        removed = 0
+        for name in self._names():
+            if len(name.removesuffix(lease.BUILDING)) != lease.HEX_LENGTH or name == self._mailbox.uuid.hex():
+                continue
+            path = f"{self._clients_dir}/{name}"
+            with contextlib.suppress(OSError):
+                # Asked from the writing side first: a second reader could hide the death of a living owner.
+                removed += not lease.is_held(path) and lease.remove_if_orphan(path)
+        return removed
+
+    def close(self) -> None:
+        try:
+            self._lock.acquire()
+            while self._bells:
+                _, (fd, _) = self._bells.popitem()
+                os.close(fd)
+        finally:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Start empty: the inherited lock may be held by a thread that does not exist here."""
+        self._lock = RLock()
+        self.close()
+
+
+def _ring_bell(fd: int, is_fifo: bool) -> bool:
+    """Write one byte into the FIFO at ``fd``; False when it will never be read."""
+    if not is_fifo:
+        if lease.is_free(fd):
+            return False
+        descriptors.late_import("embeddedpulsar._engine.platform.doorbell").ring_file(fd)
+        return True
+    try:
+        if _SIGPIPE is not None and getsignal(_SIGPIPE) == signal.SIG_DFL:
+            _write_without_sigpipe(fd)
+        else:
+            system.write(fd, b"\1")
+    except BlockingIOError:
+        return True  # full: it has been rung and has yet to look
+    except BrokenPipeError:
+        return False
+    return True
+
+
+def _write_without_sigpipe(fd: int) -> None:
+    """Write for programs that restored the default action of SIGPIPE, as command-line tools do: ringing one
+    process that has just died must not kill this one."""
+    mask = {signal.SIGPIPE}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, mask)
+    try:
+        system.write(fd, b"\1")
+    except BrokenPipeError:
+        signal.sigtimedwait(mask, 0)  # the signal is pending for this thread: take it
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_ID_SIZE: Final = 16
+
+
+class ProcessFacts(NamedTuple):
+    """A process. `pid` is 0 and `program` empty where the system does not tell: outside of Linux, or in
+    another container."""
+
+    pid: int = 0
+    program: str = ""
+
+
+_FEW: Final = 3
+
+
+def described(holders: Sequence[lease.Holder], own: bytes, clients: str) -> str:
+    """Where the first of those are that are attached, for the text of an error.
+
+    Args:
+        holders: what is attached.
+        own: the lease of this process.
+        clients: the directory of the leases. It is read only if one is of another process.
+
+    Example:
+        >>> from embeddedpulsar._engine.platform import lease
+        >>> one, two = lease.Holder("a", b"1" * 16, "MainThread"), lease.Holder("b", b"2" * 16)
+        >>> described([one, two], b"1" * 16, "")
+        "'a' by the thread 'MainThread' of this very process, 'b' by another process"
+    """
+    few = holders[:_FEW]
+    is_here = all(one.client_uuid == own for one in few)
+    processes = {} if is_here else lease_holders(clients)
+    texts = []
+    for name, uuid, thread in few:
+        process = processes.get(uuid, ProcessFacts())
+        if uuid == own:
+            place = f"the thread {thread!r} of this very process" if thread else "this very process"
+        elif process.pid:
+            place = f"process {process.pid}" + (f" ({process.program})" if process.program else "")
+        else:
+            place = "another process"
+        texts.append(f"{name!r} by {place}")
+    more = len(holders) - len(few)
+    return ", ".join(texts) + (f" and {more} more" if more else "")
+
+
+def lease_holders(clients: str, is_alive: Callable[[bytes], bool] | None = None) -> dict[bytes, ProcessFacts]:
+    """The processes that live, by the ids of their leases in a directory; reads ``/proc/locks``.
+
+    The lease of a process that was killed stays until another one removes it; it is left out.
+
+    Args:
+        clients: the directory.
+        is_alive: whether the process of a lease lives, as `Peers.is_alive`; by default its lease tells, which
+            needs the right to write to it.
+    """
+    holders = _holders()
+    found: dict[bytes, ProcessFacts] = {}
+    for name in descriptors.names_in(clients) if os.path.isdir(clients) else ():
+        try:
+            uuid, path = bytes.fromhex(name), os.path.join(clients, name)
+            status = nofollow.status(path)
+            is_lease = len(uuid) == _ID_SIZE
+            if not is_lease or not (lease.is_held(path) if is_alive is None else is_alive(uuid)):
+                continue
+        except (ValueError, OSError):
+            continue  # a leftover, or gone meanwhile
+        pid = _holder_of(status, holders)
+        found[uuid] = ProcessFacts(pid, _program(pid) if pid else "")
+    return found
+
+
+def _holder_of(status: os.stat_result, holders: Mapping[tuple[int, int], int]) -> int:
+    """The pid of the process that holds a lock on a file; 0 if it is unknown.
+
+    Inodes of different file systems may be equal. Some (btrfs, overlayfs) show other devices in
+    ``/proc/locks`` than in a file's status: there no lock has the device of the file, and the inode alone is
+    compared.
+    """
+    if any(device == status.st_dev for device, _ in holders):
+        return holders.get((status.st_dev, status.st_ino), 0)
+    found = {pid for (_, inode), pid in holders.items() if inode == status.st_ino}
+    return found.pop() if len(found) == 1 else 0
+
+
+def _holders() -> dict[tuple[int, int], int]:
+    """The pids of those that hold an exclusive ``flock``, by the device and the inode of the file."""
+    found: dict[tuple[int, int], int] = {}
+    try:
+        with open("/proc/locks", encoding="ascii") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        fields = line.split()  # "7: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF"; waiters have "->"
+        if len(fields) >= 6 and fields[1] == "FLOCK" and fields[3] == "WRITE":
+            major, minor, inode = fields[5].split(":")
+            found[os.makedev(int(major, 16), int(minor, 16)), int(inode)] = int(fields[4])
+    return found
+
+
+def _program(pid: int) -> str:
+    """The program of a process and its first words, without the interpreter's options."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            parts = [part.decode(errors="replace") for part in file.read().split(b"\0") if part]
+    except OSError:
+        return ""
+    if not parts:
+        return ""
+    rest = parts[1:]
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
+        rest = rest[2:] if rest[0] in ("-W", "-X") else rest[1:]
+    if rest and rest[0] == "-c":
+        rest = ["-c"]
+    elif rest and rest[0] != "-m":
+        rest = [os.path.basename(rest[0])]
+    return " ".join([os.path.basename(parts[0]), *rest[:2]])
+
+
+_LONGEST_NAP_S: Final = 1.0
+
+
+class OnlookerDoorbell:
+    """Same contract as `FifoDoorbell`, without a file: only threads of this process ring it.
+
+    Role: the doorbell of a store that is open read-only. Its waiters look for themselves now and then
+    (`TailWait.must_poll`).
+    """
+
+    loop_fd: Final = -1
+
+    def __init__(self, liveness: Liveness) -> None:
+        self.uuid = os.urandom(16)
+        self.path = ""
+        self.dead: deque[bytes] = deque()
+        self.liveness = liveness
+        self._bell: Final = system.allocate_lock()  # locked as long as it is not rung
+        self._bell.acquire()
+        self._is_closed = False
+
+    def ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it has been rung, and no thread has looked yet
+            self._bell.release()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Sleep until it is rung; False after the timeout."""
+        if self._is_closed:
+            return False
+        return bool(self._bell.acquire(timeout=_LONGEST_NAP_S if timeout_s is None else max(0.0, timeout_s)))
+
+    def watch(self, uuid: bytes) -> bool:
+        return self.liveness.is_alive(uuid)
+
+    def unwatch(self, uuid: bytes) -> None:
+        """Do nothing."""
+
+    def mend(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.abandon()
+
+    def abandon(self) -> None:
+        self.liveness.close()
+
+
+def onlooker_mailbox(clients_dir: str, roll: str) -> Mailbox:
+    """The mailbox of a process that only looks at a store.
+
+    Args:
+        clients_dir: the directory of leases.
+        roll: the file in which processes show that they live; see `Liveness`.
+    """
+    return Mailbox(OnlookerDoorbell(OnlookerLiveness(clients_dir, roll)))
