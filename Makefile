@@ -70,7 +70,7 @@ quick: $(TEST)
 	$(BIN)/python -m pytest -q -m "not slow" --sample $(IN_SCRATCH) -n auto --maxprocesses 8 --dist loadfile $(PYTEST) \
 	tests/unit tests/conformance tests/test_layering.py tests/test_near.py tests/test_sample.py
 
-# `make near FILE=embeddedpulsar/format/entry.py`; without FILE, of what differs from the last commit.
+# `make near FILE=embeddedpulsar/_engine/format/entry.py`; without FILE, of what differs from the last commit.
 near: $(TEST)
 	@$(BIN)/python -m tests.near $(if $(PYTEST),--pytest="$(PYTEST)") $(FILE)
 

@@ -25,7 +25,7 @@ else:
 
 
 class DecodedEntry(Protocol):
-    """The interface of an entry to its messages, implemented by `format.entry.EntryView`.
+    """The interface of an entry to its messages, implemented by `_engine.format.entry.EntryView`.
 
     ``payload`` holds the values of all messages: value ``i`` is ``offsets[i]:offsets[i + 1]``. A missing
     column is None.

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from embeddedpulsar.format import frame
-from embeddedpulsar.format.columns import Slice, read_offsets
-from embeddedpulsar.format.entry import EncodedEntry, EntryContent, EntryView, decode
+from embeddedpulsar._engine.format import frame
+from embeddedpulsar._engine.format.columns import Slice, read_offsets
+from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent, EntryView, decode
 
 i64 = st.integers(-(2**63), 2**63 - 1)
 positive = st.integers(0, 2**63 - 1)

@@ -7,11 +7,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from embeddedpulsar._engine.format.entry import (
+    EncodedEntry,
+    EntryView,
+    ProducerPrefix,
+    encode_plain,
+    encode_single,
+)
 from embeddedpulsar._engine.platform.clock import Clock, SystemClock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
-from embeddedpulsar.format.entry import EncodedEntry, EntryView, ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions

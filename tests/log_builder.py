@@ -6,12 +6,19 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embeddedpulsar._engine.format import frame
+from embeddedpulsar._engine.format.control import TopicWord, tail_word
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    IndexHeader,
+    SegmentHeader,
+    index_file_size,
+    pack_index_header,
+    pack_segment_header,
+    pack_slot,
+)
 from embeddedpulsar._engine.platform.clock import boot_id
-from embeddedpulsar.format import frame
-from embeddedpulsar.format.control import TopicWord, tail_word
-from embeddedpulsar.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar.format.index import IndexHeader, index_file_size, pack_index_header, pack_slot
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader, pack_segment_header
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.topic_control import TopicControl
 from tests.frames import framed

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.settings import BrokerSettings

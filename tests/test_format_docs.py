@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.format import control, document, entry, frame, index, journal_record, segment_header
+from embeddedpulsar._engine.format import control, document, entry, frame, journal_record, segment_header
 from tests.source_tree import ROOT, modules
 
 PAGES = sorted((ROOT / "docs" / "format").glob("*.md"))
@@ -169,7 +169,7 @@ def example_frame() -> bytes:
 
 def example_slot() -> bytes:
     """Of that frame."""
-    return index.pack_slot(4096, 0, 1, 0, 0, 1, frame.read_header(example_frame(), 0, 112).crc)
+    return segment_header.pack_slot(4096, 0, 1, 0, 0, 1, frame.read_header(example_frame(), 0, 112).crc)
 
 
 def example_segment() -> bytes:

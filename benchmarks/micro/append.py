@@ -15,8 +15,8 @@ from pathlib import Path
 from zlib import crc32
 
 from benchmarks.micro.bench import Work, measure, show
+from embeddedpulsar._engine.format.entry import EncodedEntry, encode_plain, encode_single
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.format.entry import EncodedEntry, encode_plain, encode_single
 from tests.ledger_site import PREFIX, LedgerSite
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.acknowledgement import AckBatch
+from embeddedpulsar._engine.format.entry_decoder import EntryView, SealedView
+from embeddedpulsar._engine.format.sealed_entry import raw_view
 from embeddedpulsar._engine.platform import failpoints, interrupts
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.subscription_calls import check_number, skip_all
 from embeddedpulsar.admin.topic_access import log_names
 from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
-from embeddedpulsar.format.acknowledgement import AckBatch
-from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.sealed_entry import raw_view
-from embeddedpulsar.format.sealed_view import SealedView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import Message, MessageOrigin, messages_left

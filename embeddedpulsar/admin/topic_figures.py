@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.subscription_record import FLAG_OUT_OF_ORDER
 from embeddedpulsar.admin.internal_stats import (
     AnalyzeSubscriptionBacklogResult,
     CursorStats,
@@ -20,8 +22,6 @@ from embeddedpulsar.admin.topic_stats import (
     TopicStats,
 )
 from embeddedpulsar.enums import ConsumerType, ProducerAccessMode
-from embeddedpulsar.format.consumer_record import FLAG_OUT_OF_ORDER
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.subscription.state.sticky_key_selector import STICKY
 from embeddedpulsar.subscription.statistics import messages_left
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.entry_decoder import SealedView
+from embeddedpulsar._engine.format.sealed_entry import raw_view
 from embeddedpulsar._engine.platform.peers import lease_holders
 from embeddedpulsar.admin import topic_figures
 from embeddedpulsar.admin.internal_stats import AnalyzeSubscriptionBacklogResult, TopicInternalStats
@@ -23,8 +25,6 @@ from embeddedpulsar.admin.kept_ledgers import KeptLedger, KeptLedgers, kept_ledg
 from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata, PartitionedTopicStats, TopicStats
 from embeddedpulsar.exceptions import InvalidMessage, NotAllowedError, SubscriptionNotFound
-from embeddedpulsar.format.sealed_entry import raw_view
-from embeddedpulsar.format.sealed_view import SealedView
 from embeddedpulsar.managed_ledger.entry_lookup import last_message_id, read_whole_entry
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message, messages_left
@@ -35,7 +35,7 @@ from embeddedpulsar.topic.schemas.message_origins import origin_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.format.entry_view import EntryView
+    from embeddedpulsar._engine.format.entry_decoder import EntryView
     from embeddedpulsar.topic.store import Store
     from embeddedpulsar.topic.topic import Topic
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar.arrow.input_columns import ColumnNames, Columns, windows
-from embeddedpulsar.format.columns import PADDING
-from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix, encode_columns
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.columns import PADDING
+from embeddedpulsar._engine.format.document import unpack_text_map
+from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_columns
+from embeddedpulsar._engine.format.frame import (
     FLAG_BATCHED,
     FLAG_EVENT_TIMES,
     FLAG_KEY_ABSENT,
@@ -25,8 +25,8 @@ from embeddedpulsar.format.frame import (
     FLAG_PROPERTIES,
     FLAG_SEQUENCE_IDS,
 )
-from embeddedpulsar.format.key_hash import sticky_key_hash
-from embeddedpulsar.format.packed_map import unpack_text_map
+from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar.arrow.input_columns import ColumnNames, Columns, windows
 
 if TYPE_CHECKING:
     from embeddedpulsar.arrow.record_rows import RecordRows

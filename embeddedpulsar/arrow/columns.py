@@ -13,16 +13,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.arrow.cold_table import ColdTable
-from embeddedpulsar.arrow.mapped_segment import Source
-from embeddedpulsar.arrow.pieces import Batch, MessageIds, Mixed, Piece, Singles, Whole, pieces_of
-from embeddedpulsar.arrow.plan import EntryRange
-from embeddedpulsar.arrow.schema import arrow_schema
-from embeddedpulsar.arrow.segment_frames import DamageHandler, FrameGroup, frame_groups
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry_view import METADATA
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.document import unpack_text_map
+from embeddedpulsar._engine.format.entry_decoder import METADATA
+from embeddedpulsar._engine.format.frame import (
     FLAG_BATCHED,
     FLAG_EVENT_TIMES,
     FLAG_KEYS,
@@ -32,7 +25,14 @@ from embeddedpulsar.format.frame import (
     FLAG_SEQUENCE_IDS,
     HEADER_SIZE,
 )
-from embeddedpulsar.format.packed_map import unpack_text_map
+from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.cold_table import ColdTable
+from embeddedpulsar.arrow.mapped_segment import Source
+from embeddedpulsar.arrow.pieces import Batch, MessageIds, Mixed, Piece, Singles, Whole, pieces_of
+from embeddedpulsar.arrow.plan import EntryRange
+from embeddedpulsar.arrow.schema import arrow_schema
+from embeddedpulsar.arrow.segment_frames import DamageHandler, FrameGroup, frame_groups
+from embeddedpulsar.exceptions import CorruptionError
 
 _TIME: Final = pa.timestamp("us", "UTC")
 _MILLISECONDS: Final = pa.timestamp("ms", "UTC")

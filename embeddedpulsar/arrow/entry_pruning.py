@@ -11,10 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar.arrow.cold_table import cold_table
-from embeddedpulsar.arrow.plan import EntryRange, part_of
-from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.frame import (
     CODEC_NONE,
     FLAG_CHUNK,
     FLAG_EVENT_TIMES,
@@ -25,8 +22,11 @@ from embeddedpulsar.format.frame import (
     HEADER_SIZE,
     TRAILER_SIZE,
 )
-from embeddedpulsar.format.index import SLOT_SIZE, slot_offset
-from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, slot_offset
+from embeddedpulsar.arrow.cold_table import cold_table
+from embeddedpulsar.arrow.plan import EntryRange, part_of
+from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.segment import Segment
 

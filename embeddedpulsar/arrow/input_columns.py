@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar.format.packed_map import pack_map
+from embeddedpulsar._engine.format.document import pack_map
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:

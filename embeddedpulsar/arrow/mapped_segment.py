@@ -9,16 +9,20 @@ from typing import Any, Final, TypeVar, Union
 
 import pyarrow as pa
 
+from embeddedpulsar._engine.format.entry_decoder import (
+    FIELD_KEYS,
+    EntryView,
+    SealedView,
+    decompressed_columns,
+    sealed_view,
+)
+from embeddedpulsar._engine.format.frame import HEADER_SIZE, TRAILER_SIZE, FrameHeader
 from embeddedpulsar._engine.platform import descriptors
 from embeddedpulsar.arrow.cold_table import ColdTable, cold_table
 from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.crypto.entry_cipher import EntryOpener
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.format.entry_decoder import decompressed_columns
-from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.frame import HEADER_SIZE, TRAILER_SIZE, FrameHeader
-from embeddedpulsar.format.sealed_view import FIELD_KEYS, SealedView, sealed_view
 from embeddedpulsar.storage.chunk_reader import ChunkReader, Part, segment_part
 from embeddedpulsar.storage.cold_ledger import is_away, map_log
 from embeddedpulsar.storage.segment import Segment

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from embeddedpulsar._engine.format.chunk import Entry
+from embeddedpulsar._engine.format.columns import OPTIONAL, ColumnSlices, Slice, locate
+from embeddedpulsar._engine.format.entry_decoder import decompressed_columns
+from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, COLUMN_FLAGS, HEADER_SIZE, TRAILER_SIZE
 from embeddedpulsar.arrow.mapped_segment import MappedSegment
 from embeddedpulsar.arrow.segment_frames import FrameGroup
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.chunk import Entry
-from embeddedpulsar.format.columns import OPTIONAL, ColumnSlices, Slice, locate
-from embeddedpulsar.format.entry_decoder import decompressed_columns
-from embeddedpulsar.format.frame import CODEC_ENCRYPTED, COLUMN_FLAGS, HEADER_SIZE, TRAILER_SIZE
 from embeddedpulsar.message_id import make
 
 Header = tuple[Any, ...]

@@ -11,12 +11,11 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.frame import FrameHeader
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOT
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.frame import FrameHeader
-from embeddedpulsar.format.index import SLOT
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment import Segment

@@ -11,14 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from zlib import crc32
 
-from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.arrow.damage import REMEDY
-from embeddedpulsar.arrow.mapped_segment import MappedSegment
-from embeddedpulsar.arrow.plan import EntryRange
-from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.format.chunk import Entry
-from embeddedpulsar.format.entry_decoder import decode
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.chunk import Entry
+from embeddedpulsar._engine.format.entry_decoder import decode
+from embeddedpulsar._engine.format.frame import (
     FLAG_CHUNK,
     FLAG_ENCRYPTED,
     FLAG_TXN,
@@ -33,7 +28,12 @@ from embeddedpulsar.format.frame import (
     read_header,
     verify_body,
 )
-from embeddedpulsar.format.index import SLOT, SLOTS_OFFSET, slot_offset
+from embeddedpulsar._engine.format.segment_header import SLOT, SLOTS_OFFSET, slot_offset
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar.arrow.damage import REMEDY
+from embeddedpulsar.arrow.mapped_segment import MappedSegment
+from embeddedpulsar.arrow.plan import EntryRange
+from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_headers import find_segment_header

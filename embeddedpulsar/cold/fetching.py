@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import (
     clock,
     deadline,
@@ -28,7 +29,6 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     StorageFullError,
 )
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.cold_ledger import ColdLedger, cold_ledgers, offloaded_ledger
 from embeddedpulsar.storage.filenames import fetch_lock_path, log_path
 

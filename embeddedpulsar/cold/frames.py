@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.columns import locate
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.columns import locate
+from embeddedpulsar._engine.format.frame import (
     FLAG_CHUNK,
     HEADER_SIZE,
     KIND_ENTRY,
@@ -26,6 +25,7 @@ from embeddedpulsar.format.frame import (
     frames,
     verify_body,
 )
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 
 SCHEMA: Final = pa.schema(

@@ -7,15 +7,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from embeddedpulsar._engine.format.entry import EncodedEntry
+from embeddedpulsar._engine.format.entry_decoder import ENVELOPE, TAG_SIZE, EntryView, SealedView
+from embeddedpulsar._engine.format.sealed_entry import Cipher, opened_view, pack_keys, seal_entry
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.crypto.key_wrap import DATA_KEY_SIZE, require_cryptography, unwrap, wrap
 from embeddedpulsar.encryption import EncryptedKey, EncryptionContext, EncryptionFacts
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, PulsarException
-from embeddedpulsar.format.entry import EncodedEntry
-from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.sealed_entry import Cipher, opened_view, pack_keys, seal_entry
-from embeddedpulsar.format.sealed_view import ENVELOPE, TAG_SIZE, SealedView
 
 REFRESH_S: Final = 4 * 3600.0
 _RETRY_S: Final = 60.0

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.key_hash import partition_hash
 from embeddedpulsar._engine.platform.scheduler import Backoff
 from embeddedpulsar.enums import CompressionType, HashingScheme
 from embeddedpulsar.exceptions import ProducerBusy
-from embeddedpulsar.format.key_hash import partition_hash
 from embeddedpulsar.functions.state_table import Output, Pending
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import BYTES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from embeddedpulsar._engine.format.document import pack_map, unpack_map
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.packed_map import pack_map, unpack_map
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.entry_decoder import EntryView, decode
+from embeddedpulsar._engine.format.frame import FLAG_CHUNK
 from embeddedpulsar.damage import HOLE, Damage
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.format.entry_decoder import decode
-from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.frame import FLAG_CHUNK
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.chunk_reader import ChunkReader
 from embeddedpulsar.storage.log_view import LogView

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar.damage import HOLE, Damage
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError
-from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_reader import UNKNOWN_CRC, SegmentReader

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.format.frame import FLAG_CHUNK
+from embeddedpulsar._engine.format.frame import FLAG_CHUNK
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
-    from embeddedpulsar.format.entry_view import EntryView
+    from embeddedpulsar._engine.format.entry_decoder import EntryView
     from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
     from embeddedpulsar.managed_ledger.log import Log
 

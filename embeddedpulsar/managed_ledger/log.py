@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from embeddedpulsar._engine.format.entry import EncodedFields
+from embeddedpulsar._engine.format.entry_decoder import EntryView
+from embeddedpulsar._engine.format.segment_header import SlotColumns
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.format.entry import EncodedFields
-from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position

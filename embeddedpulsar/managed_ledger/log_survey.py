@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.log_view import LogView

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.entry import EncodedEntry
+from embeddedpulsar._engine.format.segment_header import SlotColumns
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_import
@@ -17,9 +20,6 @@ from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, StoreGoneError
-from embeddedpulsar.format.control import TopicWord, split_tail
-from embeddedpulsar.format.entry import EncodedEntry
-from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.log_positions import (

@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import split_tail
-from embeddedpulsar.format.entry import decode
-from embeddedpulsar.format.entry_view import METADATA
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.control import split_tail
+from embeddedpulsar._engine.format.entry import decode
+from embeddedpulsar._engine.format.entry_decoder import METADATA
+from embeddedpulsar._engine.format.frame import (
     FLAG_SEQUENCE_IDS,
     HEADER,
     HEADER_SIZE,
@@ -23,7 +22,8 @@ from embeddedpulsar.format.frame import (
     read_header,
     verify_body,
 )
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.log_view import LogView

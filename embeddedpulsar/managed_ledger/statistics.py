@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.log_view import LogView

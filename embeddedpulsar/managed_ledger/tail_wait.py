@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.natives import system
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.storage.waiter_slots import EACH, OTHERS, OTHERS_POLL_S, Ringing
 
 _TAIL: Final = TopicWord.TAIL

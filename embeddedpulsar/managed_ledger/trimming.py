@@ -12,11 +12,11 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import clock, descriptors, disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import TopicWord, split_tail
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.pins import pinned_from, pinned_word
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.policies import Retention

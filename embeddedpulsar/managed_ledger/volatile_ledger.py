@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.trimming import EVERYTHING, remove_trimmed

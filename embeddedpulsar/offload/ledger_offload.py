@@ -16,6 +16,12 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 from zlib import crc32
 
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    SEGMENT_HEADER_SIZE,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+)
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.platform.ownership import Rights, rights_in
@@ -29,8 +35,6 @@ from embeddedpulsar.cold.location import Location, LocationError
 from embeddedpulsar.cold.object_owner import make_owner
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
-from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SEGMENT_HEADER_SIZE
 from embeddedpulsar.offload.message_table import write_messages
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, REMOVING, UPLOADING, ColdLedger, ColdObject

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import descriptors, package_log
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
@@ -17,7 +18,6 @@ from embeddedpulsar.cold.location import LocationError, check_location, location
 from embeddedpulsar.cold.object_owner import is_own, make_owner
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException, StorageError
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload
 from embeddedpulsar.storage.cold_ledger import (
     OFFLOADED,

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.column_writer import ColumnNames, ColumnPortion, portions_of
 from embeddedpulsar.arrow.pair_encoder import PairEncoder, check_keys, payload_encoder, value_part
@@ -24,7 +25,6 @@ from embeddedpulsar.client.producer.partitioned.message_router import (
 )
 from embeddedpulsar.enums import HashingScheme
 from embeddedpulsar.exceptions import MessageTooBig, TopicNotFound
-from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.sink_options import DELIVER_AT, SinkOptions
 from embeddedpulsar.topic.policies.admitting import MAX_MESSAGE_SIZE

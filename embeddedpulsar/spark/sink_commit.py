@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.control import split_tail
+from embeddedpulsar._engine.format.staged_rows import staged_records
 from embeddedpulsar._engine.platform import clock, disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.arrow.plan import topic_directory
@@ -31,8 +33,6 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     StorageError,
 )
-from embeddedpulsar.format.control import split_tail
-from embeddedpulsar.format.staged_rows import staged_records
 from embeddedpulsar.managed_ledger.pins import pin_for_commit, unpin
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.sink_sealing import sealed_files

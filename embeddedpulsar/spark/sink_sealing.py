@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.format.staged_rows import record_head, staged_records
 from embeddedpulsar._engine.platform import clock, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.client.producer.bulk.staged_entry import StagedEntry, entry_terms
@@ -18,7 +19,6 @@ from embeddedpulsar.crypto.entry_cipher import EntryCipher
 from embeddedpulsar.crypto.key_reader import Encryption
 from embeddedpulsar.crypto.rows_cipher import RowsCipher
 from embeddedpulsar.exceptions import MessageTooBig
-from embeddedpulsar.format.staged_rows import record_head, staged_records
 from embeddedpulsar.spark.options import key_reader
 from embeddedpulsar.spark.sink_options import SinkOptions
 from embeddedpulsar.topic.sinks.sink_place import SinkPlace, staged_name

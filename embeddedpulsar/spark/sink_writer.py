@@ -14,12 +14,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from embeddedpulsar._engine.format.staged_rows import record_head
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.bulk.staged_entry import StagedEntry, publish_entries
 from embeddedpulsar.crypto.rows_cipher import RowsCipher
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.format.staged_rows import record_head
 from embeddedpulsar.spark.sink_commit import SinkCommit, SinkIdentity, StagedFile
 from embeddedpulsar.spark.sink_options import SinkOptions
 from embeddedpulsar.spark.sink_sealing import encryption_of

@@ -8,6 +8,13 @@ from functools import partial
 from os import getpid, lstat
 from typing import Final, NoReturn
 
+from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+    SLOTS_PER_BLOCK,
+)
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.backlog_quota import TopicHeld
@@ -21,9 +28,6 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
     TopicTerminated,
 )
-from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
-from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET, SLOTS_PER_BLOCK
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.salvage import clear_unpublished, salvaged_ending
 from embeddedpulsar.storage.roll import NewLedger, RollPolicy, remove_strays, start_ledger

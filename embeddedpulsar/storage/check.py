@@ -13,17 +13,8 @@ from typing import Final
 from zlib import crc32
 
 from embeddedpulsar import damage
-from embeddedpulsar._engine.platform import descriptors, disk
-from embeddedpulsar._engine.platform.access import irregular, named
-from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
-from embeddedpulsar.exceptions import (
-    CorruptionError,
-    DescriptorLimitError,
-    StorageError,
-    UnsupportedFormatVersion,
-)
-from embeddedpulsar.format import subscription_record, topic_record
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format import subscription_record, topic_record
+from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
     KIND_SUBSCRIPTION,
@@ -36,8 +27,15 @@ from embeddedpulsar.format.control import (
     split_journal,
     split_tail,
 )
-from embeddedpulsar.format.document import document_crc
-from embeddedpulsar.format.index import (
+from embeddedpulsar._engine.format.document import document_crc
+from embeddedpulsar._engine.format.journal_record import (
+    BASE,
+    FIRST_RECORD_OFFSET,
+    parse_journal_header,
+    records,
+    valid_end,
+)
+from embeddedpulsar._engine.format.segment_header import (
     BLOCK_CRC,
     INDEX_HEADER_SIZE,
     SLOT_SIZE,
@@ -47,8 +45,15 @@ from embeddedpulsar.format.index import (
     is_block_sealed_and_intact,
     parse_index_header,
 )
-from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, records, valid_end
-from embeddedpulsar.format.record_types import BASE
+from embeddedpulsar._engine.platform import descriptors, disk
+from embeddedpulsar._engine.platform.access import irregular, named
+from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    DescriptorLimitError,
+    StorageError,
+    UnsupportedFormatVersion,
+)
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import (
     ColdLedger,

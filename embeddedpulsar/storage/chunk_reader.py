@@ -8,21 +8,27 @@ from functools import partial
 from typing import Final, NoReturn
 from zlib import crc32
 
-from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.format.chunk import LARGEST_MESSAGE, Chunk, Entry, WholeEntryView, read_chunk, whole_entry
-from embeddedpulsar.format.columns import Slice, locate
-from embeddedpulsar.format.compression import decompress
-from embeddedpulsar.format.entry_decoder import decode
-from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.chunk import (
+    LARGEST_MESSAGE,
+    Chunk,
+    Entry,
+    WholeEntryView,
+    read_chunk,
+    whole_entry,
+)
+from embeddedpulsar._engine.format.columns import Slice, locate
+from embeddedpulsar._engine.format.compression import decompress
+from embeddedpulsar._engine.format.document import unpack_map
+from embeddedpulsar._engine.format.entry_decoder import EntryView, decode
+from embeddedpulsar._engine.format.frame import (
     FLAG_CHUNKS,
     FLAG_ENCRYPTED,
     HEADER_SIZE,
     TRAILER_SIZE,
     FrameHeader,
 )
-from embeddedpulsar.format.packed_map import unpack_map
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery.salvage import slot_of
 from embeddedpulsar.storage.segment import Segment

@@ -7,12 +7,16 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from embeddedpulsar._engine.format.document import KIND_COLD_LEDGER, decode_document, encode_document
+from embeddedpulsar._engine.format.segment_header import (
+    SEGMENT_HEADER_SIZE,
+    SegmentHeader,
+    parse_segment_header,
+)
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
-from embeddedpulsar.format.document import KIND_COLD_LEDGER, decode_document, encode_document
-from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, SegmentHeader, parse_segment_header
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import (
     COLD_SUFFIX,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 from zlib import crc32
 
-from embeddedpulsar.format.frame import KIND_ENTRY, MAGIC, METADATA_SIZE, FrameHeader
-from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar._engine.format.frame import KIND_ENTRY, MAGIC, METADATA_SIZE, FrameHeader
+from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.storage.cold_ledger import ColdLedger, map_log
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Closing, Ending, Segment

@@ -6,10 +6,7 @@ import contextlib
 import os
 from typing import ClassVar, Final, Self
 
-from embeddedpulsar._engine.platform import clock, descriptors, disk, lease
-from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_STORE,
     LARGEST_COUNT,
@@ -18,6 +15,9 @@ from embeddedpulsar.format.control import (
     pack_control_header,
     parse_control_header,
 )
+from embeddedpulsar._engine.platform import clock, descriptors, disk, lease
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.storage.filenames import control_path, under_construction
 
 STORE_CONTROL: Final = "store.ctl"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.platform import deadline, disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.scheduler import Backoff, Timer, is_idle
@@ -16,7 +17,6 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     PoisonedSegment,
 )
-from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.storage.filenames import log_path, sync_lock_path
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.topic_control import (

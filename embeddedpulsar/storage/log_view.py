@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from embeddedpulsar import damage
-from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.damage import Damage, DamageHook
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import TopicWord, split_tail
-from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
-from embeddedpulsar.format.index import (
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.frame import FrameHeader, last_frame_start, read_header
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
     FLAGS_AT,
     SLOT_SIZE,
     SLOTS_OFFSET,
@@ -19,7 +16,10 @@ from embeddedpulsar.format.index import (
     SlotColumns,
     slot_offset,
 )
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar.damage import Damage, DamageHook
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.storage.chunk_reader import Part, segment_part
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.salvage import slot_of, visible_slots

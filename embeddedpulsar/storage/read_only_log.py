@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.format.control import CONTROL_SIZE
+from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.mapped_file import NO_FILE, MemoryFile
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import CONTROL_SIZE
-from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.storage.filenames import control_path, index_path
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_cache import SEGMENTS

@@ -6,10 +6,10 @@ import contextlib
 import os
 from typing import Final
 
+from embeddedpulsar._engine.format.control import TopicWord, tail_word
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, file_lock, nofollow
 from embeddedpulsar.exceptions import CorruptionError, StorageError
-from embeddedpulsar.format.control import TopicWord, tail_word
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.segment import Ending, Segment

@@ -7,11 +7,7 @@ import os
 import struct
 from typing import Final, cast
 
-from embeddedpulsar._engine.platform import disk
-from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.exceptions import CorruptionError, StorageFullError
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.frame import (
     HEADER,
     TRAILER,
     TRAILER_SIZE,
@@ -19,13 +15,19 @@ from embeddedpulsar.format.frame import (
     last_frame_start,
     read_header,
 )
-from embeddedpulsar.format.index import SLOT, SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.format.segment_header import (
+from embeddedpulsar._engine.format.segment_header import (
     FIRST_FRAME_OFFSET,
     SEGMENT_HEADER_SIZE,
+    SLOT,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
     SegmentHeader,
     pack_segment_header,
 )
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar.exceptions import CorruptionError, StorageFullError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 from embeddedpulsar.storage.filenames import log_path

@@ -10,11 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final
 
+from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.segment_header import SegmentHeader
 from embeddedpulsar._engine.platform import descriptors, threads
 from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import ledgers_with_cold
 from embeddedpulsar.storage.filenames import log_path

@@ -10,20 +10,23 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from embeddedpulsar._engine.format.frame import FrameHeader
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    INDEX_HEADER_SIZE,
+    SEGMENT_HEADER_SIZE,
+    SLOT,
+    SLOTS_OFFSET,
+    SegmentHeader,
+    parse_index_header,
+    parse_segment_header,
+)
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.damage import SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
     UnsupportedFormatVersion,
-)
-from embeddedpulsar.format.frame import FrameHeader
-from embeddedpulsar.format.index import INDEX_HEADER_SIZE, SLOT, SLOTS_OFFSET, parse_index_header
-from embeddedpulsar.format.segment_header import (
-    FIRST_FRAME_OFFSET,
-    SEGMENT_HEADER_SIZE,
-    SegmentHeader,
-    parse_segment_header,
 )
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import offloaded_ledger

@@ -5,16 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, cast
 
-from embeddedpulsar._engine.platform import disk
-from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
-from embeddedpulsar.exceptions import (
-    CorruptionError,
-    ForeignFileError,
-    UnsupportedFormatVersion,
-)
-from embeddedpulsar.format.index import (
+from embeddedpulsar._engine.format.segment_header import (
     BLOCK_CRC,
     BLOCK_SIZE,
+    FIRST_FRAME_OFFSET,
     INDEX_HEADER_SIZE,
     SLOT,
     SLOT_SIZE,
@@ -22,6 +16,7 @@ from embeddedpulsar.format.index import (
     SLOTS_PER_BLOCK,
     IndexHeader,
     IndexSlot,
+    SegmentHeader,
     SlotColumns,
     block_crc,
     block_crc_offset,
@@ -34,7 +29,13 @@ from embeddedpulsar.format.index import (
     read_slots,
     slot_offset,
 )
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    UnsupportedFormatVersion,
+)
 from embeddedpulsar.storage.filenames import index_path, under_construction
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry import EntryView, decode
-from embeddedpulsar.format.entry_decoder import decode_singles
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.entry import EntryView, decode
+from embeddedpulsar._engine.format.entry_decoder import decode_singles
+from embeddedpulsar._engine.format.frame import (
     HEADER_SIZE,
     KIND_ENTRY,
     MIN_FRAME_SIZE,
@@ -19,8 +18,8 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
     read_header,
 )
-from embeddedpulsar.format.index import slot_offset
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, slot_offset
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 

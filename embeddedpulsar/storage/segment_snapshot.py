@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-from embeddedpulsar._engine.platform import descriptors
-from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     CONTROL_SIZE,
     KIND_TOPIC,
     TopicWord,
     parse_control_header,
     split_tail,
 )
-from embeddedpulsar.format.segment_header import SegmentHeader
+from embeddedpulsar._engine.format.segment_header import SegmentHeader
+from embeddedpulsar._engine.platform import descriptors
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.cold_ledger import ledgers_with_cold

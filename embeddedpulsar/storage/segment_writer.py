@@ -10,13 +10,21 @@ from os import fstat, getpid
 from typing import Final, Protocol
 from zlib import crc32
 
+from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.entry import EncodedFields
+from embeddedpulsar._engine.format.frame import (
+    COVERED,
+    FRONT,
+    HEADER_SIZE,
+    KIND_ENTRY,
+    MAGIC,
+    TRAILER,
+    TRAILER_SIZE,
+)
+from embeddedpulsar._engine.format.segment_header import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar._engine.platform import deadline, descriptors, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import AlreadyClosed, DescriptorLimitError, StorageFullError
-from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.entry import EncodedFields
-from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY, MAGIC, TRAILER, TRAILER_SIZE
-from embeddedpulsar.format.index import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.storage.append_point import BY_MAP, LOOK_NS, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import Ringing

@@ -6,18 +6,13 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar._engine.format.control import CONTROL_SIZE, KIND_TOPIC, TopicWord, split_tail
+from embeddedpulsar._engine.format.frame import HEADER_SIZE
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import StorageError, StoreGoneError
-from embeddedpulsar.format.control import (
-    CONTROL_SIZE,
-    KIND_TOPIC,
-    TopicWord,
-    split_tail,
-)
-from embeddedpulsar.format.frame import HEADER_SIZE
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.control_file import ControlFile
 from embeddedpulsar.storage.filenames import CONTROL, ledgers_of, log_path

@@ -10,10 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     GROUP_SIZE,
     GROUP_TABLE_OFFSET,
     GROUPS,
@@ -22,6 +19,9 @@ from embeddedpulsar.format.control import (
     UUID_TABLE_OFFSET,
     TopicWord,
 )
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar.exceptions import LockTimeout
 
 EACH: Final = 0
 """The group, and the key, of waiters that are all rung: readers, and consumers that share with no other."""

@@ -12,13 +12,29 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
+from embeddedpulsar._engine.format.control import (
+    CONTROL_HEADER_SIZE,
+    KIND_ACKS,
+    RING_SIZE,
+    ControlHeader,
+    RingWord,
+    Unwritten,
+    index_word,
+    pack_control_header,
+    parse_ring,
+    place_word,
+)
+from embeddedpulsar._engine.format.subscription_record import (
+    DETACH_CLOSED,
+    AckCumulative,
+    Command,
+    Detach,
+    Ledgers,
+)
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, threads
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.format.ack_ring import RING_SIZE, RingWord, Unwritten, index_word, parse_ring, place_word
-from embeddedpulsar.format.acknowledgement import Ack, group_batches, group_entries
-from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_ACKS, ControlHeader, pack_control_header
-from embeddedpulsar.format.subscription_record import DETACH_CLOSED, AckCumulative, Command, Detach, Ledgers
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.filenames import acks_path, consumers_in
 from embeddedpulsar.subscription.log_queries import news_for

@@ -5,8 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Final, Protocol
 
-from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     ACKED_TABLE_OFFSET,
     CONSUMER_SLOT_SIZE,
     CONSUMER_SLOTS,
@@ -18,6 +17,7 @@ from embeddedpulsar.format.control import (
     SubscriptionWord,
     split_journal,
 )
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.control_file import ControlFile
 from embeddedpulsar.subscription.state.consumer_registry import ConsumerRegistry

@@ -6,17 +6,17 @@ import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork, CallLater
-from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
-from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckGroup
-from embeddedpulsar.format.subscription_record import (
+from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckGroup
+from embeddedpulsar._engine.format.subscription_record import (
     DETACH_CLOSED,
     DETACH_DEAD,
     DETACH_SILENT,
     Command,
     Detach,
 )
+from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork, CallLater
+from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.control import SubscriptionControl

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from embeddedpulsar._engine.format.control import ConsumerSlotWord
 from embeddedpulsar._engine.platform import deadline, threads
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import BackgroundWork, SchedulerLike
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy, LockTimeout, PulsarException
-from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.shared_state import SharedState

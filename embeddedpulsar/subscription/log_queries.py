@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
+from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.subscription_record import Command, Ledgers, Seek
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
-from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.format.subscription_record import Command, Ledgers, Seek
 from embeddedpulsar.managed_ledger.log import LedgerCounts, Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ledger_acks import OPEN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.format.control import SubscriptionWord
+from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar.subscription.log_queries import seek_commands
 
 if TYPE_CHECKING:

@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from embeddedpulsar._engine.platform.clock import Clock
-from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup, group_entries
-from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.subscription_record import (
+from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup, group_entries
+from embeddedpulsar._engine.format.entry_decoder import EntryView
+from embeddedpulsar._engine.format.subscription_record import (
     DETACH_CLOSED,
     Attach,
     Command,
@@ -26,6 +24,8 @@ from embeddedpulsar.format.subscription_record import (
     Limits,
     Seek,
 )
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.settings import BrokerSettings

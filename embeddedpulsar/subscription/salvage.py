@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.control import SubscriptionWord, split_journal
+from embeddedpulsar._engine.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document
+from embeddedpulsar._engine.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.control import SubscriptionWord, split_journal
-from embeddedpulsar.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document
-from embeddedpulsar.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.storage.filenames import journal_path, snapshot_path
 from embeddedpulsar.storage.journal.journal_file import JournalFile, generations

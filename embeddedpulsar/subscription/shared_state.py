@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar._engine.platform import failpoints, fork, nofollow, package_log
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.platform import nofollow, package_log
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_import
@@ -23,8 +25,6 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     SubscriptionNotFound,
 )
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.policies import KeySharedPolicy

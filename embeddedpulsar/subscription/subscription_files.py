@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
+from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
@@ -23,7 +24,6 @@ from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple

@@ -6,12 +6,16 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.control import (
+    KIND_SUBSCRIPTION,
+    SUBSCRIPTION_CONTROL_SIZE,
+    SubscriptionWord,
+)
+from embeddedpulsar._engine.format.entry_decoder import EntryView
 from embeddedpulsar._engine.platform import deadline, threads
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SUBSCRIPTION_CONTROL_SIZE, SubscriptionWord
-from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.records import NamedTuple

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar.backlog_quota import (
     CONSUMER_BACKLOG_EVICTION,
     DESTINATION_STORAGE,
@@ -21,7 +22,6 @@ from embeddedpulsar.exceptions import (
     ProducerBlockedQuotaExceededException,
     PulsarException,
 )
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.topic_control import ATTENTION, HELD
 from embeddedpulsar.topic.housekeeping import UpkeptParts

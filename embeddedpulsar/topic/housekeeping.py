@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.platform import failpoints, fork, package_log, threads
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.scheduler import is_idle
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException, TopicTerminated
-from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.policies import Retention

@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.control import StoreWord, TopicWord
 from embeddedpulsar._engine.platform import deadline, disk, threads
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, StorageError, TopicNotFound
-from embeddedpulsar.format.control import StoreWord, TopicWord
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
@@ -22,8 +22,8 @@ from embeddedpulsar.topic.policies.keeping import INACTIVE_TOPICS, KEEP_UNTIL_SU
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, is_system_topic
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.clock import Clock
-    from embeddedpulsar.format.catalog_record import TopicEntry
     from embeddedpulsar.subscription.subscription_view import SubscriptionFacts
     from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
     from embeddedpulsar.topic.store_session import StoreSession

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar._engine.format.document import KIND_OFFLOAD, decode_document, encode_document
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_import
@@ -16,7 +17,6 @@ from embeddedpulsar.exceptions import (
     NotAllowedError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.format.document import KIND_OFFLOAD, decode_document, encode_document
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.late_part import HasParts
 from embeddedpulsar.topic.policies.admitting import MAX_PRODUCERS

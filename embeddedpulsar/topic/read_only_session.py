@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
+from embeddedpulsar._engine.format.frame import require_little_endian
 from embeddedpulsar._engine.platform import filesystem
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.clock import Clock
@@ -18,7 +19,6 @@ from embeddedpulsar._engine.platform.file_lock import RefusedLock
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar._engine.platform.peers import Peers, onlooker_mailbox
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.format.headers import require_little_endian
 from embeddedpulsar.storage.control_file import has_living
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.platform import clock as clocks
 from embeddedpulsar._engine.platform import descriptors, fork, interrupts, nofollow
 from embeddedpulsar._engine.platform.access import Refusal
@@ -17,7 +18,6 @@ from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AccessDeniedError, AlreadyClosed, StoreGoneError
-from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import (
     DURABILITIES,
     PROCESS,

@@ -7,11 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar._engine.platform import disk, failpoints, fork, lease, threads
-from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
-from embeddedpulsar.exceptions import CorruptionError, StorageFullError, UnsupportedFormatVersion
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
     KIND_STORE,
@@ -21,6 +17,10 @@ from embeddedpulsar.format.control import (
     pack_control_header,
     parse_control_header,
 )
+from embeddedpulsar._engine.platform import disk, failpoints, fork, lease, threads
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
+from embeddedpulsar.exceptions import CorruptionError, StorageFullError, UnsupportedFormatVersion
 from embeddedpulsar.storage.control_file import FIRST_WORD
 from embeddedpulsar.storage.filenames import under_construction
 from embeddedpulsar.storage.roll import MAX_LEDGER_ID

@@ -10,6 +10,7 @@ import errno
 import os
 from typing import Final
 
+from embeddedpulsar._engine.format.document import KIND_STORE_META, decode_document, encode_document
 from embeddedpulsar._engine.platform import descriptors, disk, filesystem, nofollow
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
@@ -22,7 +23,6 @@ from embeddedpulsar.exceptions import (
     StorageOSError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.format.document import KIND_STORE_META, decode_document, encode_document
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic import memory_root
 from embeddedpulsar.topic.catalog import root_layout

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.control import StoreWord
+from embeddedpulsar._engine.format.frame import require_little_endian
 from embeddedpulsar._engine.platform import disk, failpoints, filesystem, nofollow
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.clock import Clock, boot_id
@@ -20,8 +22,6 @@ from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.format.control import StoreWord
-from embeddedpulsar.format.headers import require_little_endian
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_root

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import package_log, threads
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar._engine.platform import deadline, descriptors, threads
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
-from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple
@@ -21,7 +21,7 @@ from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
-    from embeddedpulsar.format.topic_record import AttachProducer
+    from embeddedpulsar._engine.format.topic_record import AttachProducer
     from embeddedpulsar.storage.journal.journal_view import JournalView
     from embeddedpulsar.subscription.subscription_view import SubscriptionFacts, SubscriptionView
     from embeddedpulsar.topic.producers.topic_journal import TopicReplica

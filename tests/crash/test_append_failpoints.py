@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.format.control import TopicWord, split_tail
-from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.check import check_topic

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, Damage, InitialPosition
-from embeddedpulsar.format.control import SubscriptionWord
-from embeddedpulsar.format.subscription_record import SEEK
+from embeddedpulsar._engine.format.control import SubscriptionWord
+from embeddedpulsar._engine.format.subscription_record import SEEK
 from embeddedpulsar.storage.journal.journal_file import JournalFile
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_check import check_store

@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, pack_control_header, parse_control_header
+from embeddedpulsar._engine.format.control import (
+    CONTROL_HEADER_SIZE,
+    pack_control_header,
+    parse_control_header,
+)
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.filenames import index_path, ledgers_of, log_path
 from embeddedpulsar.topic.store import Store

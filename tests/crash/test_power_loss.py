@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar.storage import append_point
 from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.recovery import recovery

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from embeddedpulsar._engine.format.compression import CODECS, Codec, decompress, register, require_codec
+from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.compression import CODECS, Codec, decompress, register, require_codec
-from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode
 from tests.frames import framed, unframed
 
 BZIP2 = 100

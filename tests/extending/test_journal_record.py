@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from embeddedpulsar._engine.format import subscription_record, topic_record
 from embeddedpulsar.exceptions import UnsupportedFormatVersion
-from embeddedpulsar.format import subscription_record, topic_record
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.state_machine import REWOUND, SubscriptionState
 from embeddedpulsar.subscription.subscription import Subscription

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES, Assign
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerBusy
-from embeddedpulsar.format.consumer_record import CONSUMER_TYPES
-from embeddedpulsar.format.dispatch_record import Assign
 from embeddedpulsar.subscription.dispatch.assignment import Assignment, Claim, others_are_ready
 from embeddedpulsar.subscription.dispatch.dispatch_rules import ActiveDispatcher, ClaimDispatcher
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS, CLAIM_DISPATCHERS, register

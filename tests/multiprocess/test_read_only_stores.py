@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, MessageId, schema
+from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.cli.program import run
 from embeddedpulsar.exceptions import (
@@ -28,7 +29,6 @@ from embeddedpulsar.exceptions import (
     Timeout,
     TopicNotFound,
 )
-from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.functions import FunctionConfig
 from embeddedpulsar.policy_values import ResourceGroup
 from embeddedpulsar.testing.store_checks import assert_clean

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.topic.store import Store
 from tests.multiprocess.children import Child, say
 

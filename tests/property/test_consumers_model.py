@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from embeddedpulsar import BatchingType, Client, ConsumerType, InitialPosition
-from embeddedpulsar.format.consumer_record import DETACH_DEAD
+from embeddedpulsar._engine.format.subscription_record import DETACH_DEAD
 from embeddedpulsar.subscription.detach_commands import commit_detach_commands, detach_command
 from embeddedpulsar.testing.manual_clock import ManualScheduler
 from tests.conformance.manual_time import ManualTime

@@ -9,14 +9,14 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format import frame
+from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent, ProducerPrefix, decode, encode
+from embeddedpulsar._engine.format.entry_decoder import SealedView
+from embeddedpulsar._engine.format.sealed_entry import pack_keys, raw_view, seal_entry
 from embeddedpulsar.crypto.entry_cipher import EntryOpener
 from embeddedpulsar.crypto.key_wrap import wrap
 from embeddedpulsar.encryption import EncryptedKey
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.format import frame
-from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, decode, encode
-from embeddedpulsar.format.sealed_entry import pack_keys, raw_view, seal_entry
-from embeddedpulsar.format.sealed_view import SealedView
 from tests.frames import contents, framed, unframed
 from tests.support.key_files import KeyRing, key_pair
 from tests.unit.format.test_entry import assert_same

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.damage import HOLE, LOST_TAIL, MISSING_SEGMENT, Damage
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position

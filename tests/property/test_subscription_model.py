@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
 from embeddedpulsar.subscription.state.state_machine import STALE, SubscriptionState

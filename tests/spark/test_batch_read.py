@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client
+from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
-from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode
 from tests.support.log_files import BASE_MS, LogFiles, write_topic
 
 pytestmark = [

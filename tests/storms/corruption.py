@@ -14,17 +14,20 @@ import shutil
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from embeddedpulsar._engine.platform import clock as clocks
-from embeddedpulsar.damage import Damage as Report
-from embeddedpulsar.exceptions import PulsarException, StorageError
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_TOPIC,
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_plain, encode_single
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.entry import (
+    EntryContent,
+    ProducerPrefix,
+    encode,
+    encode_plain,
+    encode_single,
+)
+from embeddedpulsar._engine.format.frame import (
     HEADER_SIZE,
     KIND_ENTRY,
     TRAILER_SIZE,
@@ -32,8 +35,10 @@ from embeddedpulsar.format.frame import (
     pack_trailer,
     seal,
 )
-from embeddedpulsar.format.index import SLOTS_OFFSET
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOTS_OFFSET
+from embeddedpulsar._engine.platform import clock as clocks
+from embeddedpulsar.damage import Damage as Report
+from embeddedpulsar.exceptions import PulsarException, StorageError
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.check import check_topic

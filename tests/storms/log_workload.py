@@ -7,11 +7,8 @@ import random
 from typing import Final, NamedTuple
 
 from embeddedpulsar import damage
-from embeddedpulsar._engine.platform import descriptors, failpoints
-from embeddedpulsar._engine.platform.failpoints import InjectedFailure
-from embeddedpulsar.exceptions import PoisonedSegment
-from embeddedpulsar.format.control import CONTROL_HEADER_SIZE
-from embeddedpulsar.format.entry import (
+from embeddedpulsar._engine.format.control import CONTROL_HEADER_SIZE
+from embeddedpulsar._engine.format.entry import (
     EncodedEntry,
     EntryContent,
     ProducerPrefix,
@@ -19,6 +16,9 @@ from embeddedpulsar.format.entry import (
     encode_plain,
     encode_single,
 )
+from embeddedpulsar._engine.platform import descriptors, failpoints
+from embeddedpulsar._engine.platform.failpoints import InjectedFailure
+from embeddedpulsar.exceptions import PoisonedSegment
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.filenames import control_path

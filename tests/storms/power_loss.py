@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.storage.check import TRAILER, check_topic
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler

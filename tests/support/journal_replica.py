@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from embeddedpulsar.format.control import KIND_TOPIC, WORD_COUNT, TopicWord
-from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
+from embeddedpulsar._engine.format.control import KIND_TOPIC, WORD_COUNT, TopicWord
+from embeddedpulsar._engine.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 

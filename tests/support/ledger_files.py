@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, cast
 
-from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_TOPIC,
     pack_control_header,
     parse_control_header,
 )
+from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.storage.filenames import control_path

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from embeddedpulsar._engine.platform import clock
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     CONTROL_SIZE,
     KIND_TOPIC,
     ControlHeader,
@@ -13,17 +12,20 @@ from embeddedpulsar.format.control import (
     pack_control_header,
     tail_word,
 )
-from embeddedpulsar.format.document import KIND_TOPIC_META, encode_document
-from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix, encode_plain, encode_single
-from embeddedpulsar.format.frame import KIND_ENTRY, pack_trailer, seal
-from embeddedpulsar.format.index import (
+from embeddedpulsar._engine.format.document import KIND_TOPIC_META, encode_document
+from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_plain, encode_single
+from embeddedpulsar._engine.format.frame import KIND_ENTRY, pack_trailer, seal
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
     SLOTS_OFFSET,
     IndexHeader,
+    SegmentHeader,
     index_file_size,
     pack_index_header,
+    pack_segment_header,
     pack_slot,
 )
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader, pack_segment_header
+from embeddedpulsar._engine.platform import clock
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic_name import TopicName, directory_name
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.document import pack_map
+from embeddedpulsar._engine.format.entry import EntryContent
 from embeddedpulsar.client.common.arguments import (
     INT64_MAX,
     check_fits,
@@ -13,8 +15,6 @@ from embeddedpulsar.client.common.arguments import (
     checked_properties,
     refuse_unbuilt,
 )
-from embeddedpulsar.format.entry import EntryContent
-from embeddedpulsar.format.packed_map import pack_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.acknowledgement import bitsets_of
 from embeddedpulsar._engine.platform import deadline, failpoints, threads
 from embeddedpulsar._engine.platform.scheduler import Backoff
 from embeddedpulsar.exceptions import (
@@ -19,14 +20,13 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     NotConnected,
 )
-from embeddedpulsar.format.acknowledgement import bitsets_of
 from embeddedpulsar.message import NO_ORIGIN, is_skipped
 from embeddedpulsar.message_id import LARGEST_ID
 from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar.client.common.client_log import ClientLog
-    from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.message import Message
     from embeddedpulsar.subscription.ack_ring import AckRing
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
+from embeddedpulsar._engine.format.entry_decoder import SEEN
+from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED
 from embeddedpulsar.enums import ConsumerCryptoFailureAction
 from embeddedpulsar.exceptions import CryptoError
-from embeddedpulsar.format.entry_view import SEEN
-from embeddedpulsar.format.frame import CODEC_ENCRYPTED
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.format.entry import EntryView
+    from embeddedpulsar._engine.format.entry_decoder import SealedView
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.crypto.entry_cipher import EntryOpener
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
-    from embeddedpulsar.format.entry import EntryView
-    from embeddedpulsar.format.sealed_view import SealedView
 
 _CONSUME: Final = ConsumerCryptoFailureAction.CONSUME
 _DISCARD: Final = ConsumerCryptoFailureAction.DISCARD
@@ -106,7 +106,7 @@ class Decryption:
             self._tell(sealed, error)
         if self._action != _CONSUME:
             return None
-        from embeddedpulsar.format.sealed_entry import raw_view
+        from embeddedpulsar._engine.format.sealed_entry import raw_view
 
         return raw_view(sealed, self._topic)
 

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError, Timeout
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.storage.topic_control import DELETED, is_deleted
 from embeddedpulsar.storage.waiter_slots import OTHERS_POLL_S
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from embeddedpulsar._engine.format.compacted import Block
+    from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
-    from embeddedpulsar.format.compacted_block import Block
-    from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.topic.topic import Topic
 
 _MANY: Final = 1 << 30

@@ -12,8 +12,8 @@ from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.message import Message, Origin, is_skipped, messages_left, messages_of, size_of
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar.client.consumer.repeated_entries import RepeatedEntries
-    from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.topic.policies.rate_limiter import RateLimiter
 
 # The size of a processor cache: with a queue eight times as large, reading payloads of 1 MiB took three times

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
-    from embeddedpulsar.format.entry import EntryView
 
 Position = tuple[int, int]
 _BEFORE_ALL: Final = (-1, -1)

@@ -7,14 +7,14 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.chunk import LARGEST_MESSAGE, MOST_CHUNKS, RUN, Chunk
+from embeddedpulsar._engine.format.compression import compress
+from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode
+from embeddedpulsar._engine.format.frame import METADATA_SIZE
 from embeddedpulsar.client.common.message_options import NO_OPTIONS, Options, make_content, transposed
 from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
 from embeddedpulsar.client.producer.pending_entry import PendingEntry
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
-from embeddedpulsar.format.chunk import LARGEST_MESSAGE, MOST_CHUNKS, RUN, Chunk
-from embeddedpulsar.format.compression import compress
-from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode
-from embeddedpulsar.format.frame import METADATA_SIZE
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
@@ -131,7 +131,7 @@ class Chunker:
     splitting needs no memory, because entries refer to parts of the payload.
 
     Args:
-        codec: of `format.compression`; not used if it does not make the payload smaller.
+        codec: of `_engine.format.compression`; not used if it does not make the payload smaller.
         max_size: most bytes of an entry's metadata and columns.
         seal: encrypts an entry, given the highest sequence id of its messages; None for plain text.
         max_part: most bytes of payload in one part; default is as many as an entry has room for.

@@ -6,6 +6,19 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.entry import (
+    NO_EXTRAS,
+    EncodedEntry,
+    EntryContent,
+    Extras,
+    ProducerPrefix,
+    encode,
+    encode_keyed,
+    encode_plain,
+    fields_with_extras,
+    pack_extras,
+)
+from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_BATCHED, MAX_FRAME_SIZE, METADATA_SIZE
 from embeddedpulsar.client.common.message_options import (
     KEY,
     NO_OPTIONS,
@@ -18,15 +31,6 @@ from embeddedpulsar.client.producer.batch_container import CALLBACK, FIRST_OPTIO
 from embeddedpulsar.client.producer.chunker import Chunker, part_limit
 from embeddedpulsar.client.producer.pending_entry import PendingEntry, SendCallback
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
-from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
-from embeddedpulsar.format.frame import CODEC_ENCRYPTED, FLAG_BATCHED, MAX_FRAME_SIZE, METADATA_SIZE
-from embeddedpulsar.format.message_extras import (
-    NO_EXTRAS,
-    Extras,
-    encode_keyed,
-    fields_with_extras,
-    pack_extras,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import deadline, failpoints
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
@@ -12,15 +13,14 @@ from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.client.producer.publish_throttle import PublishThrottle
 from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.position import Position
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.format.entry import EncodedEntry
     from embeddedpulsar.client.producer.chunker import Chunks
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.client.producer.sequence_keeper import Owner
-    from embeddedpulsar.format.entry import EncodedEntry
     from embeddedpulsar.storage.append_hold import AppendHold
 
 _JOURNAL: Final = TopicWord.JOURNAL

@@ -11,9 +11,9 @@ from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarExceptio
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.format.entry import EncodedEntry
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.producer.chunker import Chunks
-    from embeddedpulsar.format.entry import EncodedEntry
 
 SendCallback = Callable[[Result, MessageId], object]
 

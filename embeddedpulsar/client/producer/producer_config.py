@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.format.compression import require_codec
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
     INT64_MAX,
@@ -25,7 +26,6 @@ from embeddedpulsar.enums import (
     PartitionsRoutingMode,
     ProducerAccessMode,
 )
-from embeddedpulsar.format.compression import require_codec
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema import Schema
 

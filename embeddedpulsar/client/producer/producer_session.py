@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.format.frame import METADATA_SIZE
 from embeddedpulsar.backlog_quota import PRODUCER_REQUEST_HOLD
 from embeddedpulsar.client.common import awaited_call
 from embeddedpulsar.client.common.topic_schema import check_has_schema, registered
 from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import DescriptorLimitError, PulsarException, StorageError
-from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic.policies.admitting import MAX_MESSAGE_SIZE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.format.entry import NO_EXTRAS, Extras, ProducerPrefix, pack_extras
 from embeddedpulsar._engine.platform import deadline, fork, interrupts
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.client.common.message_options import (
@@ -31,8 +32,6 @@ from embeddedpulsar.client.producer.send_state import Event, SendState
 from embeddedpulsar.client.producer.sequence_keeper import SequenceIds
 from embeddedpulsar.client.producer.single_sender import SingleSender
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
-from embeddedpulsar.format.entry import ProducerPrefix
-from embeddedpulsar.format.message_extras import NO_EXTRAS, Extras, pack_extras
 from embeddedpulsar.message_id import MessageId
 
 if TYPE_CHECKING:

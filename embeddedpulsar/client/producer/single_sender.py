@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.format.entry import (
+    NO_EXTRAS,
+    Extras,
+    fields_with_extras,
+    pack_extras,
+    single_fields,
+)
 from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.client.common.message_options import SEQUENCE_ID
 from embeddedpulsar.client.producer.pending_entry import tell_sender
@@ -13,13 +20,12 @@ from embeddedpulsar.client.producer.send_queue import NO_BATCHES
 from embeddedpulsar.client.producer.send_state import Event
 from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.format.entry import single_fields
-from embeddedpulsar.format.message_extras import NO_EXTRAS, Extras, fields_with_extras, pack_extras
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar._engine.format.entry import ProducerPrefix
     from embeddedpulsar._engine.platform.threads import RLock
     from embeddedpulsar.client.common.message_options import Options
     from embeddedpulsar.client.producer.admission import Admission
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.pending_entry import PendingEntry, SendCallback
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.client.producer.queue_drain import QueueDrain
-    from embeddedpulsar.format.entry import ProducerPrefix
 
 
 class SingleSender:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.compacted import Block
+from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.compacted_block import Block
-from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger
 from embeddedpulsar.managed_ledger.compaction.compaction_record import CompactedLedgers
 from embeddedpulsar.managed_ledger.log import Log

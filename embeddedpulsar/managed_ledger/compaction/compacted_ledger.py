@@ -8,13 +8,10 @@ from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar._engine.platform import disk, failpoints
-from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.damage import COMPACT_AGAIN
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.compacted import (
+from embeddedpulsar._engine.format.compacted import (
     BLOCK,
     COMPACTED_HEADER_SIZE,
+    Block,
     BlockPlace,
     CompactedHeader,
     Head,
@@ -26,10 +23,13 @@ from embeddedpulsar.format.compacted import (
     parse_block_index,
     parse_compacted_header,
 )
-from embeddedpulsar.format.compacted_block import Block
-from embeddedpulsar.format.entry import EntryContent, EntryView, ProducerPrefix, encode
-from embeddedpulsar.format.frame import FLAG_BATCHED, MAX_FRAME_SIZE
-from embeddedpulsar.format.sealed_view import SealedView
+from embeddedpulsar._engine.format.entry import EntryContent, EntryView, ProducerPrefix, encode
+from embeddedpulsar._engine.format.entry_decoder import SealedView
+from embeddedpulsar._engine.format.frame import FLAG_BATCHED, MAX_FRAME_SIZE
+from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar.damage import COMPACT_AGAIN
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 
 failpoints.declare("compaction:block_written", "compaction:written", "compaction:synced")

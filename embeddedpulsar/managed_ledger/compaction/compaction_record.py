@@ -6,10 +6,10 @@ import contextlib
 import os
 from typing import Any, Final
 
+from embeddedpulsar._engine.format.document import KIND_COMPACTION, decode_document, encode_document
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar.damage import COMPACT_AGAIN, HOLE, TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
-from embeddedpulsar.format.document import KIND_COMPACTION, decode_document, encode_document
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.records import NamedTuple

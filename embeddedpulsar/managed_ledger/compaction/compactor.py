@@ -9,11 +9,11 @@ from collections.abc import Generator, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
+from embeddedpulsar._engine.format.compacted import Block, only_key
+from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_CHUNK, FLAG_KEY_ABSENT
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import CorruptionError, StorageError
-from embeddedpulsar.format.compacted_block import Block, only_key
-from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.format.frame import CODEC_ENCRYPTED, FLAG_CHUNK, FLAG_KEY_ABSENT
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import (
     MOST_ROWS,
     CompactedLedger,

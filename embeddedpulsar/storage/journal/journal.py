@@ -12,13 +12,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.format.control import journal_word, split_journal
+from embeddedpulsar._engine.format.journal_record import END, JournalBase, JournalHeader, pack_journal_header
 from embeddedpulsar._engine.platform import disk, failpoints
-from embeddedpulsar.format.control import journal_word, split_journal
-from embeddedpulsar.format.journal_record import (
-    JournalHeader,
-    pack_journal_header,
-)
-from embeddedpulsar.format.record_types import END, JournalBase
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal.journal_file import Record, sweep, write_generation, write_records
 from embeddedpulsar.storage.journal.journal_follower import (

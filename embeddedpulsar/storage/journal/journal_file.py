@@ -12,6 +12,23 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.document import document_crc
+from embeddedpulsar._engine.format.journal_record import (
+    BASE,
+    END,
+    FIRST_RECORD_OFFSET,
+    MAX_RECORD_SIZE,
+    RECORD_SIZE,
+    JournalBase,
+    JournalHeader,
+    JournalRecord,
+    decode_base,
+    encode_base,
+    pack_journal_header,
+    pack_record,
+    parse_journal_header,
+    read_record,
+)
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import (
@@ -19,19 +36,6 @@ from embeddedpulsar.exceptions import (
     ForeignFileError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.format.document import document_crc
-from embeddedpulsar.format.journal_record import (
-    FIRST_RECORD_OFFSET,
-    MAX_RECORD_SIZE,
-    RECORD_SIZE,
-    JournalHeader,
-    JournalRecord,
-    pack_journal_header,
-    pack_record,
-    parse_journal_header,
-    read_record,
-)
-from embeddedpulsar.format.record_types import BASE, END, JournalBase, decode_base, encode_base
 from embeddedpulsar.storage.filenames import (
     NEW_SUFFIX,
     journal_path,

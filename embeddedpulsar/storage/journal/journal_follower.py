@@ -19,6 +19,9 @@ import os
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from embeddedpulsar._engine.format.control import journal_word, split_journal
+from embeddedpulsar._engine.format.document import document_crc
+from embeddedpulsar._engine.format.journal_record import BASE, END, FIRST_RECORD_OFFSET, record_at, records
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import (
@@ -27,10 +30,6 @@ from embeddedpulsar.exceptions import (
     StorageError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.format.control import journal_word, split_journal
-from embeddedpulsar.format.document import document_crc
-from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, record_at, records
-from embeddedpulsar.format.record_types import BASE, END
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import journal_path, snapshot_path
 from embeddedpulsar.storage.journal.journal_file import JournalDescriptor, JournalFile, generations
@@ -65,7 +64,7 @@ class Replica(Protocol):
         """
 
     def snapshot(self) -> bytes:
-        """The state as a document (format/document.py); equal states give equal bytes."""
+        """The state as a document (_engine/format/document.py); equal states give equal bytes."""
 
 
 class JournalPlace(NamedTuple):
@@ -75,7 +74,7 @@ class JournalPlace(NamedTuple):
         directory: of the topic or subscription.
         words: of its mapped ctl.
         word: the index of the commit word in them.
-        owner_kind: kind of ctl file (format/control.py), written into the headers.
+        owner_kind: kind of ctl file (_engine/format/control.py), written into the headers.
         compact_bytes: see `COMPACT_BYTES`.
         leap_word: index of the word that says where a command is that a replica may leap to; -1 for none.
         check_in_place: raises if the directory is not the one that was opened.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
+from embeddedpulsar._engine.format.control import split_journal
 from embeddedpulsar.damage import Damage
-from embeddedpulsar.format.control import split_journal
 from embeddedpulsar.storage.journal.journal_follower import (
     JournalFollower,
     JournalPlace,

@@ -11,8 +11,7 @@ import struct
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.frame import (
     HEADER,
     HEADER_SIZE,
     MAGIC,
@@ -23,8 +22,8 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
     verify_trailer,
 )
-from embeddedpulsar.format.index import MAX_COUNT, SLOT, pack_slot
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, MAX_COUNT, SLOT, pack_slot
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.recovery import log_window
 from embeddedpulsar.storage.recovery.log_window import LogWindow

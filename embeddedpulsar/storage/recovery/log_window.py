@@ -7,11 +7,17 @@ import stat
 from typing import Final
 from zlib import crc32
 
+from embeddedpulsar._engine.format.entry_decoder import METADATA
+from embeddedpulsar._engine.format.frame import (
+    HEADER_SIZE,
+    MIN_FRAME_SIZE,
+    TRAILER_SIZE,
+    FrameHeader,
+    read_header,
+)
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.access import irregular
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry_view import METADATA
-from embeddedpulsar.format.frame import HEADER_SIZE, MIN_FRAME_SIZE, TRAILER_SIZE, FrameHeader, read_header
 from embeddedpulsar.storage.cold_ledger import with_log
 
 WINDOW: Final = 1 << 20

@@ -24,17 +24,11 @@ import os
 from typing import Final
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord, journal_word, split_tail, tail_word
+from embeddedpulsar._engine.format.frame import pack_trailer
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.damage import Damage, DamageHook
-from embeddedpulsar.format.control import (
-    KIND_TOPIC,
-    TopicWord,
-    journal_word,
-    split_tail,
-    tail_word,
-)
-from embeddedpulsar.format.frame import pack_trailer
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.cold_ledger import is_away
 from embeddedpulsar.storage.filenames import index_path, log_path

@@ -19,9 +19,7 @@ import os
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar._engine.platform import disk
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.frame import (
     HEADER_SIZE,
     MIN_FRAME_SIZE,
     TRAILER,
@@ -29,7 +27,9 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
     next_frame,
 )
-from embeddedpulsar.format.index import SLOT, SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar._engine.format.segment_header import SLOT, SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage.filenames import index_path, parse_ledger
 from embeddedpulsar.storage.recovery import log_window

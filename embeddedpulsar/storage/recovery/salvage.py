@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from embeddedpulsar._engine.format.frame import next_frame
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    SLOT,
+    SLOT_SIZE,
+    IndexSlot,
+    slot_offset,
+)
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.frame import next_frame
-from embeddedpulsar.format.index import SLOT, SLOT_SIZE, IndexSlot, slot_offset
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Ending, Segment
 from embeddedpulsar.storage.segment_index import SegmentIndex

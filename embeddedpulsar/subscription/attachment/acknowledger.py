@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import (
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.acknowledgement import (
     MAX_BATCH_SIZE,
     MAX_ENTRY_ID,
     Ack,
@@ -15,6 +14,7 @@ from embeddedpulsar.format.acknowledgement import (
     group_batches,
     group_entries,
 )
+from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.ack_ring import AckRing

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.acknowledgement import AckGroup
+from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar.exceptions import ConsumerBusy
-from embeddedpulsar.format.acknowledgement import AckGroup
-from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry

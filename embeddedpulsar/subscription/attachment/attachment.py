@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.acknowledgement import AckGroup, group_entries
+from embeddedpulsar._engine.format.control import SubscriptionWord
+from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork
@@ -15,9 +18,6 @@ from embeddedpulsar.exceptions import (
     ConsumerBusy,
     LockTimeout,
 )
-from embeddedpulsar.format.acknowledgement import AckGroup, group_entries
-from embeddedpulsar.format.control import SubscriptionWord
-from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.storage.waiter_slots import EACH

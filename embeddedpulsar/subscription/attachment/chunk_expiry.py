@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar._engine.format.entry_decoder import EntryView
 from embeddedpulsar._engine.platform import deadline, fork
 from embeddedpulsar._engine.platform.scheduler import Backoff, is_idle
 from embeddedpulsar.exceptions import (
@@ -13,7 +14,6 @@ from embeddedpulsar.exceptions import (
     ConsumerBusy,
     LockTimeout,
 )
-from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper, Entry
 from embeddedpulsar.subscription.shared_state import SharedState

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup
+from embeddedpulsar._engine.format.entry_decoder import EntryView
+from embeddedpulsar._engine.format.subscription_record import AckCumulative, Command, Ledgers
 from embeddedpulsar._engine.platform import threads
-from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup
-from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.subscription_record import AckCumulative, Command, Ledgers
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler, made_whole
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple

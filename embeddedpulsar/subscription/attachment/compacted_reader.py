@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from embeddedpulsar._engine.format.acknowledgement import AckGroup
+from embeddedpulsar._engine.format.document import KIND_COMPACTED_START, decode_document, encode_document
+from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.subscription_record import Ledgers
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.format.acknowledgement import AckGroup
-from embeddedpulsar.format.document import KIND_COMPACTED_START, decode_document, encode_document
-from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.format.subscription_record import Ledgers
 from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.storage.filenames import compacted_start_path

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.acknowledgement import Ack, AckGroup, group_entries
+from embeddedpulsar._engine.format.control import ConsumerSlotWord
+from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.subscription_record import STAY, Assign
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import Ack, AckGroup, group_entries
-from embeddedpulsar.format.control import ConsumerSlotWord
-from embeddedpulsar.format.dispatch_record import STAY, Assign
-from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.records import NamedTuple

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from embeddedpulsar._engine.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.attachment.membership import Membership

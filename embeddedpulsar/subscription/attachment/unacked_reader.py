@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.format.acknowledgement import AckGroup
+from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.format.acknowledgement import AckGroup
-from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.log_queries import skipped_entries

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.acknowledgement import Ack, group_entries
 from embeddedpulsar._engine.platform.scheduler import BackgroundWork
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import Ack, group_entries
 from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
@@ -17,7 +17,7 @@ from embeddedpulsar.subscription.control import given_word
 from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
 
 if TYPE_CHECKING:
-    from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar.subscription.state.consumer_registry import Consumer
     from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 

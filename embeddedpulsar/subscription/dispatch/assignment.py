@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Final
 
-from embeddedpulsar.format.dispatch_record import MAX_OWNERS, STAY, Assign, FreshRun, Share
+from embeddedpulsar._engine.format.subscription_record import MAX_OWNERS, STAY, Assign, FreshRun, Share
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.control import Facts

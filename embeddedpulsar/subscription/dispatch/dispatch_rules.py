@@ -9,8 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from embeddedpulsar.format.consumer_record import FLAG_RING, FLAG_SEVERAL_TOPICS, ConsumerRules
-from embeddedpulsar.format.dispatch_record import Assign
+from embeddedpulsar._engine.format.subscription_record import (
+    FLAG_RING,
+    FLAG_SEVERAL_TOPICS,
+    Assign,
+    ConsumerRules,
+)
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings

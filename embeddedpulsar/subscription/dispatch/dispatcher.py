@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.format.consumer_record import CONSUMER_TYPES
 from embeddedpulsar.subscription.dispatch.dispatch_rules import ActiveDispatcher, ClaimDispatcher, Dispatcher
 from embeddedpulsar.subscription.dispatch.dispatcher_multiple import SharedDispatcher
 from embeddedpulsar.subscription.dispatch.dispatcher_single_active import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from embeddedpulsar.format.dispatch_record import Assign
+from embeddedpulsar._engine.format.subscription_record import Assign
 from embeddedpulsar.subscription.dispatch.assignment import Assignment, Claim, others_are_ready, permits_of
 from embeddedpulsar.subscription.dispatch.dispatch_rules import ClaimDispatcher
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from embeddedpulsar.format.consumer_record import FLAG_RING, FLAG_SEVERAL_TOPICS, ConsumerRules
-from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.subscription_record import FLAG_RING, FLAG_SEVERAL_TOPICS, ConsumerRules
 from embeddedpulsar.subscription.dispatch.dispatch_rules import ActiveDispatcher, Asked
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
@@ -79,7 +79,7 @@ def chosen_on_ring(names: Sequence[str], topic_hash: int) -> int:
     Each name has 100 points, the hashes of the name and a number from 0 to 99; of two names on one point the
     later one has it.
 
-    >>> from embeddedpulsar.format.key_hash import sticky_key_hash
+    >>> from embeddedpulsar._engine.format.key_hash import sticky_key_hash
     >>> topics = [f"persistent://public/default/topic-{i}" for i in range(1, 5)]
     >>> [chosen_on_ring(("con-1", "con-2"), sticky_key_hash(topic)) for topic in topics]
     [1, 1, 1, 0]

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from embeddedpulsar._engine.format.subscription_record import (
+    FLAG_CLASSIC,
+    FLAG_OUT_OF_ORDER,
+    Assign,
+    ConsumerRules,
+)
 from embeddedpulsar.enums import KeySharedMode
-from embeddedpulsar.format.consumer_record import FLAG_CLASSIC, FLAG_OUT_OF_ORDER, ConsumerRules
-from embeddedpulsar.format.dispatch_record import Assign
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.subscription.control import Facts
 from embeddedpulsar.subscription.dispatch.assignment import (

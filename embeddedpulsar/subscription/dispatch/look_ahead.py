@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import groupby, repeat
 from typing import Any, Final
 
-from embeddedpulsar.format.acknowledgement import AckGroup
-from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
-from embeddedpulsar.format.index import SlotColumns
-from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.acknowledgement import AckGroup
+from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
+from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.segment_header import SlotColumns
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-from embeddedpulsar.format.acknowledgement import FORM_RANGE, AckGroup
-from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, AckGroup
+from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple

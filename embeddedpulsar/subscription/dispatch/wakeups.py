@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from embeddedpulsar._engine.format.control import ConsumerSlotWord, SubscriptionWord
+from embeddedpulsar._engine.format.subscription_record import FLAG_SEVERAL_TOPICS
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar.format.consumer_record import FLAG_SEVERAL_TOPICS
-from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar.subscription.control import BITMAP_WORDS, Granted, SubscriptionControl, slot_of
 from embeddedpulsar.subscription.dispatch.assignment import permits_of
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from embeddedpulsar.format.acknowledgement import AckGroup
+from embeddedpulsar._engine.format.acknowledgement import AckGroup
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ledger_acks import OPEN, LedgerAcks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable
 
-from embeddedpulsar.format.consumer_record import NO_RULES, ConsumerRules
+from embeddedpulsar._engine.format.subscription_record import NO_RULES, ConsumerRules
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, LAST_OWNER
 

@@ -6,12 +6,16 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from embeddedpulsar.format.consumer_record import (
+from embeddedpulsar._engine.format.subscription_record import (
     DETACH_CLOSED,
     FLAG_CLASSIC,
     FLAG_OUT_OF_ORDER,
+    STAY,
+    Assign,
+    FreshRun,
+    Redeliver,
+    Share,
 )
-from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun, Redeliver, Share
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.assigned_entries import AssignedEntries

@@ -8,8 +8,8 @@ from itertools import compress
 from typing import Any, Final
 from zlib import crc32
 
-from embeddedpulsar.format.acknowledgement import FORM_BITMAP, FORM_RANGE, MAX_ENTRY_ID, AckGroup
-from embeddedpulsar.format.dispatch_record import FreshRun, column_bytes, column_of
+from embeddedpulsar._engine.format.acknowledgement import FORM_BITMAP, FORM_RANGE, MAX_ENTRY_ID, AckGroup
+from embeddedpulsar._engine.format.subscription_record import FreshRun, column_bytes, column_of
 from embeddedpulsar.subscription.state.entry_states import (
     DELAYED,
     FIRST_OWNER,

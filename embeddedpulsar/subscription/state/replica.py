@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.document import pack_map, unpack_map
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.packed_map import pack_map, unpack_map
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState

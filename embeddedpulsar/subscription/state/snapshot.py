@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
+from embeddedpulsar._engine.format.acknowledgement import MAX_BATCH_SIZE, MAX_ENTRY_ID
+from embeddedpulsar._engine.format.document import (
+    KIND_SUBSCRIPTION_SNAPSHOT,
+    decode_document,
+    encode_document,
+)
+from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES, Checkpoint, ConsumerRules
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.acknowledgement import MAX_BATCH_SIZE, MAX_ENTRY_ID
-from embeddedpulsar.format.consumer_record import CONSUMER_TYPES, ConsumerRules
-from embeddedpulsar.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document, encode_document
-from embeddedpulsar.format.subscription_record import Checkpoint
 from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.expired_counts import NOTHING_EXPIRED, ExpiredCounts

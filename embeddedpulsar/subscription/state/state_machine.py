@@ -12,9 +12,9 @@ import struct
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import FORM_BITMAP, FORM_RANGE, Ack
-from embeddedpulsar.format.consumer_record import CONSUMER_TYPES
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.acknowledgement import FORM_BITMAP, FORM_RANGE, Ack
+from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
-from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 
 # Kinds are persistent: they are never renumbered.
 HASH_RANGE: Final = 1
@@ -18,7 +18,7 @@ DEFAULT_POINTS: Final = 100
 """Points of a consumer on the ring, ``subscriptionKeySharedConsistentHashingReplicaPoints``."""
 _MAX_POINTS: Final = 10_000
 SLOTS: Final = 65536
-"""The slot of a key is its hash (`format.key_hash.sticky_key_hash`) modulo this."""
+"""The slot of a key is its hash (`_engine.format.key_hash.sticky_key_hash`) modulo this."""
 
 
 class StickyKeySelector(Protocol):

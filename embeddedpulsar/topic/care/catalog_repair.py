@@ -8,12 +8,10 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
-from embeddedpulsar.format import catalog_record
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.control import KIND_STORE
-from embeddedpulsar.format.journal_record import (
+from embeddedpulsar._engine.format import catalog_record
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import KIND_STORE
+from embeddedpulsar._engine.format.journal_record import (
     FIRST_RECORD_OFFSET,
     RECORD_SIZE,
     JournalHeader,
@@ -22,6 +20,8 @@ from embeddedpulsar.format.journal_record import (
     pack_record,
     read_record,
 )
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.segment_headers import read_segment_header
 from embeddedpulsar.topic import store_root

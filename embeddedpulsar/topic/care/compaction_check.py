@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
+from embeddedpulsar._engine.format.document import KIND_COMPACTION, decode_document
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.format.document import KIND_COMPACTION, decode_document
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger, rows_of
 from embeddedpulsar.managed_ledger.compaction.compaction_record import CompactionRecord, read_record
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format import catalog_record
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import KIND_STORE, StoreWord
+from embeddedpulsar._engine.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar._engine.platform import descriptors, disk, nofollow
 from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
-from embeddedpulsar.format import catalog_record
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.control import KIND_STORE, StoreWord
-from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.care.backup_manifest import Manifest

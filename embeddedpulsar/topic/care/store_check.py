@@ -8,14 +8,8 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from embeddedpulsar._engine.platform import clock, descriptors, disk, nofollow
-from embeddedpulsar._engine.platform.access import irregular
-from embeddedpulsar._engine.platform.lease import OnlookerLiveness, is_held, is_locked
-from embeddedpulsar.cold.object_owner import OWNER
-from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL, SEGMENT_HEADER
-from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
     KIND_STORE,
@@ -25,7 +19,7 @@ from embeddedpulsar.format.control import (
     are_possible,
     parse_control_header,
 )
-from embeddedpulsar.format.document import (
+from embeddedpulsar._engine.format.document import (
     KIND_COLD_LEDGER,
     KIND_COMPACTED_START,
     KIND_OBJECT_OWNER,
@@ -35,7 +29,13 @@ from embeddedpulsar.format.document import (
     KIND_SINK_COMMIT,
     decode_document,
 )
-from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
+from embeddedpulsar._engine.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
+from embeddedpulsar._engine.platform import clock, descriptors, disk, nofollow
+from embeddedpulsar._engine.platform.access import irregular
+from embeddedpulsar._engine.platform.lease import OnlookerLiveness, is_held, is_locked
+from embeddedpulsar.cold.object_owner import OWNER
+from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL, SEGMENT_HEADER
+from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import CheckReport, Problem, check_journal, check_topic, unverified

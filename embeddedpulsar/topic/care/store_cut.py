@@ -23,9 +23,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageError, TopicNotFound
-from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.care.care_progress import ProgressMeter
 from embeddedpulsar.topic.care.sinks_cut import SinksCut, hold_for

@@ -8,10 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from zlib import crc32
 
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
-from embeddedpulsar._engine.platform.filesystem import DirectoryLease
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, NotAllowedError
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     CONTROL_SIZE,
     KIND_STORE,
     KIND_TOPIC,
@@ -19,6 +16,9 @@ from embeddedpulsar.format.control import (
     StoreWord,
     pack_control_header,
 )
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
+from embeddedpulsar._engine.platform.filesystem import DirectoryLease
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, NotAllowedError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.care.backup_manifest import FileRecord, Manifest, read_manifest

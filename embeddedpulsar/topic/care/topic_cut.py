@@ -21,9 +21,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar._engine.platform import descriptors, disk
-from embeddedpulsar.exceptions import CorruptionError, StorageError
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     KIND_SUBSCRIPTION,
     KIND_TOPIC,
     SubscriptionWord,
@@ -31,10 +29,16 @@ from embeddedpulsar.format.control import (
     split_journal,
     split_tail,
 )
-from embeddedpulsar.format.frame import MIN_FRAME_SIZE, TRAILER, TRAILER_SIZE, read_header
-from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.format.journal_record import JOURNAL_HEADER_SIZE
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SEGMENT_HEADER_SIZE
+from embeddedpulsar._engine.format.frame import MIN_FRAME_SIZE, TRAILER, TRAILER_SIZE, read_header
+from embeddedpulsar._engine.format.journal_record import JOURNAL_HEADER_SIZE
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    SEGMENT_HEADER_SIZE,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+)
+from embeddedpulsar._engine.platform import descriptors, disk
+from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import trusted_words

@@ -10,9 +10,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar._engine.platform import disk, failpoints
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_SUBSCRIPTION,
     KIND_TOPIC,
@@ -22,9 +20,15 @@ from embeddedpulsar.format.control import (
     parse_control_header,
     split_journal,
 )
-from embeddedpulsar.format.frame import pack_trailer
-from embeddedpulsar.format.record_types import JournalBase
-from embeddedpulsar.format.segment_header import COPY_OFFSETS, SEGMENT_HEADER_SIZE, pack_segment_header
+from embeddedpulsar._engine.format.frame import pack_trailer
+from embeddedpulsar._engine.format.journal_record import JournalBase
+from embeddedpulsar._engine.format.segment_header import (
+    COPY_OFFSETS,
+    SEGMENT_HEADER_SIZE,
+    pack_segment_header,
+)
+from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import trusted_words
 from embeddedpulsar.storage.filenames import log_path

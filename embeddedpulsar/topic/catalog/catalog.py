@@ -8,19 +8,10 @@ from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from typing import Final, TypeVar
 
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints, fork, threads
-from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.exceptions import (
-    CorruptionError,
-    ForeignFileError,
-    StorageError,
-    StorageFullError,
-    UnsupportedFormatVersion,
-)
-from embeddedpulsar.format import catalog_record
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.control import KIND_STORE
-from embeddedpulsar.format.journal_record import (
+from embeddedpulsar._engine.format import catalog_record
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import KIND_STORE
+from embeddedpulsar._engine.format.journal_record import (
     FIRST_RECORD_OFFSET,
     JOURNAL_HEADER_SIZE,
     JournalHeader,
@@ -29,6 +20,15 @@ from embeddedpulsar.format.journal_record import (
     pack_record,
     parse_journal_header,
     unbroken_records,
+)
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, fork, threads
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    StorageError,
+    StorageFullError,
+    UnsupportedFormatVersion,
 )
 from embeddedpulsar.topic.catalog.catalog_table import CatalogTable
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT

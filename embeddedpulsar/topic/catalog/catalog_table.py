@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format import catalog_record
+from embeddedpulsar._engine.format.catalog_record import (
+    TopicEntry,
+    decode_topic,
+    entries_of,
+    name_of,
+    pack_slot,
+    partitions_of,
+)
+from embeddedpulsar._engine.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.format import catalog_record
-from embeddedpulsar.format.catalog_index import pack_slot
-from embeddedpulsar.format.catalog_record import TopicEntry, decode_topic, entries_of, name_of, partitions_of
-from embeddedpulsar.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import PARTITION_SUFFIX
 

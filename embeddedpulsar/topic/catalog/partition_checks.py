@@ -8,7 +8,7 @@ from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, is_system_topic
 
 if TYPE_CHECKING:
-    from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar.topic_name import TopicName
 
 AT_ONCE: Final = 5000

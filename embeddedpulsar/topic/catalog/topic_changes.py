@@ -9,7 +9,7 @@ from embeddedpulsar.topic_name import NON_PERSISTENT, PARTITION_SUFFIX, PERSISTE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar.topic.catalog.catalog import Catalog
 
 DOMAINS: Final = (NON_PERSISTENT, PERSISTENT)

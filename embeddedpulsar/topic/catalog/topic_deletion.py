@@ -19,16 +19,16 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import deadline, failpoints
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNotFound
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.storage.topic_control import ATTENTION, DELETED
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED, in_root
 from embeddedpulsar.topic.catalog.topic_places import remove_tree
 
 if TYPE_CHECKING:
-    from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic
 

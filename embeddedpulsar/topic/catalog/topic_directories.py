@@ -6,6 +6,9 @@ import contextlib
 import os
 from collections.abc import Sequence
 
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import CONTROL_HEADER_SIZE, KIND_TOPIC, parse_control_header
+from embeddedpulsar._engine.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar.damage import CATALOG, TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import (
@@ -13,9 +16,6 @@ from embeddedpulsar.exceptions import (
     ForeignFileError,
     TopicNotFound,
 )
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_TOPIC, parse_control_header
-from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog

@@ -8,26 +8,24 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from zlib import crc32
 
-from embeddedpulsar._engine.platform import disk
-from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.catalog_index import (
+from embeddedpulsar._engine.format.catalog_record import (
     INDEX_HEADER_SIZE,
+    NO_DIRECTORY,
+    TOPIC_HEADER,
     IndexHeader,
+    TopicEntry,
+    decode_topic,
     is_entry_of,
+    name_of,
     pack_index_header,
     parse_index_header,
     slot_offset,
 )
-from embeddedpulsar.format.catalog_record import (
-    NO_DIRECTORY,
-    TOPIC_HEADER,
-    TopicEntry,
-    decode_topic,
-    name_of,
-)
-from embeddedpulsar.format.journal_record import record_at
-from embeddedpulsar.format.packed_map import pack_map, unpack_map
+from embeddedpulsar._engine.format.document import pack_map, unpack_map
+from embeddedpulsar._engine.format.journal_record import record_at
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar.exceptions import CorruptionError
 
 _GALLOP: Final = 16
 _LENGTH: Final = 12

@@ -24,8 +24,8 @@ from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName, check_visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.clock import Clock
-    from embeddedpulsar.format.catalog_record import TopicEntry
     from embeddedpulsar.policy_values import AutoTopicCreationOverride
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.document import KIND_TOPIC_META, decode_document, encode_document
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.document import KIND_TOPIC_META, decode_document, encode_document
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, directory_name, spread_directory_name
 

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from embeddedpulsar._engine.format.control import StoreWord
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.policies.policy import Fields, TopicPolicy, Value
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments

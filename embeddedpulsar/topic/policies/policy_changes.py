@@ -12,7 +12,7 @@ from embeddedpulsar.topic.policies.policy import TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.store_session import StoreSession
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.document import KIND_POLICIES, decode_document, encode_document
 from embeddedpulsar._engine.platform import descriptors, disk, filesystem, threads
 from embeddedpulsar.damage import REPLACE_POLICIES, TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.document import KIND_POLICIES, decode_document, encode_document
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout

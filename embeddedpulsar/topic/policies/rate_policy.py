@@ -6,9 +6,9 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.control import SUBSCRIBERS, SubscriptionWord, TopicWord
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.exceptions import NotAllowedError
-from embeddedpulsar.format.control import SUBSCRIBERS, SubscriptionWord, TopicWord
 from embeddedpulsar.policy_values import DispatchRate
 from embeddedpulsar.topic.policies.admitting import (
     DISPATCH_RATE,

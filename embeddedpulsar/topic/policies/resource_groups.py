@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     RESOURCE_GROUP_SIZE,
     RESOURCE_GROUP_TABLE_OFFSET,
     RESOURCE_GROUPS,
 )
-from embeddedpulsar.format.control import ResourceGroupWord as _Word
+from embeddedpulsar._engine.format.control import ResourceGroupWord as _Word
+from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError
 from embeddedpulsar.policy_values import ResourceGroup, from_fields, to_fields
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.policies.policy import OWNER, TopicPolicy

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any, Final
 
-from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced
-from embeddedpulsar.format.topic_record import (
+from embeddedpulsar._engine.format.topic_record import (
     REASON_FENCED,
     RECORDS,
     AttachProducer,
@@ -20,6 +18,8 @@ from embeddedpulsar.format.topic_record import (
     Terminate,
     TopicCommand,
 )
+from embeddedpulsar.enums import ProducerAccessMode
+from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced
 from embeddedpulsar.records import NamedTuple
 
 

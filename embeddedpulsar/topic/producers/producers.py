@@ -6,6 +6,14 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.topic_record import (
+    REASON_CLOSED,
+    AttachProducer,
+    DetachProducer,
+    EnqueueProducer,
+    Terminate,
+)
 from embeddedpulsar._engine.platform import deadline, failpoints, fork, threads
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK, Clock
 from embeddedpulsar._engine.platform.lease import Holder
@@ -21,14 +29,6 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     Timeout,
     TopicTerminated,
-)
-from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.topic_record import (
-    REASON_CLOSED,
-    AttachProducer,
-    DetachProducer,
-    EnqueueProducer,
-    Terminate,
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.records import NamedTuple

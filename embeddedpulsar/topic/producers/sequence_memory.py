@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.format.topic_record import (
+from embeddedpulsar._engine.format.topic_record import (
     AttachProducer,
     ForgetProducer,
     RememberProducer,
     SetDeduplication,
     TopicCommand,
 )
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
+from embeddedpulsar._engine.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
+from embeddedpulsar._engine.format.topic_record import (
+    REASON_DEAD,
+    TopicCommand,
+    decode_command,
+    encode_command,
+)
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import TopicNotFound
-from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
-from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
-from embeddedpulsar.format.topic_record import REASON_DEAD, TopicCommand, decode_command, encode_command
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from embeddedpulsar.storage.topic_control import ATTENTION, TERMINATED

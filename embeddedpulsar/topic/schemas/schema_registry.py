@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.document import KIND_SCHEMAS, decode_document, encode_document
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import (
@@ -15,7 +16,6 @@ from embeddedpulsar.exceptions import (
     StorageError,
     TopicNotFound,
 )
-from embeddedpulsar.format.document import KIND_SCHEMAS, decode_document, encode_document
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused, why_unfit
 from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from embeddedpulsar.storage import filenames
@@ -25,8 +25,8 @@ from embeddedpulsar.topic.schemas.schema_document import NO_VERSION, SchemaDocum
 from embeddedpulsar.topic_name import TopicName, is_system_topic
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.clock import Clock
-    from embeddedpulsar.format.catalog_record import TopicEntry
     from embeddedpulsar.schema.schema import SchemaInfo
     from embeddedpulsar.topic.store_session import StoreSession
 

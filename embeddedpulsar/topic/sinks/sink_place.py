@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
+from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document, encode_document
+from embeddedpulsar._engine.format.staged_rows import staged_chunks
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
-from embeddedpulsar.format.document import KIND_SINK_COMMIT, decode_document, encode_document
-from embeddedpulsar.format.staged_rows import staged_chunks
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import embeddedpulsar as pulsar
+from embeddedpulsar._engine.format.subscription_record import DETACH_SILENT
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver
-from embeddedpulsar.format.subscription_record import DETACH_SILENT
 from embeddedpulsar.subscription.detach_commands import detach_command
 
 KINDS = ["Exclusive", "Failover", "Shared", "KeyShared"]

@@ -14,8 +14,8 @@ import zlib
 import pytest
 
 from embeddedpulsar import CompressionType, MessageTooBig
+from embeddedpulsar._engine.format.compression import compress, decompress
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.compression import compress, decompress
 from tests.conformance.conftest import receive_all
 
 pytest.importorskip("cramjam", reason="the extra `compression` is not installed")
@@ -45,7 +45,7 @@ def test_a_bomb_in_a_topic_is_skipped(topic, monkeypatch, codec):
         producer.send(b"before")
         with monkeypatch.context() as hostile:
             # What is stored must look worth while, so the frame claims as much as it may.
-            hostile.setattr("embeddedpulsar.format.entry.compress", lambda codec, data: bomb[:4000])
+            hostile.setattr("embeddedpulsar._engine.format.entry.compress", lambda codec, data: bomb[:4000])
             producer.send(b"claimed" * 800)
         producer.send(b"behind")
     before = peak_kib()
@@ -93,7 +93,7 @@ def test_nested_streams_are_damage():
 @pytest.mark.parametrize("codec", PACKING)
 def test_nobody_writes_what_nobody_would_unpack(topic, monkeypatch, codec):
     """However well it packs: a message beyond what consumers unpack is too big, not lost."""
-    monkeypatch.setattr("embeddedpulsar.format.entry.MAX_FRAME_SIZE", 6 << 20)
+    monkeypatch.setattr("embeddedpulsar._engine.format.entry.MAX_FRAME_SIZE", 6 << 20)
     with topic.producer(compression_type=codec) as producer:
         producer.send(bytes(5 << 20))
         with pytest.raises(MessageTooBig):

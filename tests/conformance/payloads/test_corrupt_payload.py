@@ -19,7 +19,7 @@ def publish_with_one_bad(topic, monkeypatch, codec, batching):
     with topic.producer(compression_type=codec, batching_enabled=batching) as producer:
         producer.send(b"first" * 50)
         with monkeypatch.context() as broken:
-            broken.setattr("embeddedpulsar.format.entry.compress", lambda codec, data: b"\xfe" * 40)
+            broken.setattr("embeddedpulsar._engine.format.entry.compress", lambda codec, data: b"\xfe" * 40)
             producer.send(b"second" * 50)
         producer.send(b"third" * 50)
 
@@ -49,7 +49,7 @@ def test_as_the_last_entry_it_waits_for_the_next(topic, monkeypatch, kind):
     consumer = topic.consumer(consumer_type=kind)
     with topic.producer(compression_type=CompressionType.LZ4) as producer:
         with monkeypatch.context() as broken:
-            broken.setattr("embeddedpulsar.format.entry.compress", lambda codec, data: b"\xfe" * 40)
+            broken.setattr("embeddedpulsar._engine.format.entry.compress", lambda codec, data: b"\xfe" * 40)
             producer.send(b"bad" * 50)
         assert receive_all(consumer) == []
         producer.send(b"good" * 50)

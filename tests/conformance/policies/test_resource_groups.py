@@ -17,9 +17,9 @@ from embeddedpulsar import (
     Producer,
     TopicNotFound,
 )
+from embeddedpulsar._engine.format.control import RESOURCE_GROUPS
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
-from embeddedpulsar.format.control import RESOURCE_GROUPS
 from embeddedpulsar.policy_values import DispatchRate, PublishRate, ResourceGroup
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.policies import policy_changes, policy_documents

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, MessageId, NotAllowedError
+from embeddedpulsar._engine.format.control import SUBSCRIBERS
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.format.control import SUBSCRIBERS
 from embeddedpulsar.policy_values import SubscribeRate
 from tests.children import in_child
 from tests.conformance.manual_time import ManualTime

@@ -15,7 +15,7 @@ from embeddedpulsar import (
     ProducerBusy,
     ProducerFenced,
 )
-from embeddedpulsar.format.entry import encode_single
+from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.support.clients import wait_until
 

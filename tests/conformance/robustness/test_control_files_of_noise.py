@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, MessageId, Timeout
-from embeddedpulsar.format.control import (
+from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_STORE,
     KIND_SUBSCRIPTION,

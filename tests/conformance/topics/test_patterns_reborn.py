@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import AlreadyClosed, Client, ConsumerType, InitialPosition
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.consumer.topic_group import consumer_group
 from embeddedpulsar.exceptions import StoreGoneError
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.storage.topic_control import DELETED
 from embeddedpulsar.topic.catalog import topic_deletion
 from tests.conformance.conftest import acknowledged_texts, receive_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
+from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace

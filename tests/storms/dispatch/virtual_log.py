@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final, cast
 
+from embeddedpulsar._engine.format.control import CONTROL_SIZE, TopicWord
+from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
+from embeddedpulsar._engine.format.segment_header import SlotColumns
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar.format.control import CONTROL_SIZE, TopicWord
-from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
-from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from embeddedpulsar.format.entry import EntryContent, EntryView, ProducerPrefix
+from embeddedpulsar._engine.format.entry import EntryContent, EntryView, ProducerPrefix
 from embeddedpulsar.message_id import make
 from embeddedpulsar.topic_name import TopicName
 

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
+from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode, encode_plain
+from embeddedpulsar._engine.format.frame import read_header
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_plain
-from embeddedpulsar.format.frame import read_header
 from tests.support.log_files import LogFiles
 
 PRODUCER = ProducerPrefix("p")

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import MessageId, TopicNotFound  # noqa: E402
+from embeddedpulsar._engine.format.entry import (  # noqa: E402
+    EntryContent,  # noqa: E402
+    decode,  # noqa: E402
+    encode,  # noqa: E402
+    encode_plain,  # noqa: E402
+    encode_single,  # noqa: E402
+)
+from embeddedpulsar._engine.format.frame import read_header  # noqa: E402
 from embeddedpulsar.arrow import ALL_COLUMNS, arrow_schema, milliseconds, read_topic, scan_topic  # noqa: E402
 from embeddedpulsar.exceptions import InvalidConfiguration  # noqa: E402
-from embeddedpulsar.format.entry import (  # noqa: E402
-    EntryContent,
-    decode,
-    encode,
-    encode_plain,
-    encode_single,
-)
-from embeddedpulsar.format.frame import read_header  # noqa: E402
 from tests.support.log_files import LogFiles  # noqa: E402
 from tests.unit.arrow.contents import PRODUCERS, contents, plain, rows_of  # noqa: E402
 

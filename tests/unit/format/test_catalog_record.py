@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format import catalog_record, topic_record
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.topic_record import AttachProducer, DetachProducer, EnqueueProducer
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format import catalog_record, topic_record
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.topic_record import AttachProducer, DetachProducer, EnqueueProducer
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)
 U64 = st.integers(0, 2**64 - 1)

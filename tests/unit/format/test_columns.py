@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format import columns
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format import columns
 from tests.frames import i64, read_var, texts
 
 

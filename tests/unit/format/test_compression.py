@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format.compression import compress, decompress
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.compression import compress, decompress
 
 CODECS = [1, 2, 3, 4]
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format import frame
-from embeddedpulsar.format.columns import column_slices
-from embeddedpulsar.format.entry import (
+from embeddedpulsar._engine.format import frame
+from embeddedpulsar._engine.format.columns import column_slices
+from embeddedpulsar._engine.format.entry import (
     EntryContent,
     EntryView,
     ProducerPrefix,
@@ -18,7 +17,8 @@ from embeddedpulsar.format.entry import (
     encode_plain,
     encode_single,
 )
-from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar.exceptions import CorruptionError
 from tests.frames import contents, framed, i64, read_var, texts, unframed
 
 PREFIX = ProducerPrefix("producer-1", 7, 3)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format import frame
+from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode, encode_single
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format import frame
-from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_single
 from tests.frames import contents, framed
 
 PREFIX = ProducerPrefix("p")

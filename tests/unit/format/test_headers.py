@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format import control, document, frame, journal_record, segment_header
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
     StorageError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.format import control, document, headers, index, journal_record, segment_header
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
@@ -26,13 +26,13 @@ SEGMENT = segment_header.SegmentHeader(
     7, 1_000, 2_000, b"b" * 16, b"s" * 16, 3, 0xC0FFEE, 1 << 20, 1024, 5, 8192, 9, 0xDEAD, 20
 )
 CONTROL = control.ControlHeader(control.KIND_TOPIC, b"b" * 16, 1, 2, 3)
-INDEX = index.IndexHeader(7, 4096, 1_000)
+INDEX = segment_header.IndexHeader(7, 4096, 1_000)
 JOURNAL = journal_record.JournalHeader(3, 0xC0FFEE, 0xFACE, 2)
 
 KINDS = {
     "segment": (segment_header.pack_segment_header(SEGMENT), segment_header.parse_segment_header, SEGMENT),
     "control": (control.pack_control_header(CONTROL), control.parse_control_header, CONTROL),
-    "index": (index.pack_index_header(INDEX), index.parse_index_header, INDEX),
+    "index": (segment_header.pack_index_header(INDEX), segment_header.parse_index_header, INDEX),
     "journal": (journal_record.pack_journal_header(JOURNAL), journal_record.parse_journal_header, JOURNAL),
 }
 
@@ -114,10 +114,10 @@ def test_three_ways_to_be_refused(kind: str):
 
 def test_big_endian_machines_are_refused(monkeypatch: pytest.MonkeyPatch):
     """Maps are cast in native order, so only little-endian machines can take part."""
-    headers.require_little_endian()
+    frame.require_little_endian()
     monkeypatch.setattr(sys, "byteorder", "big")
     with pytest.raises(UnsupportedFormatVersion):
-        headers.require_little_endian()
+        frame.require_little_endian()
 
 
 def test_a_control_file_has_one_kind():
@@ -162,11 +162,11 @@ def test_words_lie_apart_and_inside():
 )
 def test_index_slots_round_trip(offset, delta, messages, key_hash, flags, count, crc, at):
     """A slot reads as it was packed; flags are the upper half, counts saturate."""
-    packed = index.pack_slot(offset, delta, messages, key_hash, flags, count, crc)
-    assert len(packed) == index.SLOT_SIZE
+    packed = segment_header.pack_slot(offset, delta, messages, key_hash, flags, count, crc)
+    assert len(packed) == segment_header.SLOT_SIZE
     page = bytes(4096 + 24 * at) + packed
-    assert index.slot_offset(at) == 4096 + 24 * at
-    assert index.read_slot(page, at) == (
+    assert segment_header.slot_offset(at) == 4096 + 24 * at
+    assert segment_header.read_slot(page, at) == (
         offset,
         delta,
         messages,
@@ -177,31 +177,33 @@ def test_index_slots_round_trip(offset, delta, messages, key_hash, flags, count,
     )
     for missing in (-1, at + 1):
         with pytest.raises(CorruptionError):
-            index.read_slot(page, missing)
+            segment_header.read_slot(page, missing)
 
 
 def test_sealed_blocks():
     """A block counts as intact from its sealing until one of its bytes changes."""
-    header = index.IndexHeader(1, 2048, 0)
-    data = bytearray(index.pack_index_header(header).ljust(index.index_file_size(2048), b"\1"))
-    assert not index.is_block_sealed_and_intact(data, 1)
-    start, end = index.block_range(1)
-    at = index.block_crc_offset(1)
-    data[at : at + 4] = struct.pack("<I", index.block_crc(data[start:end]))
-    assert index.is_block_sealed_and_intact(data, 1)
-    assert not index.is_block_sealed_and_intact(data, 0)
+    header = segment_header.IndexHeader(1, 2048, 0)
+    data = bytearray(
+        segment_header.pack_index_header(header).ljust(segment_header.index_file_size(2048), b"\1")
+    )
+    assert not segment_header.is_block_sealed_and_intact(data, 1)
+    start, end = segment_header.block_range(1)
+    at = segment_header.block_crc_offset(1)
+    data[at : at + 4] = struct.pack("<I", segment_header.block_crc(data[start:end]))
+    assert segment_header.is_block_sealed_and_intact(data, 1)
+    assert not segment_header.is_block_sealed_and_intact(data, 0)
     data[end - 1] ^= 1
-    assert not index.is_block_sealed_and_intact(data, 1)
-    assert not index.is_block_sealed_and_intact(data, 2), "beyond the file"
-    assert not index.is_block_sealed_and_intact(data, 100_000), "beyond the array"
+    assert not segment_header.is_block_sealed_and_intact(data, 1)
+    assert not segment_header.is_block_sealed_and_intact(data, 2), "beyond the file"
+    assert not segment_header.is_block_sealed_and_intact(data, 100_000), "beyond the array"
 
 
 def test_index_capacity_is_bounded():
     """The header page has room for so many block checksums."""
-    for capacity in (0, index.MAX_CAPACITY + 1):
+    for capacity in (0, segment_header.MAX_CAPACITY + 1):
         with pytest.raises(ValueError, match="slots"):
-            index.pack_index_header(index.IndexHeader(1, capacity, 0))
-    assert index.MAX_CAPACITY >= 250_000
+            segment_header.pack_index_header(segment_header.IndexHeader(1, capacity, 0))
+    assert segment_header.MAX_CAPACITY >= 250_000
 
 
 values = st.recursive(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format import journal_record as journal
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format import journal_record as journal
 
 payloads = st.lists(st.binary(max_size=30), max_size=8)
 

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode
-from embeddedpulsar.format.message_extras import encode_keyed
+from embeddedpulsar._engine.format.entry import (
+    EncodedEntry,
+    EntryContent,
+    ProducerPrefix,
+    encode,
+    encode_keyed,
+)
 
 PREFIX = ProducerPrefix("p", 3, 7)
 

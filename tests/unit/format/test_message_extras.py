@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.format import message_extras, packed_map
-from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode
-from embeddedpulsar.format.message_extras import fields_with_extras, pack_extras
+from embeddedpulsar._engine.format import document
+from embeddedpulsar._engine.format import entry as message_extras
+from embeddedpulsar._engine.format.entry import (
+    EncodedEntry,
+    EntryContent,
+    ProducerPrefix,
+    encode,
+    fields_with_extras,
+    pack_extras,
+)
 from tests.frames import texts
 
 PREFIX = ProducerPrefix("p", 3, 7)
@@ -117,17 +124,17 @@ def test_few_keys_are_remembered_and_no_long_ones():
 
 def test_packing_while_packing():
     """A finalizer or signal handler that packs while its thread packs has a packer of its own."""
-    outer = packed_map._PACKERS[:]
-    packed_map._PACKERS.clear()
+    outer = document._PACKERS[:]
+    document._PACKERS.clear()
     try:
-        pack = packed_map._new_packer()
-        packed_map._PACKERS.append(pack)
-        taken = packed_map._PACKERS.pop()  # as if `pack_map` were at it
-        assert packed_map.pack_map({"a": "b"}) == b"\x81\xa1a\xa1b"
+        pack = document._new_packer()
+        document._PACKERS.append(pack)
+        taken = document._PACKERS.pop()  # as if `pack_map` were at it
+        assert document.pack_map({"a": "b"}) == b"\x81\xa1a\xa1b"
         assert taken({"c": "d"}) == b"\x81\xa1c\xa1d"
         with pytest.raises(TypeError):
-            packed_map.pack_map({"a": object()})
-        assert not packed_map._PACKERS  # the one that failed is not used again
-        assert packed_map.pack_map({"a": "b"}) == b"\x81\xa1a\xa1b"
+            document.pack_map({"a": object()})
+        assert not document._PACKERS  # the one that failed is not used again
+        assert document.pack_map({"a": "b"}) == b"\x81\xa1a\xa1b"
     finally:
-        packed_map._PACKERS[:] = outer
+        document._PACKERS[:] = outer

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format.key_hash import boost_hash, java_string_hash, partition_hash
 from embeddedpulsar.enums import HashingScheme
-from embeddedpulsar.format.key_hash import boost_hash, java_string_hash, partition_hash
 
 # Lengths around the block sizes of the hashes, and all there is in Unicode.
 keys = st.one_of(

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format import frame
+from embeddedpulsar._engine.format.entry import (
+    EntryContent,
+    EntryView,
+    ProducerPrefix,
+    decode,
+    encode,
+    encode_single,
+)
+from embeddedpulsar._engine.format.entry_decoder import decode_singles
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format import frame
-from embeddedpulsar.format.entry import EntryContent, EntryView, ProducerPrefix, decode, encode, encode_single
-from embeddedpulsar.format.entry_decoder import decode_singles
 from tests.frames import contents, framed
 
 PREFIX = ProducerPrefix("producer", 3)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format.document import pack_map, unpack_map, unpack_text_map
+from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.key_hash import sticky_key_hash
-from embeddedpulsar.format.packed_map import pack_map, unpack_map, unpack_text_map
 
 
 @given(st.binary(min_size=1, max_size=50), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))

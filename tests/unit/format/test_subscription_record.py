@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import (
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.acknowledgement import (
     ACK,
     FORM_BITMAP,
     FORM_LIST,
@@ -24,7 +23,8 @@ from embeddedpulsar.format.acknowledgement import (
     group_batches,
     group_entries,
 )
-from embeddedpulsar.format.dispatch_record import FreshRun, Share
+from embeddedpulsar._engine.format.subscription_record import FreshRun, Share
+from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 
 U32 = st.integers(0, (1 << 32) - 1)
 U64 = st.integers(0, (1 << 64) - 1)

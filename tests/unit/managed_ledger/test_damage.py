@@ -9,10 +9,10 @@ from zlib import crc32
 import pytest
 
 from embeddedpulsar import damage as kinds
+from embeddedpulsar._engine.format.control import TopicWord, tail_word
+from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.format.frame import HEADER_SIZE, read_header, seal
 from embeddedpulsar.damage import Damage
-from embeddedpulsar.format.control import TopicWord, tail_word
-from embeddedpulsar.format.entry import encode_single
-from embeddedpulsar.format.frame import HEADER_SIZE, read_header, seal
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.filenames import index_path, log_path

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import AlreadyClosed, StorageError, TopicTerminated
-from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_single
-from embeddedpulsar.format.frame import HEADER_SIZE
+from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode, encode_single
+from embeddedpulsar._engine.format.frame import HEADER_SIZE
 from embeddedpulsar.managed_ledger import sequence_scan
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position

@@ -63,7 +63,7 @@ def test_pandas_is_not_needed(tmp_path):
     code = f"""
 import embeddedpulsar.arrow as a
 from pathlib import Path
-from embeddedpulsar.format.entry import ProducerPrefix, encode_plain
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain
 from tests.support.log_files import LogFiles
 log = LogFiles(Path({str(tmp_path)!r}))
 log.append(encode_plain([b"a", b"b"], 0, ProducerPrefix("p")), 1_000_000)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import split_tail
+from embeddedpulsar._engine.format.entry import EncodedEntry, encode_single
+from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.format.control import split_tail
-from embeddedpulsar.format.entry import EncodedEntry, encode_single
-from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.recovery.salvage import visible_slots

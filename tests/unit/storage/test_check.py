@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import damage
-from embeddedpulsar.format.control import KIND_TOPIC, journal_word, tail_word
-from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
+from embeddedpulsar._engine.format.control import KIND_TOPIC, journal_word, tail_word
+from embeddedpulsar._engine.format.journal_record import JournalHeader, pack_journal_header, pack_record
+from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.storage import check
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.filenames import index_path, log_path

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.exceptions import PoisonedSegment, StoreGoneError
-from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.storage.filenames import sync_lock_path
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.ledger_site import PREFIX, LedgerSite, send, values

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_reader import WINDOW, SegmentReader
 from tests.ledger_site import LedgerSite, send, send_batch

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry import ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
 from tests.support.log_files import LogFiles
 

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.entry import EncodedEntry, encode_single
+from embeddedpulsar._engine.format.frame import seal
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    IndexSlot,
+    is_block_sealed_and_intact,
+    pack_slot,
+    slot_offset,
+)
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import ProducerFenced
-from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.entry import EncodedEntry, encode_single
-from embeddedpulsar.format.frame import seal
-from embeddedpulsar.format.index import IndexSlot, is_block_sealed_and_intact, pack_slot, slot_offset
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.append_point import AppendPoint
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.filenames import log_path

@@ -6,7 +6,13 @@ import os
 
 import pytest
 
-from embeddedpulsar.format.control import CONTROL_SIZE, GROUPS, UUID_SLOTS, UUID_TABLE_OFFSET, TopicWord
+from embeddedpulsar._engine.format.control import (
+    CONTROL_SIZE,
+    GROUPS,
+    UUID_SLOTS,
+    UUID_TABLE_OFFSET,
+    TopicWord,
+)
 from embeddedpulsar.storage.waiter_slots import EACH, OTHERS, WaiterSlots
 
 KEY = 77

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.format.control import SUBSCRIPTION_CONTROL_SIZE, SubscriptionWord
+from embeddedpulsar._engine.format.control import SUBSCRIPTION_CONTROL_SIZE, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl
 

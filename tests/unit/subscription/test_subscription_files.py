@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
+from embeddedpulsar._engine.format.control import SubscriptionWord, journal_word
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.clock import boot_id
-from embeddedpulsar.format.control import SubscriptionWord, journal_word
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription import subscription_files
 from embeddedpulsar.subscription.control import SubscriptionControl

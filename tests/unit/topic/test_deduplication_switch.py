@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform.clock import boot_id
 from embeddedpulsar.exceptions import InvalidTopicName, TopicNotFound
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from embeddedpulsar import Client
-from embeddedpulsar.format.control import TopicWord
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.inactive_topics import InactiveTopics
 

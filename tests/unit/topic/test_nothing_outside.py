@@ -19,10 +19,10 @@ from embeddedpulsar import (
     MessageId,
     PulsarException,
 )
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, encode_document
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import ForeignFileError, StorageOSError
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.document import KIND_SINK_COMMIT, encode_document
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.backup_manifest import read_manifest
 from embeddedpulsar.topic.care.store_check import check_store

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import StoreWord
+from embeddedpulsar._engine.format.document import KIND_STORE_META, encode_document
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import clock, disk, filesystem, ownership
 from embeddedpulsar._engine.platform.lease import lease_path
 from embeddedpulsar.exceptions import (
@@ -27,9 +30,6 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.format.control import StoreWord
-from embeddedpulsar.format.document import KIND_STORE_META, encode_document
-from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import StoreWord
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError
-from embeddedpulsar.format.control import StoreWord
-from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_control import LARGEST_BLOCK, LAST_ID, SMALLEST_BLOCK, LedgerIds, StoreControl
 from tests.support.disks.fake_disk import FakeDisk

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.exceptions import AlreadyClosed, SubscriptionNotFound
-from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY

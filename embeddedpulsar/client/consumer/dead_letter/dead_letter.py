@@ -20,10 +20,10 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import EndWords, Letter
-    from embeddedpulsar.format.entry import EntryView
 
 _Place = tuple[int, int]
 _MOST_DEAD: Final = 1000

@@ -11,9 +11,9 @@ from embeddedpulsar.topic.catalog.partition_checks import partition_names
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
-    from embeddedpulsar.format.catalog_record import TopicEntry
 
 _JOIN_S: Final = 1.0
 """How long the locks of a topic are waited for in all, because the other topics wait meanwhile."""

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.partition_watch import WatchedCatalog, WatchedTopic
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
-    from embeddedpulsar.format.catalog_record import TopicEntry
 
 
 _MANY: Final = 64

@@ -21,8 +21,8 @@ from embeddedpulsar.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix
     from embeddedpulsar.client.producer.publisher import Publisher
-    from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix
     from embeddedpulsar.managed_ledger.log import Log
 
 

@@ -9,9 +9,15 @@ from itertools import accumulate, islice, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from embeddedpulsar._engine.format.entry import (
+    EncodedEntry,
+    EntryContent,
+    ProducerPrefix,
+    encode,
+    encode_plain,
+)
 from embeddedpulsar.client.common.arguments import INT64_MAX
 from embeddedpulsar.client.producer.partitioned.message_router import TURN, BulkRouting
-from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from functools import lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.key_hash import partition_hash
 from embeddedpulsar.client.common.message_options import NO_OPTIONS, PARTITION_KEY, SEQUENCE_ID
 from embeddedpulsar.client.producer.batch_container import BatchContainer, shut_batch
 from embeddedpulsar.enums import PartitionsRoutingMode
 from embeddedpulsar.exceptions import UnknownError
-from embeddedpulsar.format.key_hash import partition_hash
 from embeddedpulsar.message import Message
 from embeddedpulsar.schema import BytesSchema
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from embeddedpulsar._engine.format.document import unpack_map
 from embeddedpulsar.client.common.message_options import (
     DELIVER_AT,
     NO_OPTIONS,
@@ -15,7 +16,6 @@ from embeddedpulsar.client.common.message_options import (
     make_content,
     transposed,
 )
-from embeddedpulsar.format.packed_map import unpack_map
 
 NAMES = (
     "properties",

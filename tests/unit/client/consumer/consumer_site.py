@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from embeddedpulsar._engine.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType, InitialPosition
-from embeddedpulsar.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.policies import BatchReceivePolicy
 from embeddedpulsar.schema import BytesSchema

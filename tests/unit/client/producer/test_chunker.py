@@ -9,10 +9,10 @@ from itertools import islice
 
 import pytest
 
+from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.producer.chunker import Chunker, Chunks
 from embeddedpulsar.client.producer.encode_ahead import WORTH_A_THREAD
-from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix
 
 PREFIX = ProducerPrefix("producer")
 LIMIT = WORTH_A_THREAD + 4096

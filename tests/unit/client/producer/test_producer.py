@@ -10,10 +10,10 @@ from datetime import timedelta
 import pytest
 
 from embeddedpulsar import exceptions
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.enums import Result
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.schema import StringSchema
 from tests.unit.client.fakes import FakeSession, make_producer

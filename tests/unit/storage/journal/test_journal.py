@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import TopicWord, journal_word, split_journal
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.format.control import TopicWord, journal_word, split_journal
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.journal_replica import Recorder, control_words, open_journal
 

@@ -10,11 +10,11 @@ from zlib import crc32
 
 import pytest
 
+from embeddedpulsar._engine.format.control import TopicWord, split_journal
+from embeddedpulsar._engine.format.document import document_crc
+from embeddedpulsar._engine.format.journal_record import FIRST_RECORD_OFFSET
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.format.control import TopicWord, split_journal
-from embeddedpulsar.format.document import document_crc
-from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from tests.support.damaged_files import flip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.format.index import SLOT_SIZE
+from embeddedpulsar._engine.format.segment_header import SLOT_SIZE
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery import log_window
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log

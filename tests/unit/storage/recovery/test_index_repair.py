@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.format.index import (
+from embeddedpulsar._engine.format.segment_header import (
     BLOCK_CRC,
     SLOT_SIZE,
     SLOTS_OFFSET,

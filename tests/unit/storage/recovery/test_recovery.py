@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
+from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET, read_slot
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.failpoints import InjectedFailure
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
-from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET, read_slot
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.recovery import RecoveredTail, recover_topic
 from embeddedpulsar.storage.topic_control import DELETED, MUST_ROLL, TERMINATED, TopicControl

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from embeddedpulsar.format.entry import encode_single
-from embeddedpulsar.format.frame import pack_trailer
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.format.frame import pack_trailer
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from tests.frames import framed

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.subscription.state import dispatch_state
 from tests.unit.subscription.virtual_site import VirtualSite, position, read
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.subscription_record import FLAG_RING, FLAG_SEVERAL_TOPICS, ConsumerRules
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.format.consumer_record import FLAG_RING, FLAG_SEVERAL_TOPICS, ConsumerRules
-from embeddedpulsar.format.key_hash import sticky_key_hash
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS, dispatcher_for
 from embeddedpulsar.subscription.dispatch.dispatcher_multiple import SharedDispatcher
 from embeddedpulsar.subscription.dispatch.dispatcher_single_active import chosen_on_ring

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.subscription_record import FLAG_CLASSIC, FLAG_OUT_OF_ORDER
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.consumer_record import FLAG_CLASSIC, FLAG_OUT_OF_ORDER
 from embeddedpulsar.subscription.dispatch import dispatcher_sticky_key
 from embeddedpulsar.subscription.dispatch.assignment import Claim, FreshEntry
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
+from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import Ack, group_batches, group_entries
-from embeddedpulsar.format.dispatch_record import Assign, FreshRun
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state import state_machine as effects
 from embeddedpulsar.subscription.state.dispatch_state import UNLIMITED, DispatchState

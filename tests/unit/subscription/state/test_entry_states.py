@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from embeddedpulsar.format.dispatch_record import FreshRun
+from embeddedpulsar._engine.format.subscription_record import FreshRun
 from embeddedpulsar.subscription.state.entry_states import EntryStates, moving
 from embeddedpulsar.subscription.state.pending_entries import PendingEntries
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar.subscription.state.expired_counts import NOTHING_EXPIRED, ExpiredCounts
 from embeddedpulsar.subscription.state.replica import adopt_summary, pack_summary
 from embeddedpulsar.subscription.state.snapshot import checkpoint_of, decode_snapshot, encode_snapshot

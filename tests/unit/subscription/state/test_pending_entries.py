@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.format.acknowledgement import group_entries
-from embeddedpulsar.format.dispatch_record import FreshRun
+from embeddedpulsar._engine.format.acknowledgement import group_entries
+from embeddedpulsar._engine.format.subscription_record import FreshRun
 from embeddedpulsar.subscription.state.entry_states import DELAYED, FIRST_OWNER, NONE, WAITING
 from embeddedpulsar.subscription.state.pending_entries import PendingEntries
 

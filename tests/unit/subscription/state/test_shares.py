@@ -7,9 +7,9 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.subscription_record import STAY, Assign, FreshRun, Share
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun, Share
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.dispatch.assignment import Claim
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.acknowledgement import Ack, AckBatch, group_entries
+from embeddedpulsar._engine.format.document import (
+    KIND_SUBSCRIPTION_SNAPSHOT,
+    decode_document,
+    encode_document,
+)
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import Ack, AckBatch, group_entries
-from embeddedpulsar.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document, encode_document
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
 from embeddedpulsar.subscription.state.state_machine import (

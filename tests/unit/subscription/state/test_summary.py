@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import SubscriptionWord, split_journal
+from embeddedpulsar._engine.format.subscription_record import Limits
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import SubscriptionWord, split_journal
-from embeddedpulsar.format.subscription_record import Limits
 from embeddedpulsar.storage.journal import journal_follower
 from embeddedpulsar.subscription import journal_upkeep, shared_state
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment

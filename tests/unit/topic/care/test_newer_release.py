@@ -11,18 +11,17 @@ from zlib import crc32
 import pytest
 
 from embeddedpulsar import Admin, Client, MessageId
-from embeddedpulsar.cli.check import main as check_command
-from embeddedpulsar.exceptions import PulsarException, UnsupportedFormatVersion
-from embeddedpulsar.format.control import CONTROL_HEADER
-from embeddedpulsar.format.document import document_crc
-from embeddedpulsar.format.index import INDEX_HEADER
-from embeddedpulsar.format.journal_record import (
+from embeddedpulsar._engine.format.control import CONTROL_HEADER
+from embeddedpulsar._engine.format.document import document_crc
+from embeddedpulsar._engine.format.journal_record import (
     FIRST_RECORD_OFFSET,
     pack_record,
     parse_journal_header,
     valid_end,
 )
-from embeddedpulsar.format.segment_header import COPY_OFFSETS, SEGMENT_HEADER
+from embeddedpulsar._engine.format.segment_header import COPY_OFFSETS, INDEX_HEADER, SEGMENT_HEADER
+from embeddedpulsar.cli.check import main as check_command
+from embeddedpulsar.exceptions import PulsarException, UnsupportedFormatVersion
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store
 

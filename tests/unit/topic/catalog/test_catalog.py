@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import KIND_TOPIC
+from embeddedpulsar._engine.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.format.control import KIND_TOPIC
-from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.catalog_table import BUILT_IN_NAMESPACES
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import clock, disk
 from embeddedpulsar.damage import INDEX
 from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
-from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.testing.store_checks import assert_clean, check_store
 from embeddedpulsar.topic.catalog import topic_directories, topic_list

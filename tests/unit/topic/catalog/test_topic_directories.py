@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import clock, disk, failpoints
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.topic.catalog.topic_places import read_meta, remove_tree, write_meta
 from embeddedpulsar.topic.store import Store
 from tests.support.disks.fake_disk import FakeDisk

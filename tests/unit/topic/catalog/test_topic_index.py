@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError
-from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from tests.support.disks.fake_disk import FakeDisk
 

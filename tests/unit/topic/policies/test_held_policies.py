@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar._engine.format.control import StoreWord
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.exceptions import CorruptionError, StorageError
-from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.policies.admitting import MAX_CONSUMERS, MAX_PRODUCERS

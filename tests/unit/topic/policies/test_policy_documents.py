@@ -7,6 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.document import (
+    KIND_POLICIES,
+    KIND_TOPIC_META,
+    decode_document,
+    encode_document,
+)
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -14,7 +20,6 @@ from embeddedpulsar.exceptions import (
     StorageError,
     StorageFullError,
 )
-from embeddedpulsar.format.document import KIND_POLICIES, KIND_TOPIC_META, decode_document, encode_document
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION, IN_GROUP

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.enums import ProducerAccessMode as Mode
-from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced
-from embeddedpulsar.format.topic_record import (
+from embeddedpulsar._engine.format.topic_record import (
     REASON_CLOSED,
     REASON_DEAD,
     DetachProducer,
     decode_command,
     encode_command,
 )
+from embeddedpulsar.enums import ProducerAccessMode as Mode
+from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced
 from embeddedpulsar.topic.producers.producer_table import ProducerRequest, ProducerTable
 
 A, B, C = (bytes([n]) * 16 for n in range(3))

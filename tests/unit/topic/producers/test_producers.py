@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import clock, failpoints
 from embeddedpulsar.enums import ProducerAccessMode as Mode
 from embeddedpulsar.exceptions import AlreadyClosed, ProducerBusy, ProducerFenced, Timeout, TopicTerminated
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.topic.producers.topic_journal import JOURNAL_CHECKED
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY

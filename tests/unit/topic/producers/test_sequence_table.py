@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
-from embeddedpulsar.format.topic_record import (
+from embeddedpulsar._engine.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
+from embeddedpulsar._engine.format.topic_record import (
     ForgetProducer,
     RememberProducer,
     SetDeduplication,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import BytesSchema, Client, HashingScheme, MessageId, ProducerAccessMode
+from embeddedpulsar._engine.format.key_hash import partition_hash
 from embeddedpulsar.client.common.message_options import NO_OPTIONS
 from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import DeadLetterProducer
 from embeddedpulsar.client.producer.producer_config import LONGEST_NAME
@@ -20,7 +21,6 @@ from embeddedpulsar.exceptions import (
     ProducerFenced,
     TopicNotFound,
 )
-from embeddedpulsar.format.key_hash import partition_hash
 from tests.conformance.partitioned import PartitionedTopic
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, MessageId
+from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix
 from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher
 from embeddedpulsar.client.producer.bulk.bulk_rows import Rows
 from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD
-from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix
 
 TOPIC = "bulk"
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format.key_hash import partition_hash
 from embeddedpulsar.client.common.message_options import NO_OPTIONS, Options
 from embeddedpulsar.client.producer.partitioned.message_router import (
     CustomRouter,
@@ -21,7 +22,6 @@ from embeddedpulsar.client.producer.partitioned.message_router import (
 )
 from embeddedpulsar.enums import HashingScheme, PartitionsRoutingMode
 from embeddedpulsar.exceptions import UnknownError
-from embeddedpulsar.format.key_hash import partition_hash
 
 JAVA = HashingScheme.JavaStringHash
 SINGLE, ROUND_ROBIN = PartitionsRoutingMode.UseSinglePartition, PartitionsRoutingMode.RoundRobinDistribution

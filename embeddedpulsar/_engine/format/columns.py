@@ -11,8 +11,7 @@ import struct
 from itertools import accumulate, pairwise
 from typing import Final
 
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.frame import (
     FLAG_CHUNKS,
     FLAG_DELIVER_AT,
     FLAG_EVENT_TIMES,
@@ -27,6 +26,7 @@ from embeddedpulsar.format.frame import (
     Buffer,
     FrameHeader,
 )
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 
 PADDING: Final = tuple(bytes(n) for n in range(8))

@@ -12,13 +12,22 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar.encryption import EncryptedKey, EncryptionContext
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.columns import PADDING
-from embeddedpulsar.format.entry import EncodedEntry
-from embeddedpulsar.format.entry_decoder import decode
-from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.columns import PADDING
+from embeddedpulsar._engine.format.document import pack_map, unpack_map
+from embeddedpulsar._engine.format.entry import EncodedEntry
+from embeddedpulsar._engine.format.entry_decoder import (
+    AES_256_GCM,
+    ENVELOPE,
+    FIELD_CHUNK,
+    FIELD_KEYS,
+    FIELD_TRANSACTION,
+    TAG_SIZE,
+    EntryView,
+    SealedView,
+    associated_data,
+    decode,
+)
+from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
     FLAG_CHUNKS,
     FLAG_DELIVER_AT,
@@ -29,17 +38,8 @@ from embeddedpulsar.format.frame import (
     METADATA_SIZE,
     FrameHeader,
 )
-from embeddedpulsar.format.packed_map import pack_map, unpack_map
-from embeddedpulsar.format.sealed_view import (
-    AES_256_GCM,
-    ENVELOPE,
-    FIELD_CHUNK,
-    FIELD_KEYS,
-    FIELD_TRANSACTION,
-    TAG_SIZE,
-    SealedView,
-    associated_data,
-)
+from embeddedpulsar.encryption import EncryptedKey, EncryptionContext
+from embeddedpulsar.exceptions import CorruptionError
 
 _ALSO_CLEAR: Final = FLAG_DELIVER_AT | FLAG_CHUNKS | FLAG_TRANSACTION
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from embeddedpulsar._engine.format.entry_decoder import EntryView
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.records import NamedTuple
 
 RUN: Final = struct.Struct(

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from embeddedpulsar._engine.format.journal_record import RecordTypes, unpack
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.record_types import RecordTypes, unpack
 from embeddedpulsar.records import NamedTuple
 
 # Record types. Persistent values, never renumber; 0 belongs to the journal itself.

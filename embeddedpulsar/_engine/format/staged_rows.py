@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from zlib import crc32
 
+from embeddedpulsar._engine.format.frame import FORMAT_VERSION
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.headers import FORMAT_VERSION
 from embeddedpulsar.records import NamedTuple
 
 STAGED_HEADER: Final = struct.Struct(

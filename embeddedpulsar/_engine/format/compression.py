@@ -12,8 +12,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.frame import (
+from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
     CODEC_LZ4,
     CODEC_NONE,
@@ -22,6 +21,7 @@ from embeddedpulsar.format.frame import (
     CODEC_ZSTD,
     MAX_FRAME_SIZE,
 )
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 
 _SMALL: Final = 256
