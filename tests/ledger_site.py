@@ -14,14 +14,14 @@ from embeddedpulsar._engine.format.entry import (
     encode_plain,
     encode_single,
 )
+from embeddedpulsar._engine.log.log import Cursor, Log
+from embeddedpulsar._engine.log.log_opening import LedgerOptions
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.clock import Clock, SystemClock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
-from embeddedpulsar.managed_ledger.log import Cursor, Log
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.managed_ledger.position import Position
 
 PREFIX = ProducerPrefix("site")
 START = Position(0, 0)

@@ -18,9 +18,9 @@ from embeddedpulsar._engine.format.segment_header import (
     pack_segment_header,
     pack_slot,
 )
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.topic_control import TopicControl
 from embeddedpulsar._engine.platform.clock import boot_id
-from embeddedpulsar.storage.filenames import index_path, log_path
-from embeddedpulsar.storage.topic_control import TopicControl
 from tests.frames import framed
 
 LOG_SIZE = 64 << 10

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.subscription import Subscription

@@ -137,11 +137,11 @@ FOLDERS: dict[str, tuple[str, ...]] = {
 CLIENT_OF_STORAGE: dict[tuple[str, str], str] = {
     (
         "embeddedpulsar.client.consumer.delivery",
-        "embeddedpulsar.storage.topic_control",
+        "embeddedpulsar._engine.log.topic_control",
     ): "a word of the map says that the topic is deleted; asked for at every wake-up",
     (
         "embeddedpulsar.client.consumer.delivery",
-        "embeddedpulsar.storage.waiter_slots",
+        "embeddedpulsar._engine.log.waiter_slots",
     ): "how often a waiter without a slot looks, which the log says of its own waiters alone",
 }
 
@@ -157,7 +157,7 @@ LATE_UPWARDS: dict[tuple[str, str], str] = {
         "embeddedpulsar.cluster.asyncio_client",
     ): "`connect` of the asyncio package returns the client of a cluster, where the URL names one",
     (
-        "embeddedpulsar.storage.cold_ledger",
+        "embeddedpulsar._engine.log.cold_ledger",
         "embeddedpulsar.cold.fetching",
     ): "a reader of a log misses it, and what reads locations needs pyarrow",
     (

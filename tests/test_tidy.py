@@ -17,7 +17,7 @@ MAX_COLLABORATORS = 7
 # File or function -> why it may be longer.
 LONG_FILES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {
-    "embeddedpulsar.storage.segment_writer.SegmentWriter.append": "hot: every call it made would cost 2 %",
+    "embeddedpulsar._engine.log.segment_writer.SegmentWriter.append": "hot: every call it made would cost 2 %",
 }
 
 # Constructor -> why it may have more than seven arguments.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine.format.acknowledgement import AckBatch
 from embeddedpulsar._engine.format.entry_decoder import EntryView, SealedView
 from embeddedpulsar._engine.format.sealed_entry import raw_view
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, interrupts
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.subscription_calls import check_number, skip_all
 from embeddedpulsar.admin.topic_access import log_names
 from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import Message, MessageOrigin, messages_left
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple

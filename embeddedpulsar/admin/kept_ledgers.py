@@ -9,7 +9,7 @@ from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.policies.keeping import KEEP_UNTIL_SUBSCRIBED, RETENTION
 
 if TYPE_CHECKING:
-    from embeddedpulsar.managed_ledger.log_survey import LedgerFigures
+    from embeddedpulsar._engine.log.log_survey import LedgerFigures
     from embeddedpulsar.topic.store import Store
     from embeddedpulsar.topic.topic import Topic
 

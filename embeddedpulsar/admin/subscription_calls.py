@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.acknowledgement import AckBatch
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.topic_access import HasStore, in_all, in_each, log_names
 from embeddedpulsar.exceptions import BrokerMetadataError, NotAllowedError
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
 

@@ -26,8 +26,8 @@ from embeddedpulsar.subscription.state.sticky_key_selector import STICKY
 from embeddedpulsar.subscription.statistics import messages_left
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.peers import ProcessFacts
-    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.subscription.subscription_view import ConsumerFacts, SubscriptionFacts
     from embeddedpulsar.topic.topic import Topic
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.entry_decoder import SealedView
 from embeddedpulsar._engine.format.sealed_entry import raw_view
+from embeddedpulsar._engine.log.log_positions import last_message_id, read_whole_entry
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.peers import lease_holders
 from embeddedpulsar.admin import topic_figures
 from embeddedpulsar.admin.internal_stats import AnalyzeSubscriptionBacklogResult, TopicInternalStats
@@ -25,8 +27,6 @@ from embeddedpulsar.admin.kept_ledgers import KeptLedger, KeptLedgers, kept_ledg
 from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata, PartitionedTopicStats, TopicStats
 from embeddedpulsar.exceptions import InvalidMessage, NotAllowedError, SubscriptionNotFound
-from embeddedpulsar.managed_ledger.entry_lookup import last_message_id, read_whole_entry
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message, messages_left
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.topic.catalog import root_layout

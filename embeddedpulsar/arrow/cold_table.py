@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from embeddedpulsar._engine.log.cold_ledger import offloaded_ledger
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.cold.fetching import MESSAGES, refusal, text_of
 from embeddedpulsar.cold.location import LocationError, location_of
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.storage.cold_ledger import offloaded_ledger
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.cold_ledger import ColdLedger
     from embeddedpulsar.arrow.plan import EntryRange
-    from embeddedpulsar.storage.cold_ledger import ColdLedger
 
 
 _FAILURES: Final = (LocationError, InvalidConfiguration, OSError, pa.ArrowException, ValueError, LookupError)

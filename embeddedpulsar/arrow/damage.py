@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Final, NoReturn
 
+from embeddedpulsar._engine.log.filenames import ledgers_of
 from embeddedpulsar._engine.platform import package_log
 from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.storage.filenames import ledgers_of
 
 REMEDY: Final = "pass fail_on_data_loss=False (Spark: failOnDataLoss) to read what is left"
 

@@ -24,11 +24,11 @@ from embeddedpulsar._engine.format.frame import (
 )
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, slot_offset
+from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar.arrow.cold_table import cold_table
 from embeddedpulsar.arrow.plan import EntryRange, part_of
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.segment import Segment
 
 _GAP_BYTES: Final = 64 << 10
 """Fewer bytes between two entries are read with them: to map a range costs as much."""

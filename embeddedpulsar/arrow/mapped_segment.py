@@ -17,16 +17,16 @@ from embeddedpulsar._engine.format.entry_decoder import (
     sealed_view,
 )
 from embeddedpulsar._engine.format.frame import HEADER_SIZE, TRAILER_SIZE, FrameHeader
+from embeddedpulsar._engine.log.cold_ledger import is_away, map_log
+from embeddedpulsar._engine.log.log_view import ChunkReader, Part, segment_part
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segment_snapshot import is_trimmed
 from embeddedpulsar._engine.platform import descriptors
 from embeddedpulsar.arrow.cold_table import ColdTable, cold_table
 from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.crypto.entry_cipher import EntryOpener
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.storage.chunk_reader import ChunkReader, Part, segment_part
-from embeddedpulsar.storage.cold_ledger import is_away, map_log
-from embeddedpulsar.storage.segment import Segment
-from embeddedpulsar.storage.segment_snapshot import is_trimmed
 
 AHEAD: Final = 64
 """So many segments are mapped ahead of the one that is read."""

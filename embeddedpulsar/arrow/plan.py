@@ -14,12 +14,12 @@ from typing import Any, Final
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.frame import FrameHeader
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOT
+from embeddedpulsar._engine.log.recovery.chain_scan import scan_log
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.storage.recovery.chain_scan import scan_log
-from embeddedpulsar.storage.segment import Segment
-from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.root_layout import CATALOG, TOPICS
 from embeddedpulsar.topic.catalog.topic_places import find_directory, read_meta

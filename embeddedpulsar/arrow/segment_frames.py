@@ -29,14 +29,14 @@ from embeddedpulsar._engine.format.frame import (
     verify_body,
 )
 from embeddedpulsar._engine.format.segment_header import SLOT, SLOTS_OFFSET, slot_offset
+from embeddedpulsar._engine.log.recovery.chain_scan import scan_log
+from embeddedpulsar._engine.log.segment import find_segment_header
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.arrow.damage import REMEDY
 from embeddedpulsar.arrow.mapped_segment import MappedSegment
 from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.recovery.chain_scan import scan_log
-from embeddedpulsar.storage.segment_headers import find_segment_header
 
 GROUP_BYTES: Final = 8 << 20
 """A group is closed when its frames have this many bytes together, so that offsets stay far below 2 GiB."""

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar._engine.log.log_check import Problem
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.store_directory import refusal, rights
 from embeddedpulsar.cli.terminal import end_after_broken_pipe, standard_streams
 from embeddedpulsar.exceptions import TopicNotFound, UnsupportedVersionError
-from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_report import NOTES, UNVERIFIED, StoreReport, TopicReport
 from embeddedpulsar.topic.service_url import directory_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform.access import access_denied
 from embeddedpulsar.exceptions import AccessDeniedError, StorageError, UnsupportedVersionError
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
 

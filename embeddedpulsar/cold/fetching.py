@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.log.cold_ledger import ColdLedger, cold_ledgers, offloaded_ledger
+from embeddedpulsar._engine.log.filenames import fetch_lock_path, log_path
 from embeddedpulsar._engine.platform import (
     clock,
     deadline,
@@ -29,8 +31,6 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     StorageFullError,
 )
-from embeddedpulsar.storage.cold_ledger import ColdLedger, cold_ledgers, offloaded_ledger
-from embeddedpulsar.storage.filenames import fetch_lock_path, log_path
 
 if TYPE_CHECKING:
     from embeddedpulsar.cold.location import Location
@@ -57,8 +57,8 @@ failpoints.declare("fetch:written", "fetch:renamed")
 
 
 def fetch(directory: str, note: ColdLedger) -> str:
-    """See `storage.cold_ledger.fetch`. One process and thread at a time fetches for a topic; the others find
-    the log when it is there. A process that may not write there gets a copy of its own."""
+    """See `_engine.log.cold_ledger.fetch`. One process and thread at a time fetches for a topic; the
+    others find the log when it is there. A process that may not write there gets a copy of its own."""
     path = log_path(directory, note.ledger_id)
     try:
         lock = FileLock(fetch_lock_path(directory))
@@ -185,7 +185,7 @@ def verify(note: ColdLedger, location: Location) -> None:
 
 
 def problem_of(note: ColdLedger) -> str:
-    """See `storage.cold_ledger.problem_of`."""
+    """See `_engine.log.cold_ledger.problem_of`."""
     try:
         location = location_of(note.location)
         for one in note.objects:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 
+from embeddedpulsar._engine.log.cold_ledger import parse_cold_ledger
+from embeddedpulsar._engine.log.filenames import COLD_SUFFIX
 from embeddedpulsar._engine.platform import descriptors, disk, package_log
 from embeddedpulsar._engine.platform.ownership import rights_in
 from embeddedpulsar.cold.fetching import ENDINGS
 from embeddedpulsar.cold.location import LocationError, location_of
 from embeddedpulsar.cold.object_owner import is_own
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.storage.cold_ledger import parse_cold_ledger
-from embeddedpulsar.storage.filenames import COLD_SUFFIX
 
 
 def has_leftovers(directory: str) -> bool:

@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
+from embeddedpulsar._engine.log.cold_ledger import ColdObject
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.cold import local_objects
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.storage.cold_ledger import ColdObject
 
 _CHUNK: Final = 4 << 20
 _FLAT: Final = ("s3", "gcs", "abfs")

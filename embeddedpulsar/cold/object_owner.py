@@ -16,11 +16,11 @@ import os
 from typing import Final
 
 from embeddedpulsar._engine.format.document import KIND_OBJECT_OWNER, decode_document, encode_document
+from embeddedpulsar._engine.log.cold_ledger import ColdLedger
 from embeddedpulsar._engine.platform import disk, failpoints, nofollow, package_log
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
-from embeddedpulsar.storage.cold_ledger import ColdLedger
 
 OWNER: Final = "owner"
 PLACE: Final = "place"

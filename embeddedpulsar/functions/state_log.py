@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.exceptions import MessageTooBig, NotAllowedError
 from embeddedpulsar.functions.state_table import Record, StateTable
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policy_values import InactiveTopicPolicies
-from embeddedpulsar.storage import filenames
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client import Client

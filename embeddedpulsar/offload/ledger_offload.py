@@ -22,6 +22,9 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOT_SIZE,
     SLOTS_OFFSET,
 )
+from embeddedpulsar._engine.log.cold_ledger import OFFLOADED, REMOVING, UPLOADING, ColdLedger, ColdObject
+from embeddedpulsar._engine.log.filenames import cold_path, index_path, log_path
+from embeddedpulsar._engine.log.segments import ClosedLedger
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.platform.ownership import Rights, rights_in
@@ -37,9 +40,6 @@ from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
 from embeddedpulsar.offload.message_table import write_messages
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.cold_ledger import OFFLOADED, REMOVING, UPLOADING, ColdLedger, ColdObject
-from embeddedpulsar.storage.filenames import cold_path, index_path, log_path
-from embeddedpulsar.storage.segment_chain import ClosedLedger
 
 failpoints.declare(
     "offload:noted",

@@ -9,6 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.log.cold_ledger import (
+    OFFLOADED,
+    UPLOADING,
+    ColdLedger,
+    cold_ledgers,
+    damaged_notes,
+    remove_unfinished_notes,
+)
+from embeddedpulsar._engine.log.filenames import COLD_SUFFIX, ledgers_of, log_path, offload_lock_path
+from embeddedpulsar._engine.log.segments import SEGMENTS, ClosedLedger
+from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import descriptors, package_log
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
@@ -19,23 +30,11 @@ from embeddedpulsar.cold.object_owner import is_own, make_owner
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload
-from embeddedpulsar.storage.cold_ledger import (
-    OFFLOADED,
-    UPLOADING,
-    ColdLedger,
-    cold_ledgers,
-    damaged_notes,
-    remove_unfinished_notes,
-)
-from embeddedpulsar.storage.filenames import COLD_SUFFIX, ledgers_of, log_path, offload_lock_path
-from embeddedpulsar.storage.segment_cache import SEGMENTS
-from embeddedpulsar.storage.segment_chain import ClosedLedger
-from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.exclusive_work import ExclusiveWork, LongRunningProcessStatus, status_of
 from embeddedpulsar.topic.late_offload import OffloadRecord, read_offload_record
 
 if TYPE_CHECKING:
-    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
     from embeddedpulsar.topic.policies.keeping import OffloadRules
 
 _FETCHED_MS: Final = 600_000

@@ -7,15 +7,15 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from embeddedpulsar._engine.log.filenames import lock_path
+from embeddedpulsar._engine.log.trimming import pin_for_reading
 from embeddedpulsar._engine.platform.clock import CLOCK
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import HeldFile
 from embeddedpulsar.arrow.plan import topic_directory
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.managed_ledger.pins import pin_for_reading
 from embeddedpulsar.spark.log_plan import Task
 from embeddedpulsar.spark.stream_offsets import LogOffset, Offsets
-from embeddedpulsar.storage.filenames import lock_path
 from embeddedpulsar.topic_name import TopicName
 
 _PATIENCE_S: Final = 0.2

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.control import split_tail
 from embeddedpulsar._engine.format.staged_rows import staged_records
+from embeddedpulsar._engine.log.segment_snapshot import topic_incarnation
+from embeddedpulsar._engine.log.trimming import pin_for_commit, unpin
 from embeddedpulsar._engine.platform import clock, disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.arrow.plan import topic_directory
@@ -33,10 +35,8 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     StorageError,
 )
-from embeddedpulsar.managed_ledger.pins import pin_for_commit, unpin
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.sink_sealing import sealed_files
-from embeddedpulsar.storage.segment_snapshot import topic_incarnation
 from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of
 from embeddedpulsar.topic_name import TopicName
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
 from embeddedpulsar.arrow.plan import Bounds, EntryRange, plan_segments, topic_directory
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
@@ -26,7 +27,6 @@ from embeddedpulsar.spark.log_plan import (
 )
 from embeddedpulsar.spark.stream_offsets import LogOffset, Offsets
 from embeddedpulsar.spark.stream_options import NO_LIMIT, StreamOptions
-from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
 from embeddedpulsar.topic.catalog.topic_places import read_meta
 from embeddedpulsar.topic_name import TopicName
 

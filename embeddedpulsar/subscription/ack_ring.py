@@ -32,11 +32,11 @@ from embeddedpulsar._engine.format.subscription_record import (
     Detach,
     Ledgers,
 )
+from embeddedpulsar._engine.log.filenames import acks_path, consumers_in
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, threads
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.filenames import acks_path, consumers_in
 from embeddedpulsar.subscription.log_queries import news_for
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 

@@ -17,9 +17,9 @@ from embeddedpulsar._engine.format.control import (
     SubscriptionWord,
     split_journal,
 )
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.topic_control import ControlFile
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.control_file import ControlFile
 from embeddedpulsar.subscription.state.consumer_registry import ConsumerRegistry
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER
 

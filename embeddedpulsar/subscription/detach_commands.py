@@ -14,10 +14,10 @@ from embeddedpulsar._engine.format.subscription_record import (
     Command,
     Detach,
 )
+from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork, CallLater
 from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
-from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.liveness_monitor import bereft, processes_of

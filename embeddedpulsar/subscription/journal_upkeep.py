@@ -8,12 +8,12 @@ from typing import Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import SubscriptionWord, split_journal
+from embeddedpulsar._engine.log.journal.journal import Journal
+from embeddedpulsar._engine.log.log_opening import FLUSH, INTERVAL
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.scheduler import Timer, is_idle
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
-from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.state import replica
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.subscription_record import Command, Ledgers, Seek
+from embeddedpulsar._engine.log.log import LedgerCounts, Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.managed_ledger.log import LedgerCounts, Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ledger_acks import OPEN
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 

@@ -8,7 +8,7 @@ from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar.subscription.log_queries import seek_commands
 
 if TYPE_CHECKING:
-    from embeddedpulsar.managed_ledger.log import Log
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar.subscription.control import SubscriptionControl
     from embeddedpulsar.subscription.shared_state import SharedState
     from embeddedpulsar.subscription.state.state_machine import SubscriptionState

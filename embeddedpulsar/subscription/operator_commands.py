@@ -24,10 +24,10 @@ from embeddedpulsar._engine.format.subscription_record import (
     Limits,
     Seek,
 )
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries

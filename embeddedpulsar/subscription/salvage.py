@@ -14,11 +14,11 @@ from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import SubscriptionWord, split_journal
 from embeddedpulsar._engine.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document
 from embeddedpulsar._engine.format.journal_record import RECORD_SIZE, JournalRecord
+from embeddedpulsar._engine.log.filenames import journal_path, snapshot_path
+from embeddedpulsar._engine.log.journal.journal_file import JournalFile, generations
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.storage.filenames import journal_path, snapshot_path
-from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.topic_name import subscription_directory_name

@@ -10,14 +10,14 @@ from typing import Final, TypeVar
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord
+from embeddedpulsar._engine.log.journal.journal import Journal
+from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.topic_control import ThrottledCheck
 from embeddedpulsar._engine.platform import failpoints, fork, nofollow, package_log
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.storage.journal.journal import Journal
-from embeddedpulsar.storage.journal.journal_follower import JournalPlace
-from embeddedpulsar.storage.topic_control import ThrottledCheck
 from embeddedpulsar.subscription import subscription_files as files
 from embeddedpulsar.subscription.ack_ring import RingSweep
 from embeddedpulsar.subscription.control import SubscriptionControl

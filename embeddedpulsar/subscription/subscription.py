@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import SubscriptionWord
+from embeddedpulsar._engine.log.journal.journal_file import COMPACT_BYTES
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import nofollow, package_log
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_import
@@ -25,11 +28,8 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     SubscriptionNotFound,
 )
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.journal.journal_follower import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.attachment_kinds import attachment_kind
 from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions

@@ -17,6 +17,11 @@ from contextlib import closing
 from typing import Final
 
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
+from embeddedpulsar._engine.log.filenames import gone_path, lock_path
+from embeddedpulsar._engine.log.journal.journal_file import choose, generations, note_lost, replay
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
@@ -24,13 +29,7 @@ from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.filenames import gone_path, lock_path
-from embeddedpulsar.storage.journal.journal_file import generations
-from embeddedpulsar.storage.journal.journal_follower import choose, note_lost, replay
-from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.salvage import words_position
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
@@ -51,7 +50,7 @@ class StateOptions(NamedTuple):
         interval_s: seconds between flushes at level "interval".
         lock_timeout_s: how long to wait for the lock.
         boot: identity of the boot in which control words are believed.
-        compact_bytes: see `storage.journal.journal_follower.COMPACT_BYTES`.
+        compact_bytes: see `_engine.log.journal.journal_file.COMPACT_BYTES`.
         report: called with what could not be read, outside the lock.
         check_in_place: raises if the topic's directory is not the one that was opened.
     """

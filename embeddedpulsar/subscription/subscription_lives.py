@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import deadline, disk, threads
 from embeddedpulsar.exceptions import CorruptionError, SubscriptionNotFound
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.subscription_files import StateOptions
 

@@ -13,14 +13,13 @@ from embeddedpulsar._engine.format.control import (
     SubscriptionWord,
 )
 from embeddedpulsar._engine.format.entry_decoder import EntryView
+from embeddedpulsar._engine.log.journal.journal_file import JournalPlace, JournalView
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import deadline, threads
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.journal.journal_follower import JournalPlace
-from embeddedpulsar.storage.journal.journal_view import JournalView
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
 from embeddedpulsar.subscription.control import Facts, Granted, SubscriptionControl
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.topic_control import ATTENTION, HELD
 from embeddedpulsar.backlog_quota import (
     CONSUMER_BACKLOG_EVICTION,
     DESTINATION_STORAGE,
@@ -22,8 +24,6 @@ from embeddedpulsar.exceptions import (
     ProducerBlockedQuotaExceededException,
     PulsarException,
 )
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.topic_control import ATTENTION, HELD
 from embeddedpulsar.topic.housekeeping import UpkeptParts
 from embeddedpulsar.topic.policies.held_policies import ValueOf
 from embeddedpulsar.topic.policies.keeping import QUOTAS

@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segment import SMALL_LOG
+from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import failpoints, fork, package_log, threads
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.scheduler import is_idle
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException, TopicTerminated
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.segment import SMALL_LOG
-from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.damage_channel import DamageChannel
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ class TopicTrimming:
     """Role: asks every subscription which entries it needs, and gives up the ledgers that none needs.
 
     Invariants: the subscriptions are looked at without their locks, which is safe because a trim point that
-    was chosen before one of them was made or put back is not published (`managed_ledger.trimming`).
+    was chosen before one of them was made or put back is not published (`_engine.log.trimming`).
     Callers: any thread, holding no lock of the topic or below.
 
     Args:

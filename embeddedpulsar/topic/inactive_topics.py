@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import StoreWord, TopicWord
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import deadline, disk, threads
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, StorageError, TopicNotFound
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
     InactiveTopicPolicies,
 )
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.housekeeping import PATIENCE_S, SLICE, SLICE_S
 from embeddedpulsar.topic.policies.keeping import INACTIVE_TOPICS, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, is_system_topic

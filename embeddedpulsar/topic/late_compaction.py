@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.log.filenames import compaction_lock_path, compaction_path
+from embeddedpulsar._engine.log.log import Cursor
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar.managed_ledger.log import Cursor
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.filenames import compaction_lock_path, compaction_path
 from embeddedpulsar.topic.late_part import HasParts, LatePart
 from embeddedpulsar.topic.policies.keeping import COMPACTION_THRESHOLD
 
@@ -48,7 +48,7 @@ class LateCompaction(LatePart["TopicCompaction"]):
 
     def _make(self) -> TopicCompaction:
         module = late_import("embeddedpulsar.topic.topic_compaction")
-        records = late_import("embeddedpulsar.managed_ledger.compaction.compaction_record")
+        records = late_import("embeddedpulsar._engine.log.compaction.compacted_ledger")
         topic = self._topic
         ledgers = records.CompactedLedgers(topic.directory, topic.incarnation, topic.view.report)
         made: TopicCompaction = module.TopicCompaction(
@@ -58,7 +58,7 @@ class LateCompaction(LatePart["TopicCompaction"]):
 
     def cursor(self, position: Position, *, inclusive: bool) -> Cursor:
         """As `Log.cursor`, in what compaction left of the log."""
-        module = late_import("embeddedpulsar.managed_ledger.compaction.compacted_cursor")
+        module = late_import("embeddedpulsar._engine.log.compaction.compacted_ledger")
         made: Cursor = module.CompactedCursor(
             self.get().ledgers, self._topic.ledger, position, inclusive=inclusive
         )

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar._engine.format.document import KIND_OFFLOAD, decode_document, encode_document
+from embeddedpulsar._engine.log.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
+from embeddedpulsar._engine.log.filenames import offload_lock_path, offload_path
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_import
@@ -17,10 +20,7 @@ from embeddedpulsar.exceptions import (
     NotAllowedError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
-from embeddedpulsar.storage.filenames import offload_lock_path, offload_path
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES
 from embeddedpulsar.topic.catalog.root_layout import in_root
 from embeddedpulsar.topic.late_part import HasParts, LatePart, PartLike

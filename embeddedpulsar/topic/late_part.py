@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from embeddedpulsar._engine.platform.clock import Clock
 
 if TYPE_CHECKING:
-    from embeddedpulsar.managed_ledger.log import Log
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar.topic.policies.held_policies import HeldPolicies
     from embeddedpulsar.topic.topic_view import TopicView
 

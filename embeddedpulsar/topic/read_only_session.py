@@ -11,6 +11,7 @@ import contextlib
 from typing import Final
 
 from embeddedpulsar._engine.format.frame import require_little_endian
+from embeddedpulsar._engine.log.topic_control import has_living
 from embeddedpulsar._engine.platform import filesystem
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.clock import Clock
@@ -19,7 +20,6 @@ from embeddedpulsar._engine.platform.file_lock import RefusedLock
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar._engine.platform.peers import Peers, onlooker_mailbox
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.storage.control_file import has_living
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog

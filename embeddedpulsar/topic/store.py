@@ -9,6 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.log.log_opening import (
+    DURABILITIES,
+    PROCESS,
+    LedgerOptions,
+    ledger_options,
+    temporary_options,
+)
+from embeddedpulsar._engine.log.topic_control import gone
 from embeddedpulsar._engine.platform import clock as clocks
 from embeddedpulsar._engine.platform import descriptors, fork, interrupts, nofollow
 from embeddedpulsar._engine.platform.access import Refusal
@@ -18,15 +26,7 @@ from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AccessDeniedError, AlreadyClosed, StoreGoneError
-from embeddedpulsar.managed_ledger.options import (
-    DURABILITIES,
-    PROCESS,
-    LedgerOptions,
-    ledger_options,
-    temporary_options,
-)
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import memory_root, store_root
 from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.damage_channel import DamageChannel

@@ -17,13 +17,13 @@ from embeddedpulsar._engine.format.control import (
     pack_control_header,
     parse_control_header,
 )
+from embeddedpulsar._engine.log.filenames import under_construction
+from embeddedpulsar._engine.log.roll import MAX_LEDGER_ID
+from embeddedpulsar._engine.log.topic_control import FIRST_WORD
 from embeddedpulsar._engine.platform import disk, failpoints, fork, lease, threads
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError, UnsupportedFormatVersion
-from embeddedpulsar.storage.control_file import FIRST_WORD
-from embeddedpulsar.storage.filenames import under_construction
-from embeddedpulsar.storage.roll import MAX_LEDGER_ID
 
 _CLIENT_JUMP: Final = 10_000
 """Client numbers are not flushed one by one; a new boot skips more than the last seconds can have handed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import StoreWord
 from embeddedpulsar._engine.format.frame import require_little_endian
+from embeddedpulsar._engine.log.topic_control import gone
 from embeddedpulsar._engine.platform import disk, failpoints, filesystem, nofollow
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.clock import Clock, boot_id
@@ -23,7 +24,6 @@ from embeddedpulsar._engine.platform.scheduler import SchedulerLike
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog

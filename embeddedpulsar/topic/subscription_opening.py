@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar._engine.log.log_opening import PROCESS
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar.managed_ledger.options import PROCESS
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.access import Refusal
     from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.peers import Peers
     from embeddedpulsar._engine.platform.scheduler import SchedulerLike
-    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.settings import BrokerSettings
     from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.damage_channel import DamageChannel

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.log_opening import PROCESS, LedgerOptions
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import package_log, threads
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.backlog_quotas import BacklogQuotas
 from embeddedpulsar.topic.housekeeping import TopicTrimming, UpkeptParts
 from embeddedpulsar.topic.late_compaction import LateCompaction
@@ -394,7 +394,7 @@ def _open_log(
     """The log of a topic: a managed ledger that is kept, or the ring of a non-persistent topic."""
     open_ledger: Callable[..., ManagedLedger] = ManagedLedger.open
     if entry.name.startswith(NON_PERSISTENT):
-        volatile = late_import("embeddedpulsar.managed_ledger.volatile_ledger")
+        volatile = late_import("embeddedpulsar._engine.log.volatile_ledger")
         open_ledger = volatile.open_volatile_ledger
         options = volatile.volatile_options(options, session.settings.nonPersistentTopicRingSizeInMB << 20)
     return open_ledger(

@@ -7,21 +7,21 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar._engine.platform import disk, failpoints, package_log
-from embeddedpulsar._engine.platform.clock import Clock
-from embeddedpulsar.exceptions import NotAllowedError, PulsarException, StorageError
-from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger
-from embeddedpulsar.managed_ledger.compaction.compaction_record import (
+from embeddedpulsar._engine.log.compaction.compacted_ledger import (
+    CompactedLedger,
     CompactedLedgers,
     CompactionRecord,
     remove_others,
 )
-from embeddedpulsar.managed_ledger.compaction.compactor import Compaction
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.compaction.compactor import Compaction
+from embeddedpulsar._engine.log.filenames import compacted_path, compaction_lock_path, under_construction
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.topic_control import is_deleted
+from embeddedpulsar._engine.platform import disk, failpoints, package_log
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar.exceptions import NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.filenames import compacted_path, compaction_lock_path, under_construction
-from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.exclusive_work import ExclusiveWork, LongRunningProcessStatus, status_of
 
 failpoints.declare("compaction:began", "compaction:renamed")

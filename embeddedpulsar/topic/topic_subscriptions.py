@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, threads
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import (
@@ -19,10 +22,7 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     SubscriptionNotFound,
 )
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.policies.admitting import (
     AUTO_SUBSCRIPTION_CREATION,
     MAX_CONSUMERS,

@@ -6,23 +6,23 @@ import os
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.topic_control import TERMINATED
 from embeddedpulsar._engine.platform import deadline, descriptors, threads
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage import filenames
-from embeddedpulsar.storage.journal.journal_follower import JournalPlace
-from embeddedpulsar.storage.topic_control import TERMINATED
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.topic_record import AttachProducer
-    from embeddedpulsar.storage.journal.journal_view import JournalView
+    from embeddedpulsar._engine.log.journal.journal_file import JournalView
     from embeddedpulsar.subscription.subscription_view import SubscriptionFacts, SubscriptionView
     from embeddedpulsar.topic.producers.topic_journal import TopicReplica
 
@@ -93,7 +93,7 @@ class TopicView:
             StorageError: the topic's journal cannot be read.
         """
         shared = late_import("embeddedpulsar.topic.producers.topic_journal")
-        views = late_import("embeddedpulsar.storage.journal.journal_view")
+        views = late_import("embeddedpulsar._engine.log.journal.journal_file")
         try:
             deadline.enter(self._lock, f"a look at {self._log.name}")
             words = self._log.words

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar.client.common.message_options import Options
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 
 LIMIT = 1000
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from embeddedpulsar import Admin, Client, ConsumerCryptoFailureAction, MessageId
+from embeddedpulsar._engine.log.filenames import COLD_SUFFIX, ledgers_of
 from embeddedpulsar._engine.platform import clock
 from embeddedpulsar.policy_values import OffloadPolicies
-from embeddedpulsar.storage.filenames import COLD_SUFFIX, ledgers_of
 from tests.conformance.chunks import begin_ledger
 
 TOPIC = "topic"

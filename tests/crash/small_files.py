@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
+from embeddedpulsar._engine.log import trimming
 from embeddedpulsar._engine.platform import clock
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import PulsarException, Timeout
-from embeddedpulsar.managed_ledger import pins
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.schema import StringSchema
 from embeddedpulsar.topic.care.repair_plan import RepairReport
@@ -143,7 +143,7 @@ def _stage_a_commit(root: Path) -> None:
     for name in (PENDING, DONE):
         place.write(name, _COMMIT, durable=False)
     (topic,) = root.glob("topics/*-orders")
-    pins.pin_for_commit(str(topic), 1, place.key, place.file(PENDING), SYSTEM_CLOCK.wall_ms())
+    trimming.pin_for_commit(str(topic), 1, place.key, place.file(PENDING), SYSTEM_CLOCK.wall_ms())
 
 
 def small_files(root: Path) -> list[str]:

@@ -13,13 +13,13 @@ import pytest
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.log.filenames import ledgers_of, log_path
+from embeddedpulsar._engine.log.log_check import check_topic
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.topic_control import TopicControl
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.filenames import ledgers_of, log_path
-from embeddedpulsar.storage.topic_control import TopicControl
 from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, values
 from tests.multiprocess.children import Child
 

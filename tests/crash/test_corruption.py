@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.storage import segment_reader
+from embeddedpulsar._engine.log import segment_reader
 from tests.storms import store_corruption
 from tests.storms.corruption import storm
 

@@ -14,7 +14,7 @@ import pytest
 from embeddedpulsar import Admin, Client, Damage, InitialPosition
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.subscription_record import SEEK
-from embeddedpulsar.storage.journal.journal_file import JournalFile
+from embeddedpulsar._engine.log.journal.journal_file import JournalFile
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store

@@ -18,8 +18,8 @@ from embeddedpulsar._engine.format.control import (
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.filenames import index_path, ledgers_of, log_path
+from embeddedpulsar._engine.log.filenames import index_path, ledgers_of, log_path
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.topic.store import Store
 from tests.support.ledger_files import OTHER_BOOT
 

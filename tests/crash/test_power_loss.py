@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
-from embeddedpulsar.storage import append_point
-from embeddedpulsar.storage.group_commit import GroupCommit
-from embeddedpulsar.storage.recovery import recovery
-from embeddedpulsar.storage.topic_control import TopicControl
+from embeddedpulsar._engine.log import segment_writer
+from embeddedpulsar._engine.log.group_commit import GroupCommit
+from embeddedpulsar._engine.log.recovery import recovery
+from embeddedpulsar._engine.log.topic_control import TopicControl
 from tests.storms.power_loss import storm
 from tests.support.disks.fake_disk import FakeDisk
 
@@ -77,7 +77,7 @@ def believe_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ghosts_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead writer's whole frame is not cleared."""
-    monkeypatch.setattr(append_point, "clear_unpublished", lambda *_: False)
+    monkeypatch.setattr(segment_writer, "clear_unpublished", lambda *_: False)
 
 
 def poison_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

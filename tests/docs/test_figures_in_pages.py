@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar._engine.log import segment_index
+from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.platform import file_lock
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer import consumer_config, delivery
-from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage import segment_index
 from embeddedpulsar.subscription import liveness_monitor
 from embeddedpulsar.subscription.state import replica
 from tests.source_tree import ROOT

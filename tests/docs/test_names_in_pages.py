@@ -176,7 +176,7 @@ def test_other_names_are_needed():
 @pytest.mark.parametrize(
     ("text", "is_wrong"),
     [
-        ("storage/roll.py", False),
+        ("_engine/log/roll.py", False),
         ("storage/rolls.py", True),
         ("subscription/state", False),
         ("subscription/states", True),

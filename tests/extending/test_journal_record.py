@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from embeddedpulsar._engine.format import subscription_record, topic_record
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.exceptions import UnsupportedFormatVersion
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.state_machine import REWOUND, SubscriptionState
 from embeddedpulsar.subscription.subscription import Subscription
 from embeddedpulsar.topic.producers.producer_table import ProducerTable

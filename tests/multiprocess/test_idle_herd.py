@@ -14,7 +14,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import ConsumerType
-from embeddedpulsar.storage.waiter_slots import UUID_SLOTS
+from embeddedpulsar._engine.log.waiter_slots import UUID_SLOTS
 from embeddedpulsar.testing.store_checks import assert_clean
 
 HERD = 12

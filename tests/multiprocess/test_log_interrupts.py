@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.storage.check import check_topic
 from tests.ledger_site import PREFIX, LedgerSite, send, values
 from tests.multiprocess.children import Child, say
 

@@ -6,9 +6,9 @@ import os
 import time
 from pathlib import Path
 
+from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.storage.check import check_topic
 from tests.children import in_child
 from tests.ledger_site import START, LedgerSite, send, send_batch, values
 from tests.multiprocess.children import Child, say

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.storage.check import check_topic
 from tests.ledger_site import START, LedgerSite, drain, send, values
 from tests.multiprocess.children import Child, say
 from tests.support.failpoint_schedule import Schedule

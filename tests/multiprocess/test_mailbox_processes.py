@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.control import CONTROL_SIZE, TopicWord
+from embeddedpulsar._engine.log.waiter_slots import EACH, WaiterSlots
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar.storage.waiter_slots import EACH, WaiterSlots
 from tests.multiprocess.children import Child, say
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.storage.check import check_topic
+from embeddedpulsar._engine.log.log_check import check_topic
 from tests.multiprocess.children import Child, say
 from tests.multiprocess.namespaces import other_boot_id, other_pids, other_time
 from tests.multiprocess.workers import Worker, keep_alive, send, subscribe

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client, Result
+from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.platform.failpoints import ENVIRONMENT
 from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.storage.check import check_topic
 from tests.conformance.held import Answers, held, payloads
 from tests.multiprocess.children import Child, say
 

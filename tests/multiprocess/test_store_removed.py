@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client, InitialPosition
+from embeddedpulsar._engine.log.segment_writer import LOOK_NS
 from embeddedpulsar.exceptions import StoreGoneError
-from embeddedpulsar.storage.append_point import LOOK_NS
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.multiprocess.children import Child, say
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import PoisonedSegment
-from embeddedpulsar.storage.check import check_topic
 from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, values
 from tests.multiprocess.children import Child, say
 from tests.support.disks.faulty_disk import FaultyDisk

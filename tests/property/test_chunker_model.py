@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from embeddedpulsar._engine.format.chunk import pack_runs, read_chunk, unpack_runs
 from embeddedpulsar._engine.format.entry import ProducerPrefix
 from embeddedpulsar._engine.format.frame import read_header
+from embeddedpulsar._engine.log.log_view import ChunkReader, segment_part
 from embeddedpulsar.client.producer.chunker import Chunker
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig
-from embeddedpulsar.storage.chunk_reader import ChunkReader, segment_part
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions, PendingChunks
 from tests.frames import framed, unframed
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.log.log_check import check_topic
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segment_reader import EntryCursor
+from embeddedpulsar._engine.log.topic_control import TopicControl
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.damage import HOLE, LOST_TAIL, MISSING_SEGMENT, Damage
-from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.topic_control import TopicControl
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import START, LedgerSite, send_batch, values
 

@@ -8,8 +8,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
 from embeddedpulsar.subscription.state.state_machine import STALE, SubscriptionState
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.platform.clock import sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
@@ -14,7 +15,6 @@ from embeddedpulsar.enums import ConsumerType, InitialPosition, Result
 from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.storage.check import check_topic
 from tests.storms import storm_archive
 from tests.storms.storm_archive import StormArchive
 from tests.storms.storm_pages import (

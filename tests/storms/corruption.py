@@ -36,13 +36,13 @@ from embeddedpulsar._engine.format.frame import (
     seal,
 )
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOTS_OFFSET
+from embeddedpulsar._engine.log.filenames import control_path, index_path, ledgers_of, log_path
+from embeddedpulsar._engine.log.log_check import check_topic
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import clock as clocks
 from embeddedpulsar.damage import Damage as Report
 from embeddedpulsar.exceptions import PulsarException, StorageError
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.filenames import control_path, index_path, ledgers_of, log_path
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.damages import Damage, damage_file
 from tests.storms.log_model import Payloads, Place, Seen

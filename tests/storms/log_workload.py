@@ -16,20 +16,20 @@ from embeddedpulsar._engine.format.entry import (
     encode_plain,
     encode_single,
 )
+from embeddedpulsar._engine.log.filenames import control_path
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.topic_control import POISON_TO, TopicControl
 from embeddedpulsar._engine.platform import descriptors, failpoints
 from embeddedpulsar._engine.platform.failpoints import InjectedFailure
 from embeddedpulsar.exceptions import PoisonedSegment
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.filenames import control_path
-from embeddedpulsar.storage.topic_control import POISON_TO, TopicControl
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.log_model import LogModel, Payloads, Seen
 from tests.support.disks.crash_image import CrashState
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.ledger_files import LedgerIds, open_ledger
 
-descriptors.late_import("embeddedpulsar.storage.recovery.recovery")  # declares its failpoints
+descriptors.late_import("embeddedpulsar._engine.log.recovery.recovery")  # declares its failpoints
 _SUBJECTS: Final = ("append", "roll", "sync", "trim", "recover")
 POINTS: Final = tuple(name for name in failpoints.names() if name.partition(":")[0] in _SUBJECTS)
 _WORST: Final = ("append:body_done", "append:index_done", "roll:header_written", "roll:synced")

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 
 from embeddedpulsar import damage
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
+from embeddedpulsar._engine.log.log_check import TRAILER, check_topic
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.storage.check import TRAILER, check_topic
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.log_model import LogModel, Seen
 from tests.storms.log_workload import Moment, Workload, read_all

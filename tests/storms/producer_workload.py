@@ -7,13 +7,13 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.enums import InitialPosition, ProducerAccessMode, Result
 from embeddedpulsar.exceptions import AlreadyClosed, ProducerBusy, ProducerFenced
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.testing.store_checks import check_store
 from tests.storms import storm_archive

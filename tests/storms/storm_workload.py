@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain, encode_single
+from embeddedpulsar._engine.log.log_check import check_topic
+from embeddedpulsar._engine.log.log_opening import LedgerOptions
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK, sleep
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.check import check_topic
 from tests.storms.storm_pages import (
     ACKNOWLEDGED,
     ATTACHED,

@@ -11,10 +11,10 @@ from embeddedpulsar._engine.format.control import (
     pack_control_header,
     parse_control_header,
 )
+from embeddedpulsar._engine.log.filenames import control_path
+from embeddedpulsar._engine.log.log_opening import LedgerOptions
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.storage.filenames import control_path
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 if TYPE_CHECKING:

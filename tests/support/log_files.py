@@ -25,8 +25,8 @@ from embeddedpulsar._engine.format.segment_header import (
     pack_segment_header,
     pack_slot,
 )
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import clock
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic_name import TopicName, directory_name
 
 CAPACITY = 4096

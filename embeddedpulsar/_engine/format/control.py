@@ -155,7 +155,7 @@ class ResourceGroupWord:
 
 LARGEST_COUNT: Final = 1 << 48
 """No count, size or time in a control file comes to that."""
-_STATES: Final = 1 << 4  # see `storage.topic_control`
+_STATES: Final = 1 << 4  # see `_engine.log.topic_control`
 _COUNTS: Final = {
     KIND_STORE: itemgetter(StoreWord.NEXT_CLIENT_NUMBER, StoreWord.POLICIES, StoreWord.INACTIVE_LOOK_MS),
     KIND_TOPIC: itemgetter(

@@ -1,8 +1,8 @@
 """The one place where a process sleeps: a generation number that rises with every ring.
 
 Protocol of every waiter: read `generation`, look at the state waited for, announce oneself under the lock
-that guards that state (`storage.waiter_slots`), then ``wait(seen)``. A ring after the first step makes the
-wait return.
+that guards that state (`_engine.log.waiter_slots`), then ``wait(seen)``. A ring after the first step makes
+the wait return.
 
 asyncio loops that watch the doorbell of their process.
 """

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.log.log_positions import last_message_id
 from embeddedpulsar._engine.platform import deadline, fork, interrupts
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.common.arguments import id_parts, redelivery_count
@@ -25,7 +26,6 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     PulsarException,
 )
-from embeddedpulsar.managed_ledger.entry_lookup import last_message_id
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import LARGEST_ID
 

@@ -8,24 +8,24 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.log.log_positions import read_entry
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar.client.common.deletion_retry import MOST_ATTEMPTS
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.client.consumer.rate_follower import CallLater, rate_follower
 from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
-from embeddedpulsar.managed_ledger.entry_lookup import read_entry
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import LARGEST_ID, MessageId
 from embeddedpulsar.topic.policies.creation_policy import check_type
 from embeddedpulsar.topic.policies.rate_policy import check_subscribe_rate
 from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
-    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.subscription.attachment.attachment import Attachment
     from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.topic import Topic

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.log.topic_control import DELETED, is_deleted
+from embeddedpulsar._engine.log.waiter_slots import OTHERS_POLL_S
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError, Timeout
-from embeddedpulsar.storage.topic_control import DELETED, is_deleted
-from embeddedpulsar.storage.waiter_slots import OTHERS_POLL_S
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
-    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.message import Message
 
 _TAIL: Final = TopicWord.TAIL

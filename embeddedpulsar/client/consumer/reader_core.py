@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.log.log_positions import has_chunks
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar.client.common.opened_parts import OPENED
 from embeddedpulsar.client.consumer.closing import CloseGuard
@@ -15,8 +17,6 @@ from embeddedpulsar.client.consumer.rate_follower import rate_follower
 from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.exceptions import NotAllowedError
-from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import LARGEST_ID, MessageId, make
 from embeddedpulsar.topic.policies.creation_policy import check_type
 from embeddedpulsar.topic.schemas.message_origins import origin_of

@@ -13,10 +13,10 @@ from embeddedpulsar.message import T
 from embeddedpulsar.schema.schema import Schema
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.position import Position
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.reader_core import ReaderCore
-    from embeddedpulsar.managed_ledger.position import Position
     from embeddedpulsar.message import Message
     from embeddedpulsar.schema.schema import SchemaInfo
 

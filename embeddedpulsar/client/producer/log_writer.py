@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import deadline, failpoints
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
@@ -13,15 +14,14 @@ from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.client.producer.publish_throttle import PublishThrottle
 from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.managed_ledger.position import Position
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry import EncodedEntry
+    from embeddedpulsar._engine.log.segment_writer import AppendHold
     from embeddedpulsar.client.producer.chunker import Chunks
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.client.producer.sequence_keeper import Owner
-    from embeddedpulsar.storage.append_hold import AppendHold
 
 _JOURNAL: Final = TopicWord.JOURNAL
 _HELD_S: Final = 0.05

@@ -14,9 +14,9 @@ from embeddedpulsar._engine.format.acknowledgement import (
     group_batches,
     group_entries,
 )
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.ack_ring import AckRing
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper, around_parts
 from embeddedpulsar.subscription.log_queries import existing, ledgers_of, news_for

@@ -7,10 +7,10 @@ from typing import Final
 
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar.exceptions import ConsumerBusy
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar.subscription.attachment.compacted_reader import CompactedReader, CompactedSource

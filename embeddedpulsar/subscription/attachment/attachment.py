@@ -9,6 +9,9 @@ from typing import Final
 from embeddedpulsar._engine.format.acknowledgement import AckGroup, group_entries
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.waiter_slots import EACH
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork
@@ -18,9 +21,6 @@ from embeddedpulsar.exceptions import (
     ConsumerBusy,
     LockTimeout,
 )
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.acknowledger import Acknowledger
 from embeddedpulsar.subscription.attachment.chunk_expiry import ChunkExpiry
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper, ChunkOptions

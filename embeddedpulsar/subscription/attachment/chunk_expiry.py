@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar._engine.format.entry_decoder import EntryView
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import deadline, fork
 from embeddedpulsar._engine.platform.scheduler import Backoff, is_idle
 from embeddedpulsar.exceptions import (
@@ -14,13 +15,12 @@ from embeddedpulsar.exceptions import (
     ConsumerBusy,
     LockTimeout,
 )
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper, Entry
 from embeddedpulsar.subscription.shared_state import SharedState
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.scheduler import Timer
-    from embeddedpulsar.managed_ledger.log import Log
 
 _RETRY_S: Final = 1.0
 

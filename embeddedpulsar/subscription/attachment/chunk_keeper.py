@@ -8,9 +8,9 @@ from typing import Final
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup
 from embeddedpulsar._engine.format.entry_decoder import EntryView
 from embeddedpulsar._engine.format.subscription_record import AckCumulative, Command, Ledgers
+from embeddedpulsar._engine.log.log_positions import ChunkAssembler, made_whole
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import threads
-from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler, made_whole
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.records import NamedTuple
 
 Entry = tuple[int, int]

@@ -9,12 +9,12 @@ from embeddedpulsar._engine.format.acknowledgement import AckGroup
 from embeddedpulsar._engine.format.document import KIND_COMPACTED_START, decode_document, encode_document
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.subscription_record import Ledgers
+from embeddedpulsar._engine.log.filenames import compacted_start_path
+from embeddedpulsar._engine.log.log import Cursor, Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.managed_ledger.log import Cursor, Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.storage.filenames import compacted_start_path
 from embeddedpulsar.subscription.attachment.unacked_reader import UnackedReader, unacked
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState

@@ -8,11 +8,11 @@ from typing import Final, Protocol, TypeVar
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import ConsumerSlotWord
 from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES, Attach, ConsumerRules
+from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
-from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.control import acked_word, slot_of

@@ -10,11 +10,11 @@ from embeddedpulsar._engine.format.acknowledgement import Ack, AckGroup, group_e
 from embeddedpulsar._engine.format.control import ConsumerSlotWord
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.log_positions import has_chunks
+from embeddedpulsar._engine.log.waiter_slots import EACH
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
-from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
-from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar.subscription.attachment.membership import Membership

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from embeddedpulsar._engine.format.control import ConsumerSlotWord, SubscriptionWord
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.control import SubscriptionControl, slot_of
 from embeddedpulsar.subscription.dispatch.wakeups import STRANGER, WaitingConsumers

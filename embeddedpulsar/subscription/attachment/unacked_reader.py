@@ -9,9 +9,9 @@ from typing import Final, Protocol, TypeVar
 
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.log.log import Cursor, Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar.exceptions import PulsarException
-from embeddedpulsar.managed_ledger.log import Cursor, Log
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.log_queries import skipped_entries
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from embeddedpulsar._engine.format.subscription_record import MAX_OWNERS, STAY, Assign, FreshRun, Share
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.control import Facts
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry

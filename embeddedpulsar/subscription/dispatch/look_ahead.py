@@ -12,8 +12,8 @@ from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.segment_header import SlotColumns
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.dispatch.assignment import FreshEntry
 from embeddedpulsar.subscription.log_queries import skipped_entries

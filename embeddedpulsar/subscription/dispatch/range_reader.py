@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, AckGroup
 from embeddedpulsar._engine.format.entry import EntryView
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.subscription.dispatch.look_ahead import LookAhead
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ledger_acks import OPEN, LedgerAcks
 
 

@@ -16,7 +16,7 @@ from embeddedpulsar._engine.format.subscription_record import (
     Redeliver,
     Share,
 )
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.assigned_entries import AssignedEntries
 from embeddedpulsar.subscription.state.consumer_registry import Consumer

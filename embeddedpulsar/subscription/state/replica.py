@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.document import pack_map, unpack_map
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 from embeddedpulsar.subscription.state.expired_counts import NOTHING_EXPIRED, ExpiredCounts
@@ -155,7 +155,7 @@ class SubscriptionReplica:
         self.has_diverged = False
 
     def reset(self, snapshot: bytes | None) -> None:
-        """Take over a snapshot, or nothing (see `storage.journal.replica.Replica`)."""
+        """Take over a snapshot, or nothing (see `_engine.log.journal.replica.Replica`)."""
         self.state = SubscriptionState() if snapshot is None else decode_snapshot(snapshot)
         self.effects |= MEMBERS | CLAIMABLE | UNBLOCKED
         self.has_diverged = False
@@ -192,7 +192,7 @@ class SubscriptionReplica:
             state.last_active_ms = time_ms
 
     def leap(self, kind: int, payload: bytes) -> bool:
-        """Take over a summary (see `storage.journal.replica.Replica`)."""
+        """Take over a summary (see `_engine.log.journal.replica.Replica`)."""
         return kind == record.SUMMARY and adopt_summary(self.state, payload)
 
     def apply(self, command: record.Command) -> None:

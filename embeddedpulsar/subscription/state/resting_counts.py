@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar.managed_ledger.position import Position
 
 if TYPE_CHECKING:
     from sortedcontainers import SortedDict

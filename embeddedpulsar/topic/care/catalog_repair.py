@@ -20,10 +20,10 @@ from embeddedpulsar._engine.format.journal_record import (
     pack_record,
     read_record,
 )
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
-from embeddedpulsar.storage import filenames
-from embeddedpulsar.storage.segment_headers import read_segment_header
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog

@@ -6,18 +6,22 @@ import os
 from collections.abc import Callable, Iterator
 
 from embeddedpulsar._engine.format.document import KIND_COMPACTION, decode_document
-from embeddedpulsar._engine.platform import descriptors, disk
-from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger, rows_of
-from embeddedpulsar.managed_ledger.compaction.compaction_record import CompactionRecord, read_record
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.storage.check import Problem, unverified
-from embeddedpulsar.storage.filenames import (
+from embeddedpulsar._engine.log.compaction.compacted_ledger import (
+    CompactedLedger,
+    CompactionRecord,
+    read_record,
+    rows_of,
+)
+from embeddedpulsar._engine.log.filenames import (
     compacted_in,
     compacted_path,
     compaction_lock_path,
     compaction_path,
 )
+from embeddedpulsar._engine.log.log_check import Problem, unverified
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.platform import descriptors, disk
+from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.topic.care.store_report import COMPACTED, LEFTOVER
 
 

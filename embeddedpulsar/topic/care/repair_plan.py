@@ -7,10 +7,10 @@ import stat
 from typing import Any, Final
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.log import filenames, log_check
+from embeddedpulsar._engine.log.log_check import Problem
 from embeddedpulsar._engine.platform import descriptors, nofollow
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage import check, filenames
-from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.topic.care.store_report import ID_REUSE, LEFTOVER, META, NOTES, StoreReport
 from embeddedpulsar.topic.care.topic_repair import redelivery
 from embeddedpulsar.topic.catalog import root_layout
@@ -45,7 +45,7 @@ ORDER: Final = (
 """The order in which they are done: each relies on those before."""
 _OF_LEDGERS: Final = {
     damage.INDEX: WRITE_INDEX,
-    check.TRAILER: WRITE_INDEX,
+    log_check.TRAILER: WRITE_INDEX,
     damage.SEGMENT_HEADER: WRITE_HEADER,
 }
 
@@ -120,7 +120,7 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
             return [step(DESCRIBE)]  # made, and not in the catalog yet
         return [step(REMOVE if _is_fifo(path) else PUT_AWAY)]
     if kind in NOTES:
-        return [step(PUT_AWAY), step(PUT_AWAY, _index_beside(path))] if kind == check.STRAY else []
+        return [step(PUT_AWAY), step(PUT_AWAY, _index_beside(path))] if kind == log_check.STRAY else []
     if kind == META:
         return [step(DESCRIBE, directory if os.path.basename(path) == filenames.TOPIC_META else path)]
     if kind in _OF_LEDGERS:

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from embeddedpulsar._engine.format.control import split_tail
 from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document
+from embeddedpulsar._engine.log.trimming import commit_pin
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, LockTimeout
-from embeddedpulsar.managed_ledger.pins import commit_pin
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic.care.backup_target import BackupTarget
 from embeddedpulsar.topic.catalog import root_layout

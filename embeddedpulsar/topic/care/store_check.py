@@ -30,6 +30,9 @@ from embeddedpulsar._engine.format.document import (
     decode_document,
 )
 from embeddedpulsar._engine.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.filenames import ledgers_of
+from embeddedpulsar._engine.log.log_check import CheckReport, Problem, check_journal, check_topic, unverified
 from embeddedpulsar._engine.platform import clock, descriptors, disk, nofollow
 from embeddedpulsar._engine.platform.access import irregular
 from embeddedpulsar._engine.platform.lease import OnlookerLiveness, is_held, is_locked
@@ -37,9 +40,6 @@ from embeddedpulsar.cold.object_owner import OWNER
 from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL, SEGMENT_HEADER
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage import filenames
-from embeddedpulsar.storage.check import CheckReport, Problem, check_journal, check_topic, unverified
-from embeddedpulsar.storage.filenames import ledgers_of
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter
 from embeddedpulsar.topic.care.compaction_check import check_compaction

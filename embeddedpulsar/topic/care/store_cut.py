@@ -24,9 +24,9 @@ from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageError, TopicNotFound
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.care.care_progress import ProgressMeter
 from embeddedpulsar.topic.care.sinks_cut import SinksCut, hold_for
 from embeddedpulsar.topic.care.topic_cut import TopicCut

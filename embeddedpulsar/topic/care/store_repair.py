@@ -7,6 +7,10 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.filenames import SUBSCRIPTIONS
+from embeddedpulsar._engine.log.log_check import NEWER, Problem
+from embeddedpulsar._engine.log.log_opening import PROCESS, ledger_options
 from embeddedpulsar._engine.platform import clock as clocks
 from embeddedpulsar._engine.platform import disk, nofollow
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease, prepare_root
@@ -18,10 +22,6 @@ from embeddedpulsar.exceptions import (
     StorageOSError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.managed_ledger.options import PROCESS, ledger_options
-from embeddedpulsar.storage import filenames
-from embeddedpulsar.storage.check import NEWER, Problem
-from embeddedpulsar.storage.filenames import SUBSCRIPTIONS
 from embeddedpulsar.topic.care import repair_plan as plan
 from embeddedpulsar.topic.care.catalog_repair import catalogue, rewrite_catalog, rewrite_meta, store_id_of
 from embeddedpulsar.topic.care.quarantine import Quarantine

@@ -6,9 +6,9 @@ import os
 from typing import Any, Final
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.log import log_check
+from embeddedpulsar._engine.log.log_check import CheckReport, Problem
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage import check
-from embeddedpulsar.storage.check import CheckReport, Problem
 
 META: Final = "meta"
 """A document that names a store or topic is damaged, missing, or says something else than its place."""
@@ -30,9 +30,9 @@ SETTINGS: Final = "settings"
 UNKNOWN_SETTING: Final = "unknown setting"
 """A name in ``broker.conf`` that is no setting here."""
 
-UNVERIFIED: Final = frozenset((check.UNREADABLE, check.NEWER))
+UNVERIFIED: Final = frozenset((log_check.UNREADABLE, log_check.NEWER))
 """Kinds of problems that say nothing of what is in a file: they are no damage, and nothing is repaired."""
-NOTES: Final = frozenset((LEFTOVER, IN_USE, check.STRAY, UNKNOWN_SETTING))
+NOTES: Final = frozenset((LEFTOVER, IN_USE, log_check.STRAY, UNKNOWN_SETTING))
 """Kinds of problems that harm nothing: what they name goes away by itself, or should not be here."""
 
 REPAIR: Final = "repair the store"
@@ -46,12 +46,12 @@ MEANINGS: Final = {
     damage.SEGMENT_HEADER: ("the header is derived from the entries where they are whole", REPAIR),
     damage.INDEX: ("nothing is lost: the index is derived again when it is needed", REPAIR),
     damage.CONTROL: ("nothing is lost: the words are derived again when the topic is opened", REPAIR),
-    check.COLD: (
+    log_check.COLD: (
         "reading these messages raises an error until the location has the objects",
         "make the location readable, or put back a copy of the objects",
     ),
-    check.LINK: ("readers verify the entries themselves", _RESTORE),
-    check.TRAILER: ("the messages themselves are whole", REPAIR),
+    log_check.LINK: ("readers verify the entries themselves", _RESTORE),
+    log_check.TRAILER: ("the messages themselves are whole", REPAIR),
     damage.JOURNAL: (
         "what it said is lost from there on: acknowledged messages may be delivered again",
         REPAIR,
@@ -78,9 +78,9 @@ MEANINGS: Final = {
     LEFTOVER: ("harmless", _NONE),
     IN_USE: ("harmless", _NONE),
     UNKNOWN_SETTING: ("it has no effect", "remove the line, or correct the name"),
-    check.STRAY: ("harmless: a later append to the topic removes it", _NONE),
-    check.UNREADABLE: ("what is in it is unknown; nothing says that it is damaged", "make it readable"),
-    check.NEWER: ("this release can neither verify nor use it, and leaves it as it is", "upgrade"),
+    log_check.STRAY: ("harmless: a later append to the topic removes it", _NONE),
+    log_check.UNREADABLE: ("what is in it is unknown; nothing says that it is damaged", "make it readable"),
+    log_check.NEWER: ("this release can neither verify nor use it, and leaves it as it is", "upgrade"),
 }
 """By kind of problem: what it means, and what to do."""
 

@@ -16,11 +16,11 @@ from embeddedpulsar._engine.format.control import (
     StoreWord,
     pack_control_header,
 )
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, NotAllowedError
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.care.backup_manifest import FileRecord, Manifest, read_manifest
 from embeddedpulsar.topic.care.backup_target import OBJECTS
 from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter

@@ -37,14 +37,14 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOT_SIZE,
     SLOTS_OFFSET,
 )
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.cold_ledger import ledgers_with_cold, offloaded_ledger
+from embeddedpulsar._engine.log.filenames import compacted_in
+from embeddedpulsar._engine.log.log_check import trusted_words
+from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage import filenames
-from embeddedpulsar.storage.check import trusted_words
-from embeddedpulsar.storage.cold_ledger import ledgers_with_cold, offloaded_ledger
-from embeddedpulsar.storage.filenames import compacted_in
-from embeddedpulsar.storage.segment_headers import read_segment_header
 from embeddedpulsar.topic.care.backup_target import BackupTarget
 from embeddedpulsar.topic.producers.topic_journal import JOURNAL_CHECKED
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX

@@ -27,18 +27,24 @@ from embeddedpulsar._engine.format.segment_header import (
     SEGMENT_HEADER_SIZE,
     pack_segment_header,
 )
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.filenames import log_path
+from embeddedpulsar._engine.log.journal.journal_file import (
+    JournalFile,
+    Replica,
+    choose,
+    generations,
+    replay,
+    write_generation,
+)
+from embeddedpulsar._engine.log.log_check import trusted_words
+from embeddedpulsar._engine.log.recovery.chain_scan import scan_log
+from embeddedpulsar._engine.log.segment import find_segment_header
+from embeddedpulsar._engine.log.segment_index import write_index
+from embeddedpulsar._engine.log.segments import Link, walk_segments
+from embeddedpulsar._engine.log.topic_control import TERMINATED
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.storage import filenames
-from embeddedpulsar.storage.check import trusted_words
-from embeddedpulsar.storage.filenames import log_path
-from embeddedpulsar.storage.journal.journal_file import JournalFile, generations, write_generation
-from embeddedpulsar.storage.journal.journal_follower import Replica, choose, replay
-from embeddedpulsar.storage.recovery.chain_scan import scan_log
-from embeddedpulsar.storage.segment_chain import Link, walk_segments
-from embeddedpulsar.storage.segment_headers import find_segment_header
-from embeddedpulsar.storage.segment_index import write_index
-from embeddedpulsar.storage.topic_control import TERMINATED
 from embeddedpulsar.subscription import salvage
 from embeddedpulsar.subscription.salvage import complete, position_at_rest
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica

@@ -6,9 +6,9 @@ import contextlib
 import os
 from typing import Any, Final
 
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic_name import is_directory_of

@@ -1,4 +1,5 @@
-"""Every file name in the root of a store; the files of a topic's directory are named in `storage.filenames`.
+"""Every file name in the root of a store; the files of a topic's directory are named in
+`_engine.log.filenames`.
 
 broker.conf · store.meta · store.ctl · store.lock · catalog · catalog.index · catalog.lock · housekeeping.lock
 clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/ · sinks/<key>/ · quarantine/ · offloaded/
@@ -9,17 +10,17 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from embeddedpulsar.storage import control_file, filenames
+from embeddedpulsar._engine.log import filenames, topic_control
 
 SETTINGS: Final = "broker.conf"
 META: Final = "store.meta"
-CONTROL: Final = control_file.STORE_CONTROL
+CONTROL: Final = topic_control.STORE_CONTROL
 STORE_LOCK: Final = "store.lock"
 CATALOG: Final = "catalog"
 CATALOG_INDEX: Final = "catalog.index"
 CATALOG_LOCK: Final = "catalog.lock"
 HOUSEKEEPING_LOCK: Final = "housekeeping.lock"
-CLIENTS: Final = control_file.CLIENTS
+CLIENTS: Final = topic_control.CLIENTS
 TOPICS: Final = filenames.TOPICS
 STAGING: Final = "staging"
 TENANTS: Final = "tenants"

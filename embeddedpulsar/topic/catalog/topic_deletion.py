@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.log.topic_control import ATTENTION, DELETED
 from embeddedpulsar._engine.platform import deadline, failpoints
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNotFound
-from embeddedpulsar.storage.topic_control import ATTENTION, DELETED
 from embeddedpulsar.topic.catalog.root_layout import OFFLOADED, in_root
 from embeddedpulsar.topic.catalog.topic_places import remove_tree
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import CONTROL_HEADER_SIZE, KIND_TOPIC, parse_control_header
 from embeddedpulsar._engine.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar.damage import CATALOG, TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import (
@@ -16,7 +17,6 @@ from embeddedpulsar.exceptions import (
     ForeignFileError,
     TopicNotFound,
 )
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.staging import Staging

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.topic.catalog.namespace_list import NamespaceList
 from embeddedpulsar.topic.catalog.partition_checks import (
     AT_ONCE,

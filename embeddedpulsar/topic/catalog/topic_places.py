@@ -9,9 +9,9 @@ from typing import Final
 
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.document import KIND_TOPIC_META, decode_document, encode_document
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, directory_name, spread_directory_name
 
 MOST_IN_TOPICS: Final = 1000

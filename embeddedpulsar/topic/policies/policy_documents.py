@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.document import KIND_POLICIES, decode_document, encode_document
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import descriptors, disk, filesystem, threads
 from embeddedpulsar.damage import REPLACE_POLICIES, TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.policies.keeping import LETTERS
 from embeddedpulsar.topic.policies.policy import OWNER, TopicPolicy, Value

@@ -20,8 +20,8 @@ from embeddedpulsar.topic.policies.rate_limiter import WORDS, Lock, Rate, RateLi
 from embeddedpulsar.topic.policies.resource_groups import DISPATCHING, HELD_GROUP, PUBLISHING
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.clock import Clock
-    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.topic.policies.held_policies import ValueOf
     from embeddedpulsar.topic.topic import Topic
 

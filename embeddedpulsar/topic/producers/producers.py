@@ -14,6 +14,8 @@ from embeddedpulsar._engine.format.topic_record import (
     EnqueueProducer,
     Terminate,
 )
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.topic_control import DELETED, TERMINATED
 from embeddedpulsar._engine.platform import deadline, failpoints, fork, threads
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK, Clock
 from embeddedpulsar._engine.platform.lease import Holder
@@ -30,9 +32,7 @@ from embeddedpulsar.exceptions import (
     Timeout,
     TopicTerminated,
 )
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.storage.topic_control import DELETED, TERMINATED
 from embeddedpulsar.topic.producers.producer_table import ProducerRequest, ProducerTable
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import Commit, TopicJournal

@@ -12,8 +12,8 @@ from embeddedpulsar._engine.format.topic_record import (
     SetDeduplication,
     TopicCommand,
 )
+from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.producers.producer_table import Remembered

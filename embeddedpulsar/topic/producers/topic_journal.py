@@ -13,15 +13,15 @@ from embeddedpulsar._engine.format.topic_record import (
     decode_command,
     encode_command,
 )
+from embeddedpulsar._engine.log.journal.journal import Journal
+from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.topic_control import ATTENTION, TERMINATED
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import TopicNotFound
-from embeddedpulsar.storage.journal.journal import Journal
-from embeddedpulsar.storage.journal.journal_follower import JournalPlace
-from embeddedpulsar.storage.topic_control import ATTENTION, TERMINATED
 from embeddedpulsar.topic.producers.producer_table import ProducerTable
 
 JOURNAL_CHECKED: Final = TopicWord.JOURNAL + 1

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.document import KIND_SCHEMAS, decode_document, encode_document
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import (
@@ -18,7 +19,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused, why_unfit
 from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.policies.admitting import SCHEMA_AUTO_UPDATE, SCHEMA_COMPATIBILITY
 from embeddedpulsar.topic.policies.policy_documents import remove_unfinished
 from embeddedpulsar.topic.schemas.schema_document import NO_VERSION, SchemaDocument, StoredSchema

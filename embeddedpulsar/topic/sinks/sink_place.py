@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 
 from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document, encode_document
 from embeddedpulsar._engine.format.staged_rows import staged_chunks
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 
 _RESTORE: Final = "restore the file from a backup: what was staged is kept until then"

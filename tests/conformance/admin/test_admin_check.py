@@ -88,12 +88,12 @@ def test_progress_is_reported_once_a_second(monkeypatch: pytest.MonkeyPatch):
 
 def test_every_kind_of_problem_is_explained():
     """What it means and what to do."""
-    from embeddedpulsar.storage import check
+    from embeddedpulsar._engine.log import log_check
     from embeddedpulsar.topic.care import store_report
 
     words = vars(store_report).items()
     kinds = {value for name, value in words if name[0] != "_" and name.isupper() and isinstance(value, str)}
-    kinds |= {check.LINK, check.TRAILER, check.STRAY, *damage._CONSEQUENCES}
+    kinds |= {log_check.LINK, log_check.TRAILER, log_check.STRAY, *damage._CONSEQUENCES}
     kinds -= {damage.CATALOG, damage.TOPIC_FILES}  # of reports to the application alone
     kinds -= {store_report.REPAIR}  # a remedy
     assert kinds <= set(store_report.MEANINGS)

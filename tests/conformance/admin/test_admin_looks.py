@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
+from embeddedpulsar._engine.log.filenames import lock_path
 from embeddedpulsar.admin.topics import Topics
-from embeddedpulsar.storage.filenames import lock_path
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance.conftest import numbers, receive_all
 from tests.conformance.manual_time import ManualTime

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import ConsumerType
-from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
-from embeddedpulsar.storage.filenames import index_path, log_path
-from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segment_reader import EntryCursor
 from tests.conformance.chunks import payload, use_small_entries
 from tests.conformance.conftest import Topic
 from tests.conformance.pool import acknowledge_all, take_turns

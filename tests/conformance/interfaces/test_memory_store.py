@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId, NotAllowedError, arrow
+from embeddedpulsar._engine.log.log_opening import LedgerOptions
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import disk, nofollow
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar.exceptions import (
@@ -21,9 +24,6 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     TopicNotFound,
 )
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.topic import memory_root
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY

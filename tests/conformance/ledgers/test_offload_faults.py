@@ -12,17 +12,17 @@ import pytest
 from pyarrow import ArrowInvalid
 
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId
+from embeddedpulsar._engine.log import cold_ledger
+from embeddedpulsar._engine.log.filenames import log_path
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.recovery.chain_scan import LogWindow
 from embeddedpulsar._engine.platform import deadline, disk
 from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.cold import fetching, leftovers, location
 from embeddedpulsar.exceptions import ColdReadError, LockTimeout, StorageFullError
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.offload import ledger_offload
 from embeddedpulsar.offload.topic_offload import TopicOffload
-from embeddedpulsar.storage import cold_ledger
-from embeddedpulsar.storage.filenames import log_path
-from embeddedpulsar.storage.recovery.log_window import LogWindow
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.ledgers.faulty_location import Faulty, faulty
 from tests.conformance.offloading import TOPIC, Site

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar import Client
+from embeddedpulsar._engine.log import log_survey
+from embeddedpulsar._engine.log.log_survey import SequenceScan
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.managed_ledger import sequence_scan
-from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
 from embeddedpulsar.topic.store_registry import REGISTRY
 
 
@@ -77,7 +77,7 @@ def test_a_trim_between_looking_and_reading(processes, monkeypatch, opens_before
             trimmed.append(trim(trimming))
             return super().run(end_word, floor_word)
 
-    monkeypatch.setattr(sequence_scan, "SequenceScan", LateScan)
+    monkeypatch.setattr(log_survey, "SequenceScan", LateScan)
     producer = asking.create_producer("topic", "p")
     assert trimmed[0] >= 3
     assert producer.last_sequence_id() == 17
@@ -118,7 +118,7 @@ def test_the_name_is_taken_while_it_is_read_for_a_trim(processes, monkeypatch):
                 producer.send(b"x", sequence_id=30)
             return found
 
-    monkeypatch.setattr(sequence_scan, "SequenceScan", EarlyScan)
+    monkeypatch.setattr(log_survey, "SequenceScan", EarlyScan)
     assert trim(trimming) >= 3
     assert told == [17]
     assert processes().create_producer("topic", "p").last_sequence_id() == 30

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, InitialPosition, PulsarException, StorageFullError, TopicTerminated
+from embeddedpulsar._engine.log.segment import KEPT_FREE
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.policy_values import OffloadPolicies
-from embeddedpulsar.storage.segment import KEPT_FREE
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.support.disks.faulty_disk import FaultyDisk

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, InitialPosition
-from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar._engine.log.segments import SEGMENTS
 from tests.conformance.conftest import numbers, receive_all
 from tests.conformance.pool import acknowledge_all, take, write_settings
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from embeddedpulsar import Client, InitialPosition
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
-from embeddedpulsar.storage.segment_cache import SegmentCache
+from embeddedpulsar._engine.log.position import BEFORE_FIRST
+from embeddedpulsar._engine.log.segments import SegmentCache
 from embeddedpulsar.subscription.liveness_monitor import LivenessMonitor
 from embeddedpulsar.subscription.shared_state import SharedState
 from tests.conformance.conftest import receive_all

@@ -29,7 +29,7 @@ from embeddedpulsar import (
     OperationNotSupported,
     RegexSubscriptionMode,
 )
-from embeddedpulsar.storage.topic_control import DELETED
+from embeddedpulsar._engine.log.topic_control import DELETED
 from embeddedpulsar.topic.catalog import topic_deletion
 from tests.conformance.conftest import acknowledged_texts, receive_all
 from tests.conformance.held import held

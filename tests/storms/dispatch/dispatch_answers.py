@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.log.position import Position
 from tests.storms.dispatch.dispatch_steps import DispatchSteps
 from tests.storms.dispatch.virtual_consumer import VirtualConsumer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 from embeddedpulsar.subscription.state.entry_states import DELAYED, FIRST_OWNER, NONE, PART, WAITING
 from embeddedpulsar.subscription.state.snapshot import decode_snapshot, encode_snapshot

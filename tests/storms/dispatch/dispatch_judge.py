@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.journal.journal import Journal
-from embeddedpulsar.storage.journal.journal_follower import JournalPlace
+from embeddedpulsar._engine.log.journal.journal import Journal
+from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.state.entry_states import WAITING
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica

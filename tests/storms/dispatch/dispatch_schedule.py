@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription import shared_state
 from embeddedpulsar.subscription.dispatch import dispatcher_sticky_key
 from embeddedpulsar.subscription.state.snapshot import encode_snapshot

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions
 from tests.storms.dispatch.dispatch_judge import DispatchJudge
 from tests.storms.dispatch.dispatch_model import DispatchModel, Seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, cast
 
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from tests.storms.dispatch.virtual_log import VirtualLog, VirtualView

@@ -10,11 +10,11 @@ from typing import Any, Final, cast
 from embeddedpulsar._engine.format.control import CONTROL_SIZE, TopicWord
 from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar._engine.format.segment_header import SlotColumns
+from embeddedpulsar._engine.log.log_opening import LedgerOptions
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
+from embeddedpulsar._engine.log.waiter_slots import Ringing
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.segment_snapshot import SegmentInfo
-from embeddedpulsar.storage.waiter_slots import Ringing
 
 _FEW: Final = 3
 

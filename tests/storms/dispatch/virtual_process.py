@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from embeddedpulsar._engine.log.position import BEFORE_FIRST
+from embeddedpulsar._engine.log.waiter_slots import Ringing, TailWait
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.lease import Holder
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
-from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.waiter_slots import Ringing
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.subscription import Subscription
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler

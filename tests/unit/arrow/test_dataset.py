@@ -13,9 +13,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from embeddedpulsar import Admin, BatchingType, Client, CompressionType
+from embeddedpulsar._engine.log.filenames import log_path
 from embeddedpulsar.arrow import dataset, entry_pruning, lazy_dataset, read_topic
 from embeddedpulsar.arrow.schema import ALL_COLUMNS, PLACE_COLUMNS
-from embeddedpulsar.storage.filenames import log_path
 from tests.conformance.chunks import LIMIT, use_small_entries
 from tests.conformance.offloading import TOPIC, Site
 from tests.support.key_files import key_files

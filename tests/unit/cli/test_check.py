@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, StringSchema, damage
+from embeddedpulsar._engine.log import log_check
 from embeddedpulsar.cli import check as program
 from embeddedpulsar.cli import progress_line
 from embeddedpulsar.cli.check import main
 from embeddedpulsar.cli.progress_line import ProgressLine
-from embeddedpulsar.storage import check
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care import care_progress, store_check, store_report
 from embeddedpulsar.topic.care.care_progress import ProgressMeter
@@ -67,10 +67,10 @@ def test_a_whole_store(root: Path, capsys: pytest.CaptureFixture[str]):
 SPOILS = {
     "message": ("topics/*/*.log", 4096 + 100, damage.HOLE),
     "index": ("topics/*/*.idx", 4096 + 10, damage.INDEX),
-    "journal": ("topics/*/subscriptions/*/journal.*", 80, check.JOURNAL),
+    "journal": ("topics/*/subscriptions/*/journal.*", 80, log_check.JOURNAL),
     "topic.meta": ("topics/*/topic.meta", 20, store_report.META),
     "store.meta": ("store.meta", 20, store_report.META),
-    "store.ctl": ("store.ctl", 20, check.CONTROL),
+    "store.ctl": ("store.ctl", 20, log_check.CONTROL),
     "catalog": ("catalog", 80, store_report.META),
     "policies of a topic": ("topics/*/policies", 20, store_report.POLICIES),
     "schemas of a topic": ("topics/*/schemas", 20, store_report.SCHEMAS),
@@ -143,11 +143,11 @@ def test_what_goes_away_meanwhile_is_no_damage(root: Path, monkeypatch: pytest.M
     """Beside others, what is amiss counts only if it stays: a deleted topic, a file that was replaced."""
     looks = []
 
-    def look(directory: str, watch: object = None) -> check.CheckReport:
+    def look(directory: str, watch: object = None) -> log_check.CheckReport:
         looks.append(directory)
         if len(looks) % 2:  # the first look meets a change, the second does not
-            return check.CheckReport([check.Problem(damage.HOLE, directory, 0, "in between")])
-        return check.CheckReport([])
+            return log_check.CheckReport([log_check.Problem(damage.HOLE, directory, 0, "in between")])
+        return log_check.CheckReport([])
 
     monkeypatch.setattr(store_check, "check_topic", look)
     with Client(root):

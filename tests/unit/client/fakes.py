@@ -10,6 +10,8 @@ from typing import Any
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import EncodedEntry, EncodedFields, EntryView, decode
 from embeddedpulsar._engine.format.frame import METADATA_SIZE, FrameHeader
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segment_writer import AppendHold
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.producer.producer import Producer
@@ -17,9 +19,7 @@ from embeddedpulsar.client.producer.producer_config import ProducerConfig
 from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.exceptions import LockTimeout, ProducerFenced
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.schema import BytesSchema
-from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 

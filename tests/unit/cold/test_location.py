@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.log.cold_ledger import ColdObject
 from embeddedpulsar._engine.platform import disk, fork
 from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.cold import location as locations
 from embeddedpulsar.cold.location import LocationError, absolute_location, location_of
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.storage.cold_ledger import ColdObject
 from tests.children import in_child
 
 RIGHTS = Rights(os.geteuid(), os.getegid(), 0o700)

@@ -12,13 +12,13 @@ from embeddedpulsar import damage as kinds
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.format.frame import HEADER_SIZE, read_header, seal
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segment_snapshot import committed_segments
+from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar.damage import Damage
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.filenames import index_path, log_path
-from embeddedpulsar.storage.segment import Segment
-from embeddedpulsar.storage.segment_cache import SEGMENTS
-from embeddedpulsar.storage.segment_snapshot import committed_segments
 from tests.frames import framed
 from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, values
 from tests.support.ledger_files import pretend_reboot

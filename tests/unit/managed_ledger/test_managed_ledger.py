@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.log.filenames import log_path
+from embeddedpulsar._engine.log.log_opening import LedgerOptions
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import AlreadyClosed, StorageError, TopicTerminated
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, send_batch, values
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from embeddedpulsar._engine.log.log_opening import DamageLog
 from embeddedpulsar.damage import Damage
-from embeddedpulsar.managed_ledger.opening import DamageLog
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 

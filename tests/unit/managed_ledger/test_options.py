@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.managed_ledger.options import LedgerOptions
+from embeddedpulsar._engine.log.log_opening import LedgerOptions
 
 
 def test_defaults():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.platform.mapped_file import remove_if_free
-from embeddedpulsar.managed_ledger.pins import (
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.trimming import (
     LEASE_S,
     pin_for_commit,
     pin_for_reading,
@@ -16,7 +16,7 @@ from embeddedpulsar.managed_ledger.pins import (
     pinned_word,
     unpin,
 )
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.platform.mapped_file import remove_if_free
 
 NOW = 1_800_000_000_000
 LATER = NOW + LEASE_S * 1000 + 1

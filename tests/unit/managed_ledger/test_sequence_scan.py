@@ -8,12 +8,12 @@ import pytest
 
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode, encode_single
 from embeddedpulsar._engine.format.frame import HEADER_SIZE
-from embeddedpulsar.managed_ledger import sequence_scan
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
-from embeddedpulsar.storage.filenames import index_path, log_path
-from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar._engine.log import log_survey
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.log_survey import SequenceScan
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segments import SEGMENTS
 from tests.ledger_site import LedgerSite
 
 A, B = ProducerPrefix("a"), ProducerPrefix("b")
@@ -162,7 +162,7 @@ def test_ledgers_that_are_gone(site: LedgerSite):
 
 def test_progress_is_told(site: LedgerSite, monkeypatch):
     """Now and then, with the number of entries so far."""
-    monkeypatch.setattr(sequence_scan, "_PROGRESS_EVERY", 4)
+    monkeypatch.setattr(log_survey, "_PROGRESS_EVERY", 4)
     ledger = site.open(max_entries=5)
     for number in range(10):
         send(ledger, A, number)

@@ -14,9 +14,9 @@ pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from embeddedpulsar import Admin, Client
+from embeddedpulsar._engine.log.filenames import ledgers_of
 from embeddedpulsar.spark.data_source import DefaultSource
 from embeddedpulsar.spark.log_plan import plan_tasks
-from embeddedpulsar.storage.filenames import ledgers_of
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.chunks import log_of
 from tests.support.sinks import write

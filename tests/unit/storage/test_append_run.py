@@ -11,12 +11,12 @@ import pytest
 from embeddedpulsar._engine.format.control import split_tail
 from embeddedpulsar._engine.format.entry import EncodedEntry, encode_single
 from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar._engine.log.log_check import check_topic
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.recovery.recovery import visible_slots
+from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.recovery.salvage import visible_slots
-from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import PREFIX, LedgerSite, send, values
 

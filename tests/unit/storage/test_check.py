@@ -12,9 +12,9 @@ from embeddedpulsar import damage
 from embeddedpulsar._engine.format.control import KIND_TOPIC, journal_word, tail_word
 from embeddedpulsar._engine.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.storage import check
-from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.filenames import index_path, log_path
+from embeddedpulsar._engine.log import log_check
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.log_check import check_topic
 from tests.log_builder import LogBuilder, boot_id, files
 
 
@@ -40,19 +40,25 @@ def kinds(log: LogBuilder) -> list[str]:
 
 def test_a_log_in_order(log: LogBuilder):
     """Nothing to say but how much there is."""
-    assert check_topic(log.directory) == check.CheckReport([], 2, 14, 14, False)
+    assert check_topic(log.directory) == log_check.CheckReport([], 2, 14, 14, False)
 
 
 def test_an_empty_directory(tmp_path: Path):
     """A topic nobody wrote to; and no topic at all."""
-    assert check_topic(str(tmp_path)) == check.CheckReport([], is_unclean=True)
+    assert check_topic(str(tmp_path)) == log_check.CheckReport([], is_unclean=True)
     with pytest.raises(FileNotFoundError):
         check_topic(str(tmp_path / "missing"))
 
 
 @pytest.mark.parametrize(
     ("at", "kind"),
-    [(3, damage.HOLE), (20, damage.HOLE), (60, damage.HOLE), (-3, check.TRAILER), (-7, check.TRAILER)],
+    [
+        (3, damage.HOLE),
+        (20, damage.HOLE),
+        (60, damage.HOLE),
+        (-3, log_check.TRAILER),
+        (-7, log_check.TRAILER),
+    ],
 )
 @pytest.mark.parametrize("which", [0, 3, 5])
 def test_damage_to_a_frame(log: LogBuilder, at: int, kind: str, which: int):
@@ -107,7 +113,7 @@ def test_links_are_compared(tmp_path: Path):
     one.crc ^= 1
     two = log.ledger(5, 6, previous=one)
     log.control(boot_id(), tail=log.tail_of(two)).close()
-    assert kinds(log) == [check.LINK]
+    assert kinds(log) == [log_check.LINK]
 
 
 def test_an_unclean_topic_is_checked_as_recovery_would_see_it(log: LogBuilder):
@@ -122,7 +128,7 @@ def test_a_damaged_control_file(log: LogBuilder):
     with open(os.path.join(log.directory, "ctl"), "r+b") as file:
         file.write(b"\0")
     report = check_topic(log.directory)
-    assert [problem.kind for problem in report.problems] == [check.CONTROL]
+    assert [problem.kind for problem in report.problems] == [log_check.CONTROL]
     assert report.frames == 14
 
 
@@ -138,6 +144,6 @@ def test_journals_are_followed(log: LogBuilder):
     log.control(boot_id(), tail=tail, journal=journal_word(1, whole)).close()
     assert kinds(log) == []
     path.write_bytes(header + one + two[:-8] + b"damage!!")
-    assert kinds(log) == [check.JOURNAL]
+    assert kinds(log) == [log_check.JOURNAL]
     log.control(boot_id(), tail=tail, journal=journal_word(2, whole)).close()
-    assert kinds(log) == [check.JOURNAL]
+    assert kinds(log) == [log_check.JOURNAL]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import PulsarException, StorageFullError
-from embeddedpulsar.storage.check import check_topic
 from tests.ledger_site import LedgerSite, send, values
 from tests.support.disks.faulty_disk import FaultyDisk
 

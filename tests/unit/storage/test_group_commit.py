@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.log.filenames import sync_lock_path
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.exceptions import PoisonedSegment, StoreGoneError
-from embeddedpulsar.storage.filenames import sync_lock_path
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.ledger_site import PREFIX, LedgerSite, send, values
 from tests.support.disks.fake_disk import FakeDisk

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.log.filenames import lock_path, sync_lock_path
 from embeddedpulsar._engine.platform import deadline, disk
 from embeddedpulsar.exceptions import LockTimeout, PoisonedSegment
-from embeddedpulsar.storage.filenames import lock_path, sync_lock_path
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.ledger_site import LedgerSite, send
 from tests.support.disks.faulty_disk import FaultyDisk

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.log import segments
+from embeddedpulsar._engine.log.log_check import check_topic
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.platform import mapped_file
-from embeddedpulsar.storage import segment_cache
-from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.segment import Segment
-from embeddedpulsar.storage.segment_cache import SEGMENTS
 from tests.ledger_site import LedgerSite, send, values
 
 pytestmark = pytest.mark.skipif(not mapped_file.is_available(), reason="needs _ctypes and 64 bits")
@@ -24,7 +24,7 @@ LARGE = bytes(100_000)
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LedgerSite]]:
     """Places of many topics, in a process that has descriptors for the segments of two."""
-    monkeypatch.setattr(segment_cache, "_descriptor_budget", lambda: 2)
+    monkeypatch.setattr(segments, "_descriptor_budget", lambda: 2)
     SEGMENTS.drop_all()
     made = []
     for number in range(TOPICS):

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import damage as kinds
+from embeddedpulsar._engine.log import segments
+from embeddedpulsar._engine.log.filenames import log_path
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
+from embeddedpulsar._engine.log.segment_reader import EntryCursor
+from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import ForeignFileError, StoreGoneError
-from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.storage import segment_cache
-from embeddedpulsar.storage.filenames import log_path
-from embeddedpulsar.storage.segment_cache import SEGMENTS
 from tests.ledger_site import START, LedgerSite, drain, send, send_batch
 from tests.unit.managed_ledger.test_damage import BODY, CRC, ENTRY_ID, HEADER, LENGTH, flip
 
@@ -27,8 +27,8 @@ FIRST = b"first"
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LedgerSite]:
     """A place for ledgers, in a process that has no room for another map."""
-    monkeypatch.setattr(segment_cache, "_descriptor_budget", lambda: 0)
-    monkeypatch.setattr(segment_cache, "_map_budget", lambda: 0)
+    monkeypatch.setattr(segments, "_descriptor_budget", lambda: 0)
+    monkeypatch.setattr(segments, "_map_budget", lambda: 0)
     with LedgerSite(tmp_path) as made:
         yield made
     monkeypatch.undo()

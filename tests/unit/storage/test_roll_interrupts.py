@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.storage import append_point, roll
-from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar._engine.log import roll, segment_writer
+from embeddedpulsar._engine.log.log_check import check_topic
+from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import LedgerSite, send
 from tests.strikes import strike
@@ -31,7 +31,10 @@ def test_a_roll_that_is_interrupted_counts_the_ledger_before_it_once(
     def under_fire(*arguments: object, **options: object) -> Segment:
         started: list[Segment] = []
         strike(
-            lambda: started.append(start_ledger(*arguments, **options)), interrupt, sent, "storage/roll.py"
+            lambda: started.append(start_ledger(*arguments, **options)),
+            interrupt,
+            sent,
+            "_engine/log/roll.py",
         )
         return started[0]
 
@@ -40,7 +43,7 @@ def test_a_roll_that_is_interrupted_counts_the_ledger_before_it_once(
         send(ledger, b"x")
         while ledger.statistics().ledgers < ENOUGH_LEDGERS:
             with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
-                patch.setattr(append_point, "start_ledger", under_fire)
+                patch.setattr(segment_writer, "start_ledger", under_fire)
                 ledger.roll()
             sent += 1
             send(ledger, b"x")

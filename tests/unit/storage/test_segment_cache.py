@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from embeddedpulsar.storage import segment_cache
-from embeddedpulsar.storage.segment import Segment
-from embeddedpulsar.storage.segment_cache import SegmentCache
-from embeddedpulsar.storage.topic_control import DirectoryIdentity
+from embeddedpulsar._engine.log import segments
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segments import SegmentCache
+from embeddedpulsar._engine.log.topic_control import DirectoryIdentity
 from tests.ledger_site import START, LedgerSite, drain, send, values
 from tests.support.process_state import open_descriptors
 
@@ -46,7 +46,7 @@ def test_a_writable_mapping_replaces_a_read_only_one(site: LedgerSite):
 def test_reading_many_segments_keeps_few_open(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
     """A topic of a hundred segments is read within the budget of descriptors."""
     ledger = site.open(max_entries=1, max_open_segments=1)
-    monkeypatch.setattr(segment_cache.SEGMENTS, "_capacity", 4)
+    monkeypatch.setattr(segments.SEGMENTS, "_capacity", 4)
     for n in range(100):
         send(ledger, b"%d" % n)
     gc.collect()  # what tests before this one left is closed now
@@ -66,7 +66,7 @@ def test_idle_writers_let_go(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
         site.directory = str(site.root / f"topic-{n}")
         os.makedirs(site.directory)
         ledgers.append(site.open(max_open_segments=1))
-    monkeypatch.setattr(segment_cache.SEGMENTS, "_capacity", 2)
+    monkeypatch.setattr(segments.SEGMENTS, "_capacity", 2)
     for ledger in ledgers:
         send(ledger, b"first")
     assert sum(ledger._writer._segment is not None for ledger in ledgers) <= 2
@@ -80,24 +80,24 @@ def test_the_budget_follows_the_open_topics(site: LedgerSite, monkeypatch: pytes
     """Every open topic brings its share, up to what the maps or the descriptors of the process allow."""
     cache = SegmentCache()
     with monkeypatch.context() as patched:
-        patched.setattr(segment_cache, "_descriptor_budget", lambda: 100)
-        patched.setattr(segment_cache, "_map_budget", lambda: 500)
+        patched.setattr(segments, "_descriptor_budget", lambda: 100)
+        patched.setattr(segments, "_map_budget", lambda: 500)
         cache.allow(32)
         assert cache._capacity == 32
         cache.allow(32)
         assert cache._capacity == 64
         cache.allow(500)
         assert cache._capacity == 500
-        patched.setattr(segment_cache, "_map_budget", lambda: 0)
+        patched.setattr(segments, "_map_budget", lambda: 0)
         cache.allow(0)
         assert cache._capacity == 100
         cache.allow(-500)
         cache.allow(-64)
         assert cache._capacity == 32
     gc.collect()  # ledgers that tests before this one left give their shares back now
-    before = segment_cache.SEGMENTS._capacity
+    before = segments.SEGMENTS._capacity
     site.open(max_open_segments=200).close()
-    assert segment_cache.SEGMENTS._capacity == before
+    assert segments.SEGMENTS._capacity == before
 
 
 def test_forgetting(site: LedgerSite):
@@ -139,7 +139,7 @@ def test_a_busy_writer_keeps_its_segment_until_it_is_done(site: LedgerSite, monk
     """It stays in the cache, so that it is asked again: nothing is mapped that nobody counts."""
     ledger = site.open(max_open_segments=1)
     position = send(ledger, b"x")
-    cache = segment_cache.SEGMENTS
+    cache = segments.SEGMENTS
     try:
         ledger.lock.acquire()
         cache.drop_all()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from embeddedpulsar._engine.log.segments import SegmentSet
+from embeddedpulsar._engine.log.topic_control import TopicControl
 from embeddedpulsar.damage import Damage
-from embeddedpulsar.storage.segment_chain import SegmentSet
-from embeddedpulsar.storage.topic_control import TopicControl
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import LedgerSite, send
 

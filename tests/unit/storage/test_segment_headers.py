@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.storage.filenames import index_path, log_path
-from embeddedpulsar.storage.roll import remove_strays
-from embeddedpulsar.storage.segment import Closing, Segment
-from embeddedpulsar.storage.segment_headers import (
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.roll import remove_strays
+from embeddedpulsar._engine.log.segment import (
+    Closing,
+    Segment,
     find_segment_header,
     is_never_written,
     read_segment_header,
 )
-from embeddedpulsar.storage.segment_index import SegmentIndex
+from embeddedpulsar._engine.log.segment_index import SegmentIndex
+from embeddedpulsar.exceptions import CorruptionError
 from tests.log_builder import LOG_SIZE, Ledger, LogBuilder, files
 
 GARBAGE = b"\xee" * 1024

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segment_reader import WINDOW, SegmentReader
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.storage.segment import Segment
-from embeddedpulsar.storage.segment_reader import WINDOW, SegmentReader
 from tests.ledger_site import LedgerSite, send, send_batch
 
 

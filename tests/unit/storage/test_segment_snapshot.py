@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain, encode_single
+from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
 from tests.support.log_files import LogFiles
 
 BASE = 1_000_000

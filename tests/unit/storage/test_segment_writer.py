@@ -18,13 +18,13 @@ from embeddedpulsar._engine.format.segment_header import (
     pack_slot,
     slot_offset,
 )
+from embeddedpulsar._engine.log.filenames import log_path
+from embeddedpulsar._engine.log.log_check import check_topic
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segment_writer import AppendPoint
+from embeddedpulsar._engine.log.topic_control import TOUCHED, TopicControl
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import ProducerFenced
-from embeddedpulsar.storage.append_point import AppendPoint
-from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.filenames import log_path
-from embeddedpulsar.storage.segment import Segment
-from embeddedpulsar.storage.topic_control import TOUCHED, TopicControl
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import PREFIX, LedgerSite, send, send_batch, values
 from tests.strikes import strike
@@ -231,7 +231,7 @@ def test_an_interrupt_between_two_segments(tmp_path: Path, monkeypatch: pytest.M
     def use_under_fire(self: AppendPoint, segment: Segment) -> None:
         nonlocal is_struck
         is_struck = True
-        is_struck = strike(lambda: use(self, segment), interrupt, index, "storage/append_point.py")
+        is_struck = strike(lambda: use(self, segment), interrupt, index, "_engine/log/segment_writer.py")
 
     clock = ManualClock()
     with LedgerSite(tmp_path, clock=clock) as site:

@@ -13,7 +13,7 @@ from embeddedpulsar._engine.format.control import (
     UUID_TABLE_OFFSET,
     TopicWord,
 )
-from embeddedpulsar.storage.waiter_slots import EACH, OTHERS, WaiterSlots
+from embeddedpulsar._engine.log.waiter_slots import EACH, OTHERS, WaiterSlots
 
 KEY = 77
 

@@ -9,8 +9,8 @@ import pytest
 
 from embeddedpulsar._engine.format.control import RING_SIZE, RingWord, Unwritten, parse_ring, place_word
 from embeddedpulsar._engine.format.subscription_record import DETACH_CLOSED, DETACH_DEAD, Create, Detach
+from embeddedpulsar._engine.log.filenames import acks_path, consumers_in
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.storage.filenames import acks_path, consumers_in
 from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, AckRing, RingSweep
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.control import SUBSCRIPTION_CONTROL_SIZE, SubscriptionWord
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl
 
 BOOT = b"boot id, 16 long"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import clock, disk, failpoints
 from embeddedpulsar.exceptions import NotAllowedError, StorageError, StorageFullError
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription import shared_state
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.subscription import Subscription

@@ -11,9 +11,9 @@ import pytest
 
 from embeddedpulsar import Client
 from embeddedpulsar._engine.format.control import SubscriptionWord, journal_word
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.clock import boot_id
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription import subscription_files
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.subscription_files import is_word_damaged, mark_deletes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from tests.storms.dispatch.virtual_consumer import VirtualConsumer

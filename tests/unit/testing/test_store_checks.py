@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.log.log_check import CONTROL, JOURNAL
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.storage.check import CONTROL, JOURNAL
 from embeddedpulsar.testing.store_checks import assert_clean, check_store
 from embeddedpulsar.topic.care import store_report
 from tests.support.damaged_files import flip

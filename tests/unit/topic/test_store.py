@@ -16,6 +16,8 @@ import pytest
 from embeddedpulsar._engine.format.control import StoreWord
 from embeddedpulsar._engine.format.document import KIND_STORE_META, encode_document
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
+from embeddedpulsar._engine.log.log_opening import LedgerOptions
+from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.platform import clock, disk, filesystem, ownership
 from embeddedpulsar._engine.platform.lease import lease_path
 from embeddedpulsar.exceptions import (
@@ -30,8 +32,6 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
+from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar.exceptions import AlreadyClosed, SubscriptionNotFound
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.topic import Topic

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
+from embeddedpulsar._engine.log.compaction.compacted_ledger import CompactionRecord, remove_others
+from embeddedpulsar._engine.log.filenames import compaction_lock_path
 from embeddedpulsar._engine.platform import lease
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.managed_ledger.compaction.compaction_record import CompactionRecord, remove_others
-from embeddedpulsar.storage.filenames import compaction_lock_path
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic import topic_compaction
 from embeddedpulsar.topic.topic_compaction import TopicCompaction

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.log.log_positions import read_whole_entry
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import (
     DeadLetterProducer,
@@ -12,8 +14,6 @@ from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import (
     with_origin,
 )
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.managed_ledger.entry_lookup import read_whole_entry
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message, is_skipped
 from embeddedpulsar.topic_name import TopicName
 

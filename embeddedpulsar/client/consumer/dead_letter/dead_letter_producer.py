@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import failpoints, fork, threads
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.common.message_options import Options
@@ -19,7 +20,6 @@ from embeddedpulsar.exceptions import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic.policies.admitting import AUTO_SUBSCRIPTION_CREATION
@@ -28,13 +28,13 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.bulk.bulk_publisher import Target
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
-    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.message import Message
     from embeddedpulsar.schema.schema import SchemaInfo
 

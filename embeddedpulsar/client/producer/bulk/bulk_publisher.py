@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar.client.producer.publisher import Publisher
-    from embeddedpulsar.managed_ledger.log import Log
 
 
 class SentMessages(Sequence[MessageId]):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.log.journal.journal_file import JournalDescriptor
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.disk import Disk
-from embeddedpulsar.storage.journal.journal_file import JournalDescriptor
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 from embeddedpulsar._engine.format.control import TopicWord, split_journal
 from embeddedpulsar._engine.format.document import document_crc
 from embeddedpulsar._engine.format.journal_record import FIRST_RECORD_OFFSET
+from embeddedpulsar._engine.log.journal.journal import Journal
+from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.storage.journal.journal import Journal
-from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from tests.support.damaged_files import flip
 from tests.support.journal_replica import Recorder, control_words, open_journal
 

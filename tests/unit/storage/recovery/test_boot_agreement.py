@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 import embeddedpulsar as pulsar
+from embeddedpulsar._engine.log.topic_control import TopicControl, is_of_this_boot
 from embeddedpulsar._engine.platform import clock
-from embeddedpulsar.storage.control_file import is_of_this_boot
-from embeddedpulsar.storage.topic_control import TopicControl
 
 
 def is_believed(directory: Path) -> bool:

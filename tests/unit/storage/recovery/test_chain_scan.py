@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.segment_header import SLOT_SIZE
-from embeddedpulsar.storage.filenames import index_path, log_path
-from embeddedpulsar.storage.recovery import log_window
-from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
-from embeddedpulsar.storage.recovery.log_window import LogWindow
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.recovery import chain_scan
+from embeddedpulsar._engine.log.recovery.chain_scan import ChainScan, LogWindow, scan_log
 from tests.log_builder import FIRST_FRAME_OFFSET, Ledger, LogBuilder, ghost
 
 
@@ -38,7 +37,7 @@ def test_small_windows_see_the_same(log: LogBuilder, monkeypatch: pytest.MonkeyP
     for size in (5000, 10, 300, 9000, 10, 10, 2000):
         log.append(ledger, os.urandom(size))
     log.write(ledger)
-    monkeypatch.setattr(log_window, "WINDOW", window)
+    monkeypatch.setattr(chain_scan, "WINDOW", window)
     assert scan(log, ledger).end_offset == ledger.end
     for which in range(1, len(ledger.offsets) - 1):
         for at in (0, 20, 70):

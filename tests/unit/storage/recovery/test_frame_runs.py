@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.storage.recovery import run_search
-from embeddedpulsar.storage.recovery.run_search import Run, best_runs
+from embeddedpulsar._engine.log.recovery import chain_scan
+from embeddedpulsar._engine.log.recovery.chain_scan import Run, best_runs
 
 BEHIND = Run(0, 4096, 0, 9, 0, 100)
 
@@ -39,7 +39,7 @@ def test_the_index_is_a_better_witness_than_numbers():
 
 def test_very_many_runs_are_taken_as_they_come(monkeypatch):
     """Beyond a limit the choice is linear."""
-    monkeypatch.setattr(run_search, "_MOST_COMPARED", 2)
+    monkeypatch.setattr(chain_scan, "_MOST_COMPARED", 2)
     runs = [run(5000 + 1000 * i, 20 + 3 * i, 20 + 3 * i) for i in range(5)]
     assert best_runs(BEHIND, [*runs, run(20_000, 5, 6)]) == runs
 

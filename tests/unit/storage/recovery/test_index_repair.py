@@ -15,9 +15,9 @@ from embeddedpulsar._engine.format.segment_header import (
     block_range,
     is_block_sealed_and_intact,
 )
-from embeddedpulsar.storage.filenames import index_path
-from embeddedpulsar.storage.segment_chain import Link
-from embeddedpulsar.storage.segment_index import SegmentIndex, index_fits, write_index
+from embeddedpulsar._engine.log.filenames import index_path
+from embeddedpulsar._engine.log.segment_index import SegmentIndex, index_fits, write_index
+from embeddedpulsar._engine.log.segments import Link
 from tests.log_builder import LogBuilder
 
 

@@ -11,12 +11,12 @@ import pytest
 from embeddedpulsar import damage
 from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
 from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET, read_slot
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.recovery.recovery import RecoveredTail, recover_topic
+from embeddedpulsar._engine.log.topic_control import DELETED, MUST_ROLL, TERMINATED, TopicControl
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.failpoints import InjectedFailure
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.storage.filenames import index_path, log_path
-from embeddedpulsar.storage.recovery.recovery import RecoveredTail, recover_topic
-from embeddedpulsar.storage.topic_control import DELETED, MUST_ROLL, TERMINATED, TopicControl
 from tests.log_builder import FIRST_FRAME_OFFSET, LogBuilder, boot_id, files, ghost
 from tests.support.disks.fake_disk import FakeDisk
 
@@ -376,7 +376,7 @@ def test_what_is_accepted_is_flushed_first(tmp_path: Path):
 
 def test_old_ledgers_are_not_scanned(log: LogBuilder, monkeypatch: pytest.MonkeyPatch):
     """Ledgers before the synced one are left to their readers, if their index is in order."""
-    from embeddedpulsar.storage.recovery import recovery
+    from embeddedpulsar._engine.log.recovery import recovery
 
     scanned: list[str] = []
     real = recovery.scan_log

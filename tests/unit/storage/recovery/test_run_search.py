@@ -9,8 +9,8 @@ import pytest
 from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.format.frame import pack_trailer
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.storage.filenames import index_path, log_path
-from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.recovery.chain_scan import ChainScan, scan_log
 from tests.frames import framed
 from tests.log_builder import PREFIX, Ledger, LogBuilder
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.log.filenames import log_path
+from embeddedpulsar._engine.log.recovery.recovery import clear_unpublished
+from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.platform import disk
-from embeddedpulsar.storage.filenames import log_path
-from embeddedpulsar.storage.recovery.salvage import clear_unpublished
-from embeddedpulsar.storage.segment import Segment
 from tests.log_builder import LOG_SIZE, LogBuilder, ghost
 from tests.support.disks.fake_disk import FakeDisk
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.log.filenames import lock_path
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.filenames import lock_path
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.subscription import Subscription
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler

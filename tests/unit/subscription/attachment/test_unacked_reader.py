@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segments import SEGMENTS
 from tests.subscription_site import SubscriptionSite, positions, read_all
 
 

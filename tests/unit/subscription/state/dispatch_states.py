@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign, FreshRun, Redeliver
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.dispatch.assignment import Claim, FreshEntry
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS
 from embeddedpulsar.subscription.state.ledger_acks import OPEN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.ledger_acks import OPEN, LedgerAcks
 

@@ -7,8 +7,8 @@ import pytest
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state import state_machine as effects
 from embeddedpulsar.subscription.state.dispatch_state import UNLIMITED, DispatchState
 from embeddedpulsar.subscription.state.entry_states import DELAYED, WAITING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.subscription.state.resting_counts import RestingCounts
 
 KEPT = [(7, 3, 2), (7, 9, 1), (9, 0, 300)]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign, FreshRun, Share
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.dispatch.assignment import Claim
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS
 from embeddedpulsar.subscription.state.entry_states import WAITING

@@ -11,9 +11,9 @@ from embeddedpulsar._engine.format.document import (
     decode_document,
     encode_document,
 )
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
 from embeddedpulsar.subscription.state.state_machine import (
     MARK_DELETE,

@@ -10,10 +10,10 @@ import pytest
 
 from embeddedpulsar._engine.format.control import SubscriptionWord, split_journal
 from embeddedpulsar._engine.format.subscription_record import Limits
+from embeddedpulsar._engine.log.journal import journal_file
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.storage.journal import journal_follower
 from embeddedpulsar.subscription import journal_upkeep, shared_state
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
@@ -194,7 +194,7 @@ def test_the_simulator_with_summaries_everywhere(tmp_path: Path, monkeypatch: py
     """Every few commands a summary, and a leap over all there is to leap over."""
     monkeypatch.setattr(replica, "LEAST_CONSUMERS", 1)
     monkeypatch.setattr(journal_upkeep, "EVERY_BYTES", 100)
-    monkeypatch.setattr(journal_follower, "WORTH_A_LEAP", 1)
+    monkeypatch.setattr(journal_file, "WORTH_A_LEAP", 1)
     monkeypatch.setattr(shared_state, "CHECKPOINT_EVERY", 5)
     leaps = Leaps(monkeypatch)
     for seed in range(1, 121):

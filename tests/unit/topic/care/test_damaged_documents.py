@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, Damage, MessageId
+from embeddedpulsar._engine.log import trimming
+from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import clock, disk
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.cold.object_owner import known_owner, make_owner
 from embeddedpulsar.exceptions import StorageError
-from embeddedpulsar.managed_ledger import pins
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.spark import sink_commit
 from embeddedpulsar.subscription.attachment.compacted_reader import note_start
@@ -234,14 +234,14 @@ def test_a_damaged_pin_keeps_its_ledgers(tmp_path: Path, damage: str, place: str
     sink = SinkPlace(str(root), "a" * 32)
     sink.make()
     sink.write(PENDING, {"batch": 1}, durable=False)
-    pins.pin_for_commit(str(directory), 5, sink.key, sink.file(PENDING), NOW)
+    trimming.pin_for_commit(str(directory), 5, sink.key, sink.file(PENDING), NOW)
     (pin,) = (directory / "pins").iterdir()
     pin.write_bytes(DAMAGES[damage](pin.read_bytes()))
     os.utime(pin, (NOW / 1000, NOW / 1000))
-    later = NOW + 2 * pins.LEASE_S * 1000
-    assert pins.pinned_from(str(directory), later, removes=True) == Position(5, -1)
+    later = NOW + 2 * trimming.LEASE_S * 1000
+    assert trimming.pinned_from(str(directory), later, removes=True) == Position(5, -1)
     sink.discard([PENDING])
-    assert pins.pinned_from(str(directory), later, removes=True) is None
+    assert trimming.pinned_from(str(directory), later, removes=True) is None
 
 
 def test_activity_names_a_topic_that_cannot_be_read(root: Path, capsys: pytest.CaptureFixture[str]):

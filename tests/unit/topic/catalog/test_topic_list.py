@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
+from embeddedpulsar._engine.log.topic_control import DELETED
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
-from embeddedpulsar.storage.topic_control import DELETED
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.catalog import topic_deletion
 from embeddedpulsar.topic.catalog.catalog import Catalog

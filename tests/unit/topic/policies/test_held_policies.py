@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from embeddedpulsar._engine.format.control import StoreWord
+from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.policies.admitting import MAX_CONSUMERS, MAX_PRODUCERS
 from embeddedpulsar.topic.policies.held_policies import HeldPolicies, ValueOf
 from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments

@@ -1,0 +1,453 @@
+"""What every reader of a topic needs: where the log ends, what is retained, where an entry lies.
+
+Putting a chunked message together from the entries that hold its parts.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NoReturn
+from zlib import crc32
+
+from embeddedpulsar import damage
+from embeddedpulsar._engine.format.chunk import (
+    LARGEST_MESSAGE,
+    Chunk,
+    Entry,
+    WholeEntryView,
+    read_chunk,
+    whole_entry,
+)
+from embeddedpulsar._engine.format.columns import Slice, locate
+from embeddedpulsar._engine.format.compression import decompress
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.document import unpack_map
+from embeddedpulsar._engine.format.entry_decoder import EntryView, decode
+from embeddedpulsar._engine.format.frame import (
+    FLAG_CHUNKS,
+    FLAG_ENCRYPTED,
+    HEADER_SIZE,
+    TRAILER_SIZE,
+    FrameHeader,
+    last_frame_start,
+    read_header,
+)
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    FLAGS_AT,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+    IndexSlot,
+    SlotColumns,
+    slot_offset,
+)
+from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.log.recovery.recovery import slot_of, visible_slots
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segment_index import SegmentIndex, write_index
+from embeddedpulsar._engine.log.segments import SEGMENTS, LedgerChain, SegmentSet
+from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TopicControl
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar.damage import Damage, DamageHook
+from embeddedpulsar.exceptions import CorruptionError, CryptoError
+from embeddedpulsar.records import NamedTuple
+
+_LARGE: Final = 256 << 10
+
+Opener = Callable[[EntryView], EntryView]
+
+
+class Part(NamedTuple):
+    """An entry as it is stored, not yet verified; `let_go` says that its bytes are not needed again soon."""
+
+    header: FrameHeader
+    body: bytes | memoryview
+    let_go: Callable[[], object]
+
+
+class ChunkReader:
+    """Reads the earlier parts of chunked messages, wherever in a topic's log they are.
+
+    Role: knows entries as they are stored, neither tail nor subscription. Memory: one buffer of the size of
+    the message, filled part by part; where the message is compressed, that and the payload.
+    Callers: any thread. Takes no lock.
+
+    Args:
+        parts: reads one entry; raises CorruptionError, or FileNotFoundError if it was removed.
+
+    Attributes:
+        opened: makes an entry whose columns are ciphertext readable; None if there are no keys.
+    """
+
+    def __init__(self, parts: Callable[[Entry], Part], opened: Opener | None = None) -> None:
+        self._parts: Final = parts
+        self.opened = opened
+
+    def whole(self, last: EntryView) -> WholeEntryView:
+        """The message whose last part is ``last``, all of it verified.
+
+        Raises:
+            CorruptionError: a part is damaged, gone, or another message's.
+            CryptoError: it is encrypted, and there is no key.
+            FileNotFoundError: a part lies in a segment that was trimmed, or lost.
+        """
+        chunk = read_chunk(last.chunk(0))
+        if not chunk.is_last:
+            raise CorruptionError(reason=f"chunk {chunk.number} of {chunk.total} in the place of the last")
+        last = self._opened(last)
+        if not chunk.earlier:
+            packed = last.payload
+        else:
+            packed = self._joined(last, chunk)
+        if len(packed) != chunk.size:
+            raise CorruptionError(reason=f"{len(packed)} bytes of a chunked message of {chunk.size}")
+        if chunk.codec:
+            packed = decompress(chunk.codec, packed, chunk.length, LARGEST_MESSAGE)
+        return whole_entry(last, packed, chunk.earlier)
+
+    def earlier(self, last: EntryView) -> tuple[Entry, ...] | None:
+        """The parts a last part names; None if that cannot be read."""
+        try:
+            return read_chunk(last.chunk(0)).earlier
+        except CorruptionError:
+            return None
+
+    def _opened(self, view: EntryView) -> EntryView:
+        if not view.flags & FLAG_ENCRYPTED:
+            return view
+        if self.opened is None:
+            raise CryptoError("a chunked message is encrypted, and there is no crypto_key_reader")
+        return self.opened(view)
+
+    def _joined(self, last: EntryView, chunk: Chunk) -> bytes:
+        # A BytesIO of the final size gives its buffer away as bytes: nothing is ever there twice.
+        out = io.BytesIO()
+        out.seek(chunk.size - 1)
+        out.write(b"\0")
+        with out.getbuffer() as buffer:
+            at = 0
+            for number, place in enumerate(chunk.earlier):
+                at = self._fill(buffer, at, place, chunk._replace(number=number))
+            end = at + len(last.payload)
+            if end != chunk.size:
+                raise CorruptionError(reason=f"{end} bytes of a chunked message of {chunk.size}")
+            buffer[at:end] = last.payload
+        return out.getvalue()
+
+    def _fill(self, buffer: memoryview, at: int, place: Entry, wanted: Chunk) -> int:
+        """Copy the bytes of one part to ``at``; returns where the next one goes."""
+        header, body, let_go = self._parts(place)
+        if crc32(body) != header.body_crc:
+            _refuse(place, "body checksum mismatch")
+        if header.message_count or not header.flags & FLAG_CHUNKS:
+            _refuse(place, "it is no part of a chunked message")
+        payload, fields = self._content(header._replace(message_count=1), body, place)
+        if read_chunk(fields)[:4] != wanted[:4]:
+            _refuse(place, f"it is not part {wanted.number} of {wanted.uuid}")
+        end = at + len(payload)
+        if end > len(buffer):
+            _refuse(place, f"it goes beyond the {len(buffer)} bytes of its message")
+        buffer[at:end] = payload
+        if len(payload) > _LARGE:
+            let_go()
+        return end
+
+    def _content(
+        self, header: FrameHeader, body: bytes | memoryview, place: Entry
+    ) -> tuple[bytes | memoryview, dict[str, object]]:
+        if header.codec or header.flags & FLAG_ENCRYPTED:
+            view = decode(header, body, place[0])
+            return self._opened(view).payload, view.chunk(0)
+        at = locate(header.flags, 1, body, header.metadata_length, len(body))
+        fields = at.chunk_data
+        assert fields is not None
+        return _cut(body, at.value_data), unpack_map(_cut(body, fields))
+
+
+def _cut(body: bytes | memoryview, part: Slice) -> bytes | memoryview:
+    return body[part[0] : part[0] + part[1]]
+
+
+def segment_part(segment: Segment, entry_id: int) -> Part:
+    """One entry of a segment, for a `ChunkReader`."""
+    view = segment.view  # first: the log of an offloaded ledger is fetched by that
+    offset, header = _frame_of(segment, entry_id)
+    end = offset + header.length
+    body = view[offset + HEADER_SIZE : end - TRAILER_SIZE]
+    return Part(header, body, partial(segment.file.not_needed, offset, end))
+
+
+def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
+    """Where an entry is: by the index, or, where that does not fit, by the frames."""
+    try:
+        return segment.frame_of(entry_id, segment.file.size)
+    except (CorruptionError, FileNotFoundError):
+        header = segment.header
+        scan = late_import("embeddedpulsar._engine.log.recovery.chain_scan").scan_log(
+            segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms
+        )
+        slots = bytes(scan.slots)
+        if entry_id > scan.last_entry_id or not slot_of(slots, entry_id).crc:
+            _refuse((segment.ledger_id, entry_id), "it cannot be found")
+        offset = slot_of(slots, entry_id).offset
+        return offset, segment.frame_header(offset, segment.file.size)
+
+
+def _refuse(place: Entry, reason: str) -> NoReturn:
+    raise CorruptionError(reason=f"chunk in entry {place[0]}:{place[1]}: {reason}")
+
+
+class LogView:
+    """The read side of a topic's log.
+
+    Role: answers by ledger and entry id, from the tail word, the chain of headers and the indexes. An index
+    that does not fit its frames is derived again, once, under the topic lock.
+    Invariants: nothing at or above the tail is looked at. Frames are never changed, cut or skipped here.
+    Callers: any thread; `repair_index` takes the topic lock. A segment that was trimmed or lost raises
+    FileNotFoundError, and an entry that neither index nor log can tell of CorruptionError.
+    """
+
+    def __init__(
+        self, directory: str, control: TopicControl, lock: FileLock, lock_timeout_s: float, report: DamageHook
+    ) -> None:
+        self.directory: Final = directory
+        self.words: Final = control.words
+        self.report: Final = report
+        self.control: Final = control
+        self.lock: Final = lock
+        self.timeout_s: Final = lock_timeout_s
+        self._segments: Final = SegmentSet(control.home, control.words, report)
+
+    @property
+    def tail(self) -> int:
+        return int(self.words[TopicWord.TAIL])
+
+    def is_open(self) -> bool:
+        """Whether the control words are still mapped."""
+        try:
+            return self.tail >= 0
+        except ValueError:
+            return False
+
+    def chain(self) -> LedgerChain:
+        return self._segments.chain()
+
+    def segment(self, ledger_id: int) -> Segment:
+        """The mapped segment of a ledger."""
+        return SEGMENTS.get(self.control.home, ledger_id)
+
+    def is_trimmed(self, ledger_id: int) -> bool:
+        """Whether the ledger lies before the trim point; the tail's never does, whatever the word says."""
+        words = self.words
+        return ledger_id < int(words[TopicWord.TRIM]) and ledger_id < int(words[TopicWord.TAIL]) >> 32
+
+    def end_of(self, ledger_id: int) -> int:
+        """Where the ledger ends now: its end offset; 0 if it is not in the log (any more)."""
+        tail_ledger, end = split_tail(self.words[TopicWord.TAIL])
+        if ledger_id == tail_ledger:
+            return end
+        closed = self._segments.chain().find(ledger_id)
+        return closed.end_offset if closed is not None else 0
+
+    def extent(self, ledger_id: int) -> tuple[int, int]:
+        """The last entry of a ledger and its end offset, of one moment; also if the segment is damaged.
+
+        Entry -1 if neither segment nor index is readable.
+        """
+        tail_ledger, end = split_tail(self.words[TopicWord.TAIL])
+        if ledger_id != tail_ledger:
+            closed = self._segments.chain().find(ledger_id)
+            if closed is not None:
+                return closed.last_entry_id, closed.end_offset
+            end = 0
+        return self._last_known_entry(ledger_id, end), end
+
+    def trimmed_before(self, ledger_id: int) -> tuple[int, int] | None:
+        """The last entry of the ledger before, which is trimmed; None if there was none, or it is unknown."""
+        segment = self._readable(ledger_id)
+        if segment is None or segment.header.prev_last_entry_id < 0:
+            return None
+        return segment.header.prev_ledger_id, segment.header.prev_last_entry_id
+
+    def after_fork_in_child(self) -> None:
+        """Renew the thread locks: they may be held by threads that do not exist here."""
+        self._segments.after_fork_in_child()
+
+    def barrier(self) -> None:
+        """Pass through the topic lock: what its holders wrote before is seen afterwards, on any machine."""
+        try:
+            self.lock.acquire(self.timeout_s)
+        finally:
+            self.lock.release()
+
+    def _last_frame(self, segment: Segment, end: int) -> FrameHeader:
+        try:
+            start = last_frame_start(segment.data, FIRST_FRAME_OFFSET, end)
+            return read_header(segment.data, start, end)
+        except CorruptionError as e:
+            raise e.at(segment.path) from None
+
+    def messages_through(self, ledger_id: int, entry_id: int) -> int:
+        """Messages of a ledger up to and including a visible entry; 0 for entry -1."""
+        if entry_id < 0:
+            return 0
+        return self.slot(ledger_id, entry_id).messages
+
+    def slot(self, ledger_id: int, entry_id: int) -> IndexSlot:
+        """The index slot of a visible entry, checked against its frame as far as that is readable."""
+        segment = self.segment(ledger_id)
+        if self._fits(segment, entry_id):
+            return segment.index.slot(entry_id)
+        slots = self._repair_index(ledger_id, entry_id)
+        if len(slots) < (entry_id + 1) * SLOT_SIZE:
+            raise CorruptionError(path=segment.path, reason=f"entry {entry_id} is not in the log")
+        return slot_of(slots, entry_id)
+
+    def slots(self, ledger_id: int, first: int, stop: int) -> SlotColumns:
+        """What the index says of visible entries, `first` to `stop` - 1: see `SegmentIndex.slots`. The
+        last is compared with its frame.
+
+        Raises:
+            CorruptionError: the index, or the last frame, is damaged; nothing is repaired.
+        """
+        segment = self.segment(ledger_id)
+        found = segment.index.slots(first, stop)
+        segment.frame_of(stop - 1, self.end_of(ledger_id))
+        return found
+
+    def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
+        """The low byte of the entry flags of visible entries, `first` to `stop` - 1, by the index."""
+        self.slot(ledger_id, stop - 1)  # derives the index again, should it need that
+        data = self.segment(ledger_id).index.data
+        return bytes(data[slot_offset(first) + FLAGS_AT : slot_offset(stop) : SLOT_SIZE])
+
+    def part(self, place: tuple[int, int]) -> Part:
+        """An entry as it is stored, not verified."""
+        return segment_part(self.segment(place[0]), place[1])
+
+    def path_of(self, ledger_id: int) -> str:
+        """The file of a ledger, for a damage report."""
+        return log_path(self.directory, ledger_id)
+
+    def offset_of(self, ledger_id: int, entry_id: int) -> int:
+        """Where to begin reading for a visible entry: at its frame, or where that should be."""
+        if entry_id <= 0:
+            return FIRST_FRAME_OFFSET
+        return max(self.slot(ledger_id, entry_id).offset, FIRST_FRAME_OFFSET)
+
+    def _fits(self, segment: Segment, entry_id: int) -> bool:
+        """Whether the entry's slot is right: its own frame says so, or the one before."""
+        end = self.end_of(segment.ledger_id)
+        try:
+            segment.frame_of(entry_id, end)
+        except FileNotFoundError:
+            return False
+        except CorruptionError:
+            try:
+                offset = segment.index.slot(entry_id).offset
+                if not entry_id:
+                    return offset == FIRST_FRAME_OFFSET
+                before, frame = segment.frame_of(entry_id - 1, end)
+            except (CorruptionError, FileNotFoundError):
+                return False
+            return before + frame.length == offset  # the frame is damaged, but not the slot
+        return True
+
+    def _derived_slots(self, segment: Segment) -> bytes:
+        """The slots of a ledger by its frames alone: a scan of the file, some 0.2 s for 64 MiB."""
+        closed = self._segments.chain().find(segment.ledger_id)
+        scan = late_import("embeddedpulsar._engine.log.recovery.chain_scan").scan_log(
+            segment.path,
+            chain_seed=segment.header.chain_seed,
+            base_publish_ms=segment.header.base_publish_ms,
+            end=self.end_of(segment.ledger_id),
+            last_entry_id=closed.last_entry_id if closed is not None else -1,
+        )
+        return bytes(scan.slots)
+
+    def _repair_index(self, ledger_id: int, entry_id: int) -> bytes:
+        """Derive the index of a ledger from its frames, put it in place, and return its slots.
+
+        If the ledger is the tail's, the next append starts a new one: other processes have the old index
+        mapped and would continue to write there.
+        """
+        try:
+            self.lock.acquire(self.timeout_s)
+            SEGMENTS.forget(self.control.home, ledger_id)
+            segment = self.segment(ledger_id)
+            last, _ = self.extent(ledger_id)
+            if entry_id <= last and self._fits(segment, entry_id):  # another process was faster
+                index = segment.index.data
+                return bytes(index[SLOTS_OFFSET : SLOTS_OFFSET + SLOT_SIZE * (last + 1)])
+            slots = self._derived_slots(segment)
+            self.control.check_in_place()
+            reason = "it did not fit its segment and was derived from the log again"
+            try:
+                write_index(self.directory, segment.header, slots)
+                if ledger_id == self.tail >> 32:
+                    self.control.demand(MUST_ROLL)
+            except OSError as e:
+                reason = f"it does not fit its segment and cannot be replaced: {e}"
+            segment.use_index(None)
+        finally:
+            self.lock.release()
+        path = index_path(self.directory, ledger_id)
+        self.report(Damage(path, ledger_id, -1, -1, 0, 0, reason, damage.INDEX))
+        return slots
+
+    def next_readable(self, ledger_id: int, entry_id: int, pos: int) -> tuple[int, int]:
+        """The first entry behind `entry_id` whose frame lies behind `pos` and has a good header; its offset.
+
+        (last entry + 1, end of the ledger) if there is none. For continuing behind damage.
+        """
+        segment = self.segment(ledger_id)
+        last, end = self.extent(ledger_id)
+        for candidate in range(entry_id + 1, last + 1):
+            try:
+                offset, _ = segment.frame_of(candidate, end)
+            except FileNotFoundError:
+                break
+            except CorruptionError:
+                continue
+            if offset > pos:
+                return candidate, offset
+        if entry_id < last:
+            slots = self._derived_slots(segment)
+            for candidate in range(entry_id + 1, len(slots) // SLOT_SIZE):
+                slot = slot_of(slots, candidate)
+                if slot.crc and slot.offset > pos:
+                    return candidate, slot.offset
+        return last + 1, end
+
+    def _last_known_entry(self, ledger_id: int, end: int) -> int:
+        """The last entry of a ledger that ends at `end`, also when its last frame is damaged."""
+        if end <= FIRST_FRAME_OFFSET:
+            return -1
+        segment = self._readable(ledger_id)
+        try:
+            if segment is not None:
+                return self._last_frame(segment, end).entry_id
+            index = SegmentIndex.open(self.directory, ledger_id, writable=False)
+            return visible_slots(index, end) - 1
+        except (CorruptionError, FileNotFoundError):
+            if segment is None:
+                return -1
+        try:
+            entries = visible_slots(segment.index, end)
+        except (CorruptionError, FileNotFoundError):
+            entries = 0
+        return (entries or len(self._derived_slots(segment)) // SLOT_SIZE) - 1
+
+    def _readable(self, ledger_id: int) -> Segment | None:
+        """The segment; None if it is lost or damaged (the chain reported it)."""
+        try:
+            return self.segment(ledger_id)
+        except FileNotFoundError:
+            if self.is_trimmed(ledger_id):
+                raise
+        except CorruptionError:
+            return None
+        return None

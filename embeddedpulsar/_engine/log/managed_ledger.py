@@ -1,0 +1,466 @@
+"""A topic's log as everything above sees it: positions, entries, durability, waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.entry import EncodedEntry
+from embeddedpulsar._engine.format.segment_header import SlotColumns
+from embeddedpulsar._engine.log.group_commit import GroupCommit
+from embeddedpulsar._engine.log.log_opening import (
+    FLUSH,
+    INTERVAL,
+    PROCESS,
+    DamageLog,
+    LedgerOptions,
+    open_topic,
+    writer_options,
+)
+from embeddedpulsar._engine.log.log_positions import (
+    ChunkAssembler,
+    entries_between,
+    find_by_publish_time,
+    messages_after,
+    messages_between,
+)
+from embeddedpulsar._engine.log.log_view import LogView
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segment_reader import EntryCursor
+from embeddedpulsar._engine.log.segment_writer import AppendGuard, SegmentWriter
+from embeddedpulsar._engine.log.segments import SEGMENTS
+from embeddedpulsar._engine.log.topic_control import TERMINATED
+from embeddedpulsar._engine.log.trimming import EVERYTHING, Trimming, remove_trimmed
+from embeddedpulsar._engine.log.waiter_slots import OnlookerWait, Ringing, TailWait
+from embeddedpulsar._engine.platform import fork
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+from embeddedpulsar.damage import DamageHook
+from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, StoreGoneError
+from embeddedpulsar.topic_name import NON_PERSISTENT
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log_survey import LedgerStatistics, LogSurvey
+    from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
+
+_TAIL: Final = TopicWord.TAIL
+_FEW: Final = 8
+"""Entries that are read in less time than the index is asked and verified."""
+
+
+class ManagedLedger:
+    """The endless log of one topic, cut into ledgers, shared with every process that opens its directory.
+
+    Role: one per process and topic directory; producers append, cursors read, housekeeping trims.
+    Invariants: entries appear in the order of their positions and publish times, all at once and for ever
+    (until trimmed). Ids are never given out twice, not even after a recovery.
+    Callers: any thread. After a fork the child may continue to append and read; it must `rebind` to its
+    own mailbox before it waits.
+    Durable: what `append` promises at its level (`LedgerOptions.durability`); of a non-persistent topic, and
+    of a store in memory, nothing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        view: LogView,
+        writer: SegmentWriter,
+        commit: GroupCommit,
+        waits: TailWait,
+        damage: DamageLog,
+        options: LedgerOptions,
+    ) -> None:
+        self.name: Final = name
+        self.view: Final = view
+        self.words: Final = view.words  # for the topic's journal, too
+        self.chunks: Final = partial(ChunkAssembler, view)  # makes what puts chunked messages together
+        self.is_volatile: Final = name.startswith(NON_PERSISTENT)
+        self._is_flushed: Final = not (self.is_volatile or options.is_temporary)
+        self._is_closed = False
+        self.directory: Final = view.directory
+        self.options: Final = options
+        self.lock: Final = view.lock  # for the topic's journal, too
+        self.waits: Final = waits
+        self._control: Final = view.control
+        self._writer: Final = writer
+        self._commit: Final = commit
+        self._damage: Final = damage
+        self._durability: Final = options.durability
+        self.check_in_place, self.is_in_place = view.control.check_in_place, view.control.place_check
+        self._is_dirty = False
+        self._own_scheduler: SchedulerLike | None = None
+        SEGMENTS.allow(options.max_open_segments)
+        remove = partial(remove_trimmed, view.directory, view.control, is_durable=self._is_flushed)
+        self.trimming: Final = Trimming(view.control, view.lock, view, view.timeout_s, remove)
+        self.on_rolled: Callable[[], object] = lambda: self.trimming.suggest()
+        writer.on_rolled = lambda: self.on_rolled()
+        writer.on_full = lambda: self.trimming.relieve()
+        self.hold, self.append_nowait, self.append_run = writer.hold, writer.append, writer.append_run
+        """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
+        fork.register(self)
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        *,
+        name: str,
+        incarnation: int,
+        store_id: bytes,
+        allocate_ledger_id: Callable[[int], int],
+        mailbox: Mailbox,
+        peers: Peers,
+        options: LedgerOptions,
+        clock: Clock,
+        scheduler: SchedulerLike | None = None,
+        damage: DamageHook | None = None,
+    ) -> ManagedLedger:
+        """Open the log of a topic; recover it first if its control words are of another boot or damaged.
+
+        Some 0.1 ms, whatever the topic holds; a recovery reads the last two minutes of log.
+
+        Args:
+            directory: the topic's; must exist.
+            name: for messages.
+            incarnation: which life of the topic this is.
+            store_id: of the store, for new segments.
+            allocate_ledger_id: returns a ledger id never returned before in the store, above its argument.
+                Called under the topic lock.
+            mailbox, peers: how this process waits, and wakes others.
+            options: layout and durability.
+            clock: stamps entries.
+            scheduler: runs the syncs of level "interval"; one of its own if None.
+            damage: called with what cannot be read, outside all locks; it is logged if None.
+
+        Raises:
+            FileNotFoundError: the directory is gone.
+            StorageError: it belongs to another incarnation, or the segments contradict each other.
+            LockTimeout: another process stayed in the topic lock.
+        """
+        own_scheduler = scheduler if scheduler is not None else clock.scheduler()
+        topic = open_topic(directory, name, incarnation, options, own_scheduler, damage)
+        control, lock, timeout_s = topic.control, topic.lock, options.lock_timeout_s
+        with contextlib.ExitStack() as undo:
+            undo.callback(topic.close)
+            view_type, waits_type = _types(options)
+            view = view_type(directory, control, lock, timeout_s, topic.damage.report)
+            ring = Ringing(control.words, lock, peers)
+            writer = SegmentWriter(
+                control,
+                lock,
+                ring,
+                writer_options(options, store_id, incarnation),
+                wall_ns=clock.wall_ns,
+                allocate_ledger_id=allocate_ledger_id,
+                report=topic.damage.report,
+            )
+            commit = GroupCommit(
+                view,
+                interval_s=options.interval_ms / 1000,
+                wall_ms=clock.wall_ms,
+                schedule=own_scheduler.call_later,
+            )
+            waits = waits_type(control.words, lock, ring, mailbox, timeout_s, commit.help_if_overdue)
+            ledger = cls(name, view, writer, commit, waits, topic.damage, options)
+            if scheduler is None:
+                ledger._own_scheduler = own_scheduler
+            undo.pop_all()
+            return ledger
+
+    def __repr__(self) -> str:
+        if self._is_closed:
+            return f"<ManagedLedger {self.name} closed>"
+        return "<ManagedLedger {} ledger={} end={}>".format(self.name, *self._control.tail_position)
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether the log may not be written, and its end was found by its segments; see `DerivedControl`."""
+        return self._control.is_derived
+
+    # -- writing -------------------------------------------------------------------------------------------
+
+    def append(
+        self, entry: EncodedEntry, durability: str | None = None, guard: AppendGuard | None = None
+    ) -> tuple[int, int, int]:
+        """Append one entry and return its ledger id, entry id and publish time in ms.
+
+        At level "process" it survives the death of any process when this returns, at "flush" a power loss,
+        at "interval" a power loss a second later. Thread- and process-safe; about 3 us at level "process".
+
+        Raises:
+            StorageFullError: no room; nothing was published.
+            PoisonedSegment: published, but the flush failed.
+            LockTimeout, TopicTerminated, TopicNotFound, AlreadyClosed: see `SegmentWriter.append`.
+        """
+        ledger_id, entry_id, publish_ms, end_word = self.append_nowait(entry, guard)
+        level = durability or self._durability
+        if level != PROCESS:
+            if level == FLUSH:
+                self.wait_durable(end_word)
+            elif level == INTERVAL:
+                self.note_dirty()
+            else:
+                raise ValueError(f"durability must be process, interval or flush, not {level!r}")
+        return ledger_id, entry_id, publish_ms
+
+    def wait_durable(self, end_word: int) -> None:
+        """Wait until everything before `end_word` (from `append_nowait`) survives a power loss.
+
+        Raises:
+            PoisonedSegment, AlreadyClosed: a flush failed, or it was closed. The entries may not survive.
+        """
+        self._check_open()
+        if self._is_flushed:
+            self._commit.wait_durable(end_word)
+
+    def note_dirty(self) -> None:
+        """An entry of level "interval" was appended by `append_nowait`."""
+        if self._is_flushed:
+            self._is_dirty = True
+            self._commit.note_dirty()
+
+    def sync(self) -> None:
+        """Make everything appended so far, by any process, survive a power loss."""
+        self._check_open()
+        if self._is_flushed:
+            self._commit.sync()
+
+    def sync_if_due(self) -> bool:
+        """Do the sync that a dead process of level "interval" left undone."""
+        self._check_open()
+        return self._commit.sync_if_due()
+
+    def roll(self) -> int:
+        """Start a new ledger now and return its id; an empty tail ledger is kept."""
+        self._check_open()
+        return self._writer.roll()
+
+    def trim_before(self, ledger_id: int) -> int:
+        """Remove the ledgers before `ledger_id`, never the tail's; return how many segments went."""
+        self._check_open()
+        trimming = self.trimming
+        trimming.give_up(trimming.snapshot_before(ledger_id, None), trimming.rewind_count())
+        return trimming.remove(EVERYTHING, math.inf)
+
+    def terminate(self) -> Position | None:
+        """Refuse all appends until the next reboot (the topic's journal remembers it beyond)."""
+        self._check_open()
+        self._control.demand_under(self.lock, self.view.timeout_s, TERMINATED)
+        return self.last_position()
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def cursor(self, position: Position, *, inclusive: bool) -> EntryCursor:
+        """A cursor whose next entry is that at `position`, or (not `inclusive`) the one behind it."""
+        self._check_open()
+        return EntryCursor(self.view, position, inclusive=inclusive)
+
+    def find_by_publish_time(self, publish_ms: int) -> Position:
+        self._check_open()
+        return find_by_publish_time(self.view, publish_ms)
+
+    def sequence_ids(
+        self,
+        wanted: Iterable[str] | None,
+        end_word: int,
+        floor_word: int,
+        on_progress: Callable[[int], object] | None = None,
+    ) -> dict[str, int]:
+        """The highest sequence id of each producer between two tail words; see `SequenceScan`."""
+        self._check_open()
+        scan = late_import("embeddedpulsar._engine.log.log_survey").SequenceScan
+        found: dict[str, int] = scan(self.view, wanted, on_progress).run(end_word, floor_word)
+        return found
+
+    @property
+    def tail(self) -> int:
+        """The tail word: it differs from what it was when something was appended, or a ledger begun."""
+        try:
+            return self.words[_TAIL]
+        except ValueError:
+            raise AlreadyClosed(f"{self.name} is closed") from None
+
+    def reaches(self, word: int) -> bool:
+        """Whether the log goes as far as when its tail word was ``word``: a recovery may have cut it."""
+        ledger_id, end = split_tail(word)
+        return ledger_id < self.words[TopicWord.TRIM] or self.view.end_of(ledger_id) >= end
+
+    def first_position(self) -> Position:
+        """The first retained entry, or where it will be; (0, 0) before the first ledger."""
+        self._check_open()
+        chain = self.view.chain()
+        for closed in chain.closed:
+            if closed.last_entry_id >= 0:
+                return Position(closed.ledger_id, 0)
+        return Position(chain.tail_ledger, 0)
+
+    def last_position(self) -> Position | None:
+        """The last entry, trimmed or not; None if nothing was ever appended."""
+        self._check_open()
+        chain = self.view.chain()
+        if not chain.tail_ledger:
+            return None
+        last, _ = self.view.extent(chain.tail_ledger)
+        if last >= 0:
+            return Position(chain.tail_ledger, last)
+        for closed in reversed(chain.closed):
+            if closed.last_entry_id >= 0:
+                return Position(closed.ledger_id, closed.last_entry_id)
+        previous = self.view.trimmed_before(chain.tail_ledger)
+        return Position(*previous) if previous is not None else None
+
+    def ended_before(self, ledger_id: int) -> Position | None:
+        """See `Log`."""
+        self._check_open()
+        try:
+            previous = self.view.trimmed_before(ledger_id)
+        except (FileNotFoundError, CorruptionError):
+            return None
+        return Position(*previous) if previous is not None else None
+
+    def upcoming(self, position: Position, max_messages: int, max_bytes: int) -> SlotColumns | None:
+        """See `Log`. About 10 us, and 0.1 us per entry."""
+        self._check_open()
+        view = self.view
+        ledger_id, first = position
+        try:
+            last, _ = view.extent(ledger_id)
+            if first < 0 or last - first < _FEW:
+                return None
+            each = view.slot(ledger_id, first).count or 1
+            most = min(last + 1 - first, -(-max_messages // each))
+            found = view.slots(ledger_id, first, first + most)
+        except (FileNotFoundError, CorruptionError):
+            return None
+        offsets, messages, hashes, flags, counts = found
+        stop = bisect_left(messages, messages[0] - counts[0] + max_messages) + 1
+        if 0 not in counts:  # parts of chunked messages are not read by those who get the message
+            stop = min(stop, bisect_left(offsets, offsets[0] + (max_bytes >> 3)))
+        some = slice(max(stop, 1))
+        return SlotColumns(offsets[some], messages[some], hashes[some], flags[some], counts[some])
+
+    def messages_after(self, position: Position) -> int:
+        """Messages behind `position` up to the tail: the exact backlog, from the index."""
+        self._check_open()
+        return messages_after(self.view, position)
+
+    def messages_between(self, after: Position, through: Position) -> int:
+        """Messages behind `after`, up to and including `through`."""
+        self._check_open()
+        return messages_between(self.view, after, through)
+
+    def ledgers(self) -> list[tuple[int, int]]:
+        """See `Log`."""
+        self._check_open()
+        chain = self.view.chain()
+        found = [(closed.ledger_id, closed.last_entry_id + 1) for closed in chain.closed]
+        if chain.tail_ledger:
+            found.append((chain.tail_ledger, -1))
+        return found
+
+    def survey(self) -> LogSurvey:
+        """See `Log`."""
+        self._check_open()
+        found: LogSurvey = late_import("embeddedpulsar._engine.log.log_survey").LogSurvey(self.view)
+        return found
+
+    def entries_between(self, after: Position, through: Position) -> int:
+        """Entries behind `after`, up to and including `through`."""
+        self._check_open()
+        return entries_between(self.view, after, through)
+
+    def segments(self) -> list[SegmentInfo]:
+        """The retained segments, oldest first, with what they hold now."""
+        self._check_open()
+        late = late_import("embeddedpulsar._engine.log.log_survey")
+        found: list[SegmentInfo] = late.segment_infos(self.view)
+        return found
+
+    def statistics(self) -> LedgerStatistics:
+        """A snapshot of sizes and counts."""
+        here = (self._writer.rolls, self._commit.syncs, self._damage.count)
+        late = late_import("embeddedpulsar._engine.log.log_survey")
+        found: LedgerStatistics = late.gathered(self.segments(), self.words, *here)
+        return found
+
+    @property
+    def damage(self) -> DamageHook | None:
+        """Called with unreadable stretches of the log (None: they are logged). Settable."""
+        return self._damage.hook
+
+    @damage.setter
+    def damage(self, hook: DamageHook | None) -> None:
+        self._damage.hook = hook
+
+    # -- waiting -------------------------------------------------------------------------------------------
+
+    def arm(self, seen_tail: int) -> bool:
+        """Ask to be rung at the next append; False, and nothing asked, if the tail moved from `seen_tail`.
+
+        The mailbox's generation must have been read before.
+        """
+        return self.waits.arm(seen_tail)
+
+    def wait(self, seen_tail: int, timeout_s: float | None = None) -> bool:
+        """Sleep until the tail is not `seen_tail`; False after `timeout_s` seconds (None: for ever)."""
+        return self.waits.wait(seen_tail, timeout_s)
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def call_on_look(self, listener: Callable[[], object]) -> None:
+        self._writer.on_look = listener
+
+    def rebind(self, mailbox: Mailbox, peers: Peers) -> None:
+        """Wait and ring through another mailbox: after a fork, the child's own."""
+        ring = Ringing(self.words, self.lock, peers)
+        self.waits.rebind(ring, mailbox)
+        self._writer.rebind(ring)
+
+    def after_fork_in_child(self) -> None:
+        """Maps and files are shared with the parent and stay; identity, locks and timers are new."""
+        self._writer.after_fork_in_child()
+        self._commit.after_fork_in_child()
+        self.view.after_fork_in_child()
+
+    def close(self) -> None:
+        """Give files and maps back; at level "interval", sync first. Idempotent; cursors end too."""
+        if self._is_closed:
+            return
+        try:
+            if self._is_dirty:
+                with contextlib.suppress(StoreGoneError):  # nothing is left to sync
+                    self._commit.sync()
+        finally:
+            self._is_closed = True
+            self.append_nowait = self._refuse
+            self._commit.close()
+            self.waits.close()
+            self._writer.close()
+            SEGMENTS.forget(self._control.home)
+            SEGMENTS.allow(-self.options.max_open_segments)
+            self.lock.close()
+            self._control.close()
+            if self._own_scheduler is not None:
+                self._own_scheduler.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise AlreadyClosed(f"{self.name} is closed")
+
+    def _refuse(self, *_: object, **__: object) -> tuple[int, int, int, int]:
+        raise AlreadyClosed(f"{self.name} is closed")
+
+
+def _types(options: LedgerOptions) -> tuple[type[LogView], type[TailWait]]:
+    """The classes of the read side of a log, and of waiting for it."""
+    if options.refusal is None:
+        return LogView, TailWait
+    return late_import("embeddedpulsar._engine.log.log_opening").ReadOnlyLogView, OnlookerWait

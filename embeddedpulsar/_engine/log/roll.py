@@ -1,0 +1,245 @@
+"""When a ledger is full, and starting the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Final
+
+from embeddedpulsar._engine.format.control import TopicWord, tail_word
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
+from embeddedpulsar._engine.log.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
+from embeddedpulsar._engine.log.segment import Ending, Segment, is_never_written, read_segment_header
+from embeddedpulsar._engine.log.segment_index import SegmentIndex
+from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TOUCHED
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, file_lock, nofollow
+from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.records import NamedTuple
+
+failpoints.declare("roll:file_created", "roll:header_written", "roll:synced", "roll:tail_switched")
+
+MAX_LEDGER_ID: Final = (1 << 32) - 1
+"""The tail word has 32 bits for it."""
+MAX_TIME_DELTA_MS: Final = 1 << 31
+"""Publish times in index slots are 32-bit offsets from the segment's base; half of that is the limit."""
+MAX_MESSAGES: Final = 1 << 31
+"""Message counts in index slots are 32 bits; checked once per block of slots, hence the distance to 2**32."""
+
+
+class RollPolicy:
+    """Limits of one ledger. An empty ledger is never full: it takes any entry its file can hold.
+
+    Example:
+        >>> policy = RollPolicy(max_entries=2, max_age_ms=1_000)
+        >>> policy.entry_limit(capacity=1024), policy.time_limit(5_000, 5_000)
+        (2, 6000)
+        >>> fresh = dict(now_ms=5_000, base_ms=5_000, created_ms=5_000, capacity=1024, end=0, log_size=1)
+        >>> policy.reason(entries=1, messages=1, **fresh), policy.reason(entries=2, messages=2, **fresh)
+        (None, 'entries')
+    """
+
+    __slots__ = ("max_age_ms", "max_entries")
+
+    def __init__(self, max_entries: int, max_age_ms: int) -> None:
+        self.max_entries = max_entries
+        self.max_age_ms = max_age_ms
+
+    def entry_limit(self, capacity: int) -> int:
+        """The first entry id the ledger does not take."""
+        return min(self.max_entries, capacity)
+
+    def time_limit(self, base_ms: int, created_ms: int) -> int:
+        """The first publish time the ledger does not take."""
+        return min(base_ms + MAX_TIME_DELTA_MS, created_ms + self.max_age_ms)
+
+    def reason(
+        self,
+        *,
+        entries: int,
+        capacity: int,
+        now_ms: int,
+        base_ms: int,
+        created_ms: int,
+        end: int,
+        log_size: int,
+        messages: int,
+    ) -> str | None:
+        """Why a ledger of `entries` entries may not take one more, ending at byte `end`; None if it may.
+
+        An empty ledger is full only where the formats would not hold: size, or a time delta out of range.
+        """
+        if end > log_size:
+            return "size"
+        if now_ms - base_ms >= MAX_TIME_DELTA_MS:
+            return "time delta"
+        if not entries:
+            return None
+        if entries >= self.entry_limit(capacity):
+            return "entries"
+        if messages >= MAX_MESSAGES:
+            return "messages"
+        if now_ms - created_ms >= self.max_age_ms:
+            return "age"
+        return None
+
+
+class NewLedger(NamedTuple):
+    """The parameters of a new ledger, besides those the ledger before gives."""
+
+    ledger_id: int
+    created_ms: int
+    base_publish_ms: int
+    boot_id: bytes
+    store_id: bytes
+    incarnation: int
+    log_size: int
+    index_capacity: int
+    first_allocation: int
+    is_synced: bool
+    """Flush files and directory before the ledger becomes the tail."""
+
+
+def start_ledger(
+    directory: str,
+    words: memoryview,
+    new: NewLedger,
+    previous: Ending | None,
+    *,
+    lean: bool = False,
+) -> Segment:
+    """Create a segment and make it the tail. Under the topic lock.
+
+    Args:
+        directory: the topic's.
+        words: its control words.
+        new: the ledger to start; its id is above the tail's.
+        previous: where the present tail ledger ends; None if there is none.
+        lean: as of `MappedFile.open`.
+
+    Raises:
+        StorageFullError: no room; the old ledger is still the tail, and no file is left.
+        StorageError: the new id is out of range.
+    """
+    return nofollow.within(directory, _start_within, directory, words, new, previous, lean)
+
+
+def _start_within(
+    directory: str, words: memoryview, new: NewLedger, previous: Ending | None, lean: bool
+) -> Segment:
+    tail_ledger = previous.ledger_id if previous else 0
+    if not tail_ledger < new.ledger_id <= MAX_LEDGER_ID:
+        raise StorageError(
+            path=directory, reason=f"ledger id {new.ledger_id} after {tail_ledger}; ids rise and have 32 bits"
+        )
+    # 1. Strays of a roll that died here. Ids above the tail's are unused.
+    remove_strays(directory, tail_ledger)
+    header = _header(new, previous)
+    segment: Segment | None = None
+    try:
+        # 2. The files, with disk space. A crash leaves strays.
+        segment = Segment.create(directory, header, new.first_allocation, lean=lean)
+        index = SegmentIndex.create(
+            index_path(directory, new.ledger_id),
+            new.ledger_id,
+            new.index_capacity,
+            new.created_ms,
+            lean=lean,
+        )
+        segment.use_index(index)
+        if failpoints.ACTIVE:
+            failpoints.hit("roll:file_created")
+        # 3. The header: among the rest, where the ledger before ends. A crash leaves a stray that looks fine.
+        touched = segment.write_header()
+        if failpoints.ACTIVE:
+            failpoints.hit("roll:header_written")
+        # 4. Content and names survive a power loss before anything refers to them.
+        if new.is_synced:
+            disk.DISK.fsync(index.file.fd, index.path)
+            disk.DISK.fsync(segment.file.fd, segment.path)
+            disk.DISK.fsync_dir(directory)
+        if failpoints.ACTIVE:
+            failpoints.hit("roll:synced")
+        index.file.rest()
+        segment.file.rest_if_lean()
+    except OSError:
+        if segment is not None:
+            segment.close()
+        _discard(directory, new.ledger_id)
+        raise
+    # 5. What the words say about the tail's files. Too small is harmless for the old ledger.
+    words[TopicWord.ALLOCATED] = segment.file.allocated
+    words[TopicWord.INDEX_ALLOCATED] = index.file.allocated
+    words[TOUCHED] = touched
+    # 6. The switch: one store. The old ledger is closed, its end is in the new header. No interrupt may come
+    # between it and the totals: the roll would be repeated, and count the old ledger twice.
+    switch: dict[int, int] = {}
+    if previous is not None:
+        switch = {
+            TopicWord.TOTAL_MESSAGES: words[TopicWord.TOTAL_MESSAGES] + previous.messages,
+            TopicWord.TOTAL_BYTES: words[TopicWord.TOTAL_BYTES] + previous.end_offset - FIRST_FRAME_OFFSET,
+            TopicWord.TOTAL_ENTRIES: words[TopicWord.TOTAL_ENTRIES] + previous.last_entry_id + 1,
+        }
+    switch[TopicWord.TAIL] = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
+    file_lock.store(words, switch)
+    words[TopicWord.STATE] &= ~MUST_ROLL
+    if failpoints.ACTIVE:
+        failpoints.hit("roll:tail_switched")
+    return segment
+
+
+def _header(new: NewLedger, previous: Ending | None) -> SegmentHeader:
+    header = SegmentHeader(
+        ledger_id=new.ledger_id,
+        created_ms=new.created_ms,
+        base_publish_ms=new.base_publish_ms,
+        boot_id=new.boot_id,
+        store_id=new.store_id,
+        topic_incarnation=new.incarnation,
+        chain_seed=int.from_bytes(os.urandom(4), "little"),  # so that bytes of another file never chain
+        log_size=new.log_size,
+        index_capacity=new.index_capacity,
+    )
+    if previous is None:
+        return header
+    return header._replace(
+        prev_ledger_id=previous.ledger_id,
+        prev_end_offset=previous.end_offset,
+        prev_last_entry_id=previous.last_entry_id,
+        prev_last_crc=previous.last_crc,
+        prev_messages=previous.messages,
+    )
+
+
+def remove_strays(directory: str, tail_ledger: int) -> int:
+    """Unlink segments and indexes above the tail's ledger; return how many files. Under the topic lock.
+
+    Not one that was written and cannot be read: it may be the tail that a recovery could not find.
+    Durably: a stray that came back after a power loss, when the old ledger had gone on, would claim its end.
+    """
+    names = descriptors.names_in(directory)
+    logs = [ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger > tail_ledger]
+    kept = {ledger for ledger in logs if _is_damaged(directory, ledger)}
+    strays = [log_path(directory, ledger) for ledger in logs if ledger not in kept]
+    strays += [
+        index_path(directory, ledger)
+        for ledger in ledgers_of(names, INDEX_SUFFIX)
+        if ledger > tail_ledger and ledger not in kept
+    ]
+    for path in strays:
+        disk.DISK.unlink(path)
+    if strays:
+        disk.DISK.fsync_dir(directory)
+    return len(strays)
+
+
+def _is_damaged(directory: str, ledger: int) -> bool:
+    try:
+        read_segment_header(directory, ledger)
+    except CorruptionError:
+        return not is_never_written(log_path(directory, ledger))
+    return False
+
+
+def _discard(directory: str, ledger_id: int) -> None:
+    with contextlib.suppress(OSError):  # the error that brought us here is the one to report
+        remove_strays(directory, ledger_id - 1)

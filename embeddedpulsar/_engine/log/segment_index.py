@@ -1,0 +1,299 @@
+"""The entry index of one segment: `<ledger>.idx`, 24 bytes per entry (docs/format/index.md)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, cast
+
+from embeddedpulsar._engine.format.segment_header import (
+    BLOCK_CRC,
+    BLOCK_SIZE,
+    FIRST_FRAME_OFFSET,
+    INDEX_HEADER_SIZE,
+    SLOT,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+    SLOTS_PER_BLOCK,
+    IndexHeader,
+    IndexSlot,
+    SegmentHeader,
+    SlotColumns,
+    block_crc,
+    block_crc_offset,
+    block_range,
+    index_file_size,
+    is_block_sealed_and_intact,
+    pack_index_header,
+    parse_index_header,
+    read_slot,
+    read_slots,
+    slot_offset,
+)
+from embeddedpulsar._engine.log.filenames import index_path, under_construction
+from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    UnsupportedFormatVersion,
+)
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.segments import Link
+
+FIRST_ALLOCATION: Final = INDEX_HEADER_SIZE + 4096
+"""The header and a page of slots: a topic of few messages needs no more."""
+_STEP_BLOCKS: Final = 16
+_PAGE: Final = 4096
+_DELTA: Final = 1
+
+
+def reserved_slots(allocated: int, next_entry: int) -> int:
+    """The first slot behind `next_entry` for which the writer has to call `SegmentIndex.allocate` and `seal`.
+
+    Args:
+        allocated: bytes of the index that are reserved.
+        next_entry: the entry that is appended next.
+
+    Example:
+        >>> reserved_slots(8192, 0), reserved_slots(8192, 170), reserved_slots(28672, 171)
+        (170, 170, 1024)
+        >>> reserved_slots(28672, 1024), reserved_slots(28672, 1025)
+        (1024, 2048)
+    """
+    if next_entry <= SLOTS_PER_BLOCK:
+        return min((allocated - SLOTS_OFFSET) // SLOT_SIZE, SLOTS_PER_BLOCK)
+    return -(-next_entry // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK
+
+
+class SegmentIndex:
+    """Where each entry of a ledger lies, when it was published, how many messages there are up to it.
+
+    Role: found by position, by time and by message count in O(1) or O(log n), without touching the log.
+    Never authoritative: every slot can be derived from its frame, and a reader checks the slot against
+    that frame (`slot.crc`).
+    Invariants: a slot is written before the tail that makes its entry visible; slots of visible entries are
+    never changed except to the value their frames give. Only slots below the entry count may be read: beyond
+    them the file may be a hole.
+    Callers: readers, any thread; `seal`, `allocate` and stores, the holder of the topic lock.
+    Durable: nothing is flushed. Sealed blocks carry a checksum; the rest is rebuilt after an unclean boot.
+    """
+
+    __slots__ = ("_intact", "capacity", "data", "file", "header", "path")
+
+    def __init__(self, file: MappedFile, header: IndexHeader) -> None:
+        self.file: Final = file
+        self.path: Final = file.path
+        self.header: Final = header
+        self.capacity: Final = header.capacity
+        self.data: Final = cast("bytearray", file.view.obj)
+        """The map itself: its slices are bytes, and cost a third of a memoryview's."""
+        self._intact: Final[set[int]] = set()
+
+    @classmethod
+    def open(cls, directory: str, ledger_id: int, *, writable: bool, lean: bool = False) -> SegmentIndex:
+        """Map the index of a ledger; ``lean`` as of `MappedFile.open`."""
+        file = MappedFile.open(index_path(directory, ledger_id), writable=writable, lean=lean)
+        try:
+            header = parse_index_header(bytes(file.view[:INDEX_HEADER_SIZE]))
+            if header.ledger_id != ledger_id or file.size < index_file_size(header.capacity):
+                raise CorruptionError(
+                    reason=f"index of ledger {header.ledger_id} with {file.size} bytes", offset=0
+                )
+        except (CorruptionError, ForeignFileError) as e:
+            file.close()
+            # The file is not this index, and this index can be derived.
+            raise CorruptionError(path=file.path, offset=e.offset, reason=e.reason) from None
+        except UnsupportedFormatVersion as e:
+            file.close()
+            raise e.at(file.path) from None
+        except BaseException:
+            file.close()
+            raise
+        file.rest()
+        return cls(file, header)
+
+    @classmethod
+    def create(
+        cls,
+        path: str,
+        ledger_id: int,
+        capacity: int,
+        created_ms: int,
+        entries: int = 0,
+        *,
+        lean: bool = False,
+    ) -> SegmentIndex:
+        """Make an index file for `entries` slots and some beyond. Under the topic lock."""
+        header = IndexHeader(ledger_id, capacity, created_ms)
+        file = MappedFile.open(path, writable=True, size=index_file_size(capacity), create=True, lean=lean)
+        try:
+            index = cls(file, header)
+            index.allocate(entries, 0)
+            # With the first slots, and not through the map; see `Segment.write_header`.
+            zeros = bytes(min(file.allocated, INDEX_HEADER_SIZE + BLOCK_SIZE) - INDEX_HEADER_SIZE)
+            disk.DISK.pwrite_all(file.fd, [pack_index_header(header), zeros], 0)
+        except BaseException:
+            file.close()
+            raise
+        return index
+
+    def allocate(self, entries: int, already: int) -> int:
+        """Reserve disk for slot `entries`, the first that is not visible, and for slots behind it.
+
+        In the first block the reserved part doubles, from a page on. Behind it whole blocks are reserved, of
+        large indexes several at once: so the writer looks at it once in a block (`reserved_slots`).
+
+        Returns:
+            Bytes reserved now.
+        """
+        size, block = self.file.size, entries // self.header.slots_per_block
+        first, needed = block_range(block)
+        if not block:
+            doubled = max(FIRST_ALLOCATION, first + 2 * (already - first))
+            needed = min(needed, max(doubled, slot_offset(entries + 1) + _PAGE - 1 & -_PAGE))
+        if already < needed and already < size:
+            upto = min(size, needed + min(_STEP_BLOCKS, block) * BLOCK_SIZE)
+            self.file.allocate(upto, start=already)
+            if already and not block:
+                # Not through the map; see `Segment.write_header`. What a dead writer left there goes too.
+                start = max(already, slot_offset(entries))
+                self.file.pwrite([bytes(upto - start)], start)
+            return upto
+        return already
+
+    def slot(self, entry_id: int) -> IndexSlot:
+        """The slot of a visible entry, not yet compared with its frame."""
+        try:
+            return read_slot(self.data, entry_id)
+        except CorruptionError as e:
+            raise e.at(self.path) from None
+
+    def slots(self, first: int, stop: int) -> SlotColumns:
+        """The slots of visible entries, `first` to `stop` - 1. The checksum of sealed blocks is verified
+        once; of other blocks only the sum of the messages.
+
+        Raises:
+            CorruptionError: damaged.
+        """
+        data = self.data
+        for block in range(first // SLOTS_PER_BLOCK, (stop - 1) // SLOTS_PER_BLOCK + 1):
+            if block in self._intact or BLOCK_CRC.unpack_from(data, block_crc_offset(block)) == (0,):
+                continue
+            if not is_block_sealed_and_intact(data, block):
+                raise CorruptionError(path=self.path, reason=f"block {block} of the index is damaged")
+            self._intact.add(block)
+        return read_slots(data, first, stop)
+
+    def first_published_at(self, delta_ms: int, entries: int) -> int:
+        """The first of `entries` slots whose publish delta is at least `delta_ms`; `entries` if none is.
+
+        Relies on publish times never going back; a damaged slot may mislead it, so callers look at the frame.
+        """
+        low, high = 0, min(entries, self.capacity)
+        unpack, data = SLOT.unpack_from, self.data
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(data, SLOTS_OFFSET + SLOT_SIZE * middle)[_DELTA] < delta_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def seal(self, block: int) -> None:
+        """Store the checksum of a block whose entries are all visible. Under the topic lock."""
+        start, end = block_range(block)
+        at = block_crc_offset(block)
+        self.file.view[at : at + BLOCK_CRC.size] = BLOCK_CRC.pack(block_crc(self.data[start:end]))
+
+    def close(self) -> None:
+        self.file.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "file"):  # an interrupt may end the constructor before
+            self.close()
+
+
+def index_fits(directory: str, link: Link, slots: bytes | None = None) -> bool:
+    """Whether the index of a ledger can be used as it is.
+
+    Args:
+        directory: the topic's.
+        link: the ledger.
+        slots: what its slots must be, byte for byte. Without, the ledger must be closed: its full blocks must
+            have their checksums, its slots must rise, and the last must be that of the last entry.
+    """
+    header = link.header
+    count = link.last_entry_id + 1 if slots is None else len(slots) // SLOT_SIZE
+    try:
+        path = index_path(directory, header.ledger_id)
+        data = disk.DISK.read_file(path, max(SLOTS_OFFSET + count * SLOT_SIZE, INDEX_HEADER_SIZE))
+        found = parse_index_header(data)
+    except (FileNotFoundError, CorruptionError, ForeignFileError):
+        return False
+    except UnsupportedFormatVersion as e:
+        raise e.at(path) from None
+    size = os.path.getsize(path)
+    if (
+        found.ledger_id != header.ledger_id
+        or found.capacity < count
+        or size < index_file_size(found.capacity)
+    ):
+        return False
+    if len(data) < SLOTS_OFFSET + count * SLOT_SIZE:
+        return False
+    if slots is not None:
+        return data[SLOTS_OFFSET : SLOTS_OFFSET + len(slots)] == slots
+    sealed = count // SLOTS_PER_BLOCK
+    return all(is_block_sealed_and_intact(data, block) for block in range(sealed)) and _rises(
+        data, sealed * SLOTS_PER_BLOCK, count, link
+    )
+
+
+def _rises(data: bytes, first: int, count: int, link: Link) -> bool:
+    """Whether slots [first, count) are in order and end with the last entry of the ledger."""
+    if not count:
+        return True
+    offset, delta, messages = FIRST_FRAME_OFFSET - 8, 0, 0
+    crc = -1
+    for entry in range(max(first - 1, 0), count):
+        at, slot_delta, slot_messages, _, _, _, crc = SLOT.unpack_from(data, SLOTS_OFFSET + SLOT_SIZE * entry)
+        at <<= 3
+        if at <= offset or slot_delta < delta or slot_messages <= messages:
+            return False
+        offset, delta, messages = at, slot_delta, slot_messages
+    return crc == link.last_crc and offset < link.end_offset
+
+
+def index_in_memory(path: str, header: SegmentHeader, slots: bytes) -> SegmentIndex:
+    """The index of a ledger as `write_index` would write it to ``path``, in the memory of this process."""
+    own = IndexHeader(
+        header.ledger_id, max(header.index_capacity, len(slots) // SLOT_SIZE), header.created_ms
+    )
+    file = MemoryFile(path, pack_index_header(own), index_file_size(own.capacity))
+    file.view[SLOTS_OFFSET : SLOTS_OFFSET + len(slots)] = slots
+    return SegmentIndex(file, own)
+
+
+def write_index(directory: str, header: SegmentHeader, slots: bytes) -> None:
+    """Write the whole index of a ledger beside the old one and put it in its place, durably.
+
+    A process that has the old one mapped keeps it; its slots are checked against the frames on every use.
+    """
+    path = index_path(directory, header.ledger_id)
+    building = under_construction(path)
+    if os.path.lexists(building):
+        disk.DISK.unlink(building)
+    count = len(slots) // SLOT_SIZE
+    index = SegmentIndex.create(
+        building, header.ledger_id, max(header.index_capacity, count), header.created_ms, entries=count
+    )
+    try:
+        index.file.view[SLOTS_OFFSET : SLOTS_OFFSET + len(slots)] = slots
+        for block in range(count // SLOTS_PER_BLOCK):
+            index.seal(block)
+        disk.DISK.fsync(index.file.fd, building)
+        disk.DISK.replace(building, path)
+    finally:
+        index.close()
+    disk.DISK.fsync_dir(directory)

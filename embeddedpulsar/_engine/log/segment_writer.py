@@ -1,0 +1,841 @@
+"""Appending entries to a topic: the hot path of every send (benchmarks/micro/append.py).
+
+acquire the topic lock -> frame bytes -> index slot -> tail word -> release -> wake
+
+Where the next entry of a topic goes, and making room for it there: the writer's slow paths.
+
+Several appends in one hold of the topic lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from os import fstat, getpid, lstat
+from typing import Final, NoReturn, Protocol
+from zlib import crc32
+
+from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
+from embeddedpulsar._engine.format.entry import EncodedFields
+from embeddedpulsar._engine.format.frame import (
+    COVERED,
+    FRONT,
+    HEADER_SIZE,
+    KIND_ENTRY,
+    MAGIC,
+    TRAILER,
+    TRAILER_SIZE,
+)
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    MAX_COUNT,
+    SLOT,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+    SLOTS_PER_BLOCK,
+)
+from embeddedpulsar._engine.log.recovery.recovery import clear_unpublished, salvaged_ending
+from embeddedpulsar._engine.log.roll import NewLedger, RollPolicy, remove_strays, start_ledger
+from embeddedpulsar._engine.log.segment import KEPT_FREE, Ending, Segment, grown_allocation, touch
+from embeddedpulsar._engine.log.segment_index import reserved_slots
+from embeddedpulsar._engine.log.segments import SEGMENTS
+from embeddedpulsar._engine.log.topic_control import (
+    ATTENTION,
+    DELETED,
+    HELD,
+    HELD_TEXT,
+    MUST_ROLL,
+    POISON_FROM,
+    POISON_TO,
+    TERMINATED,
+    TOUCHED,
+    TopicControl,
+)
+from embeddedpulsar._engine.log.waiter_slots import Ringing
+from embeddedpulsar._engine.platform import deadline, descriptors, disk, failpoints
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar.backlog_quota import TopicHeld
+from embeddedpulsar.damage import DamageHook
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    CorruptionError,
+    DescriptorLimitError,
+    StorageError,
+    StorageFullError,
+    TopicNotFound,
+    TopicTerminated,
+)
+from embeddedpulsar.records import NamedTuple
+
+failpoints.declare("append:index_reserved")
+
+_TAIL: Final = TopicWord.TAIL
+_OWNER: Final = TopicWord.OWNER
+_LAST_PUBLISH_MS: Final = TopicWord.LAST_PUBLISH_MS
+BY_MAP: Final = 64 << 10
+"""Larger frames go by pwritev: a cold page costs 10 times as much through the map."""
+
+LOOK_NS: Final = 50_000
+"""How long an appender may believe that the topic's files still have their names: the shortest time in which
+an append that looked every time would not cost more than 2 % (docs/decisions/0092)."""
+PLACE_NS: Final = 10_000_000
+"""The same for the place of the topic: entries stored in a topic that was moved are not lost."""
+
+State = tuple[int, int, int, int, int, int]
+"""(tail word, end offset, last entry id, last crc, messages in the ledger, last publish time).
+
+A pure function of the tail word, so it is valid exactly while the tail word is what it was; replaced by one
+store, so that no interrupt can leave half of it."""
+_UNKNOWN: Final[State] = (-1, 0, -1, 0, 0, 0)
+_NOTHING: Final = bytearray()
+
+
+class WriterOptions(NamedTuple):
+    """The writer's view of the topic and its options."""
+
+    segment_size: int
+    first_allocation: int
+    allocation_step: int
+    max_entries: int
+    max_age_ms: int
+    lock_timeout_s: float
+    is_rolled_synced: bool
+    boot_id: bytes
+    store_id: bytes
+    incarnation: int
+    is_temporary: bool = False
+
+
+class AppendPoint:
+    """The cached end of a topic's log, for one process.
+
+    Role: the part of the writer that is not hot: finding the end again when it moved, repairing what a dead
+    holder of the lock left, reserving disk, starting the next ledger.
+    Invariants: `_state` is a function of the tail word and is used only while the tail word is what it was.
+    A nonzero owner word at entry means that a holder died, or that a process demands attention.
+    Callers: the holder of the topic lock.
+    """
+
+    def __init__(
+        self,
+        control: TopicControl,
+        lock: FileLock,
+        ring: Ringing,
+        options: WriterOptions,
+        *,
+        wall_ns: Callable[[], int],
+        allocate_ledger_id: Callable[[int], int],
+        report: DamageHook,
+    ) -> None:
+        self._control: Final = control
+        self._words: memoryview = control.words
+        self._lock: Final = lock
+        self._waiters = ring.waiters
+        self._directory: Final = control.home.directory
+        self._control_path: Final = control.path
+        self._inode, self._device = control.home.inode, control.home.device
+        self._options: Final = options
+        self._policy: Final = RollPolicy(options.max_entries, options.max_age_ms)
+        self._wall_ns: Final = wall_ns
+        self._looked_ns = 0  # when it was looked whether the lock file has its name
+        self._look_by_ns = self._place_by_ns = 0  # when that is due again, and a look at the topic's place
+        self._ring, self._bell = ring, ring.bell
+        self._allocate_ledger_id: Final = allocate_ledger_id
+        self._report: Final = report
+        self._timeout_s: Final = options.lock_timeout_s
+        self._owner = getpid() << 32
+        self._trim = 0  # ledgers before this one are not mapped here
+        self._is_closed = False
+        self._is_exclusive = False
+        """In a stretch that must not be re-entered by a signal handler of this thread."""
+        self.rolls = 0
+        self.on_rolled: Callable[[], object] = int
+        """Called when a ledger was closed, under the topic lock: must not wait for anything."""
+        self.on_look: Callable[[], object] = int
+        """Called by appends, every 10 ms at most, under the topic lock: must not wait for anything."""
+        self.on_full: Callable[[], object] = int
+        """Called when an append found no room, under the topic lock: must not wait for anything."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._state: State = _UNKNOWN
+        self._segment: Segment | None = None
+        self._log: bytearray = _NOTHING
+        self._index: bytearray = _NOTHING
+        self._size = 0
+        self._base_ms = 0
+        self._entry_limit = 0
+        # At or beyond any of these the slow path takes over.
+        self._end_stop = 0
+        self._entry_stop = 0
+        self._time_stop = 0
+
+    def _refresh(self) -> State:
+        """Find out where the log stands: others appended, a holder died, or attention is demanded."""
+        if self._is_exclusive:
+            self._refuse_reentry()
+        try:
+            self._is_exclusive = True
+            self._state = _UNKNOWN
+            if self._is_closed:
+                raise AlreadyClosed("the topic is closed")
+            owner = self._words[_OWNER]
+            if owner:
+                self._look_at_owner(owner)
+            self._state = self._found_state()
+            if owner:
+                self._clear_slots(self._state[2] + 1)
+                self._words[_OWNER] = 0
+        finally:
+            self._is_exclusive = False
+        return self._state
+
+    def _look_at_place(self, now_ns: int) -> None:
+        """Refuse to append to a file that has no name any more. Under the topic lock.
+
+        The name of the lock file, which `append` looks at (0.7 us), shows that the store was removed; the
+        place of the ctl (1.5 us) also that it was moved or replaced. See `LOOK_NS`.
+
+        Raises:
+            StoreGoneError: the store or the topic was removed, moved or replaced.
+        """
+        # As `is_current`, without its calls: an appender that slept pays 3 us for each.
+        try:
+            found = lstat(self._control_path)
+            is_there = found.st_ino == self._inode and found.st_dev == self._device
+        except (FileNotFoundError, NotADirectoryError):
+            is_there = False
+        if not is_there:
+            self._control.check_in_place()
+        self._place_by_ns = now_ns + PLACE_NS
+        if self._words[TopicWord.TRIM] != self._trim:  # appenders come here often: no call without need
+            self._drop_trimmed()
+        self.on_look()
+
+    def _drop_trimmed(self) -> None:
+        """Unmap the segments that any process trimmed: as long as one maps them, the disk keeps their space,
+        and a process that only publishes asks for no chain of ledgers."""
+        self._trim = trim = self._words[TopicWord.TRIM]
+        SEGMENTS.forget_below(self._control.home, trim)
+
+    def _refuse_reentry(self) -> NoReturn:
+        raise StorageError(
+            path=self._directory,
+            reason="a signal handler or finalizer appended while its own thread was making room here",
+            remedy="send from the program's main flow, or try again",
+        )
+
+    def _look_at_owner(self, owner: int) -> None:
+        words = self._words
+        state = words[TopicWord.STATE]
+        if state & (TERMINATED | DELETED):
+            words[_OWNER] = ATTENTION
+            if state & DELETED:
+                raise TopicNotFound("the topic was deleted")
+            raise TopicTerminated("nothing can be appended to a terminated topic")
+        if owner != ATTENTION:
+            self._repair()
+        if state & HELD:
+            words[_OWNER] = ATTENTION
+            raise TopicHeld(HELD_TEXT)
+
+    def _clear_slots(self, next_entry: int) -> None:
+        """Clear the slots of a run that died: one behind the next entry would stay, and be taken for that of
+        a published entry once the log has grown beyond its offset. They are all in one block."""
+        block_end = (next_entry // SLOTS_PER_BLOCK + 1) * SLOTS_PER_BLOCK
+        start = SLOTS_OFFSET + SLOT_SIZE * next_entry
+        end = min(SLOTS_OFFSET + SLOT_SIZE * block_end, self._words[TopicWord.INDEX_ALLOCATED])
+        if self._segment is not None and start < end:
+            self._index[start:end] = bytes(end - start)
+
+    def _found_state(self) -> State:
+        words = self._words
+        tail = words[_TAIL]
+        ledger_id, end = split_tail(tail)
+        if not ledger_id:
+            self._forget()
+            return (0, 0, -1, 0, 0, words[_LAST_PUBLISH_MS])
+        try:
+            segment = self._segment
+            if segment is None or segment.ledger_id != ledger_id:
+                segment = SEGMENTS.get(self._control.home, ledger_id, writable=True)
+                self._use(segment)
+            ending = segment.agreed_ending(end)
+        except (CorruptionError, FileNotFoundError) as e:
+            self._control.check_in_place()
+            self._forget()
+            words[TopicWord.STATE] |= MUST_ROLL
+            ending, damage = salvaged_ending(self._directory, ledger_id, end, e)
+            self._report(damage)
+        _, _, entry_id, crc, messages, published = ending
+        last_ms = words[_LAST_PUBLISH_MS]
+        self._set_stops(entry_id + 1)
+        return (tail, end, entry_id, crc, messages, published if published > last_ms else last_ms)
+
+    def _repair(self) -> None:
+        """Remove what a holder of the lock left that died inside, or was interrupted: it must not come back.
+
+        Otherwise a recovery after a power loss might take its frame, or its half-made ledger, for published.
+        """
+        words = self._words
+        words[TopicWord.RECOVERIES] += 1
+        words[TopicWord.EPOCH] += 1
+        ledger_id, end = split_tail(words[_TAIL])
+        try:
+            self._control.check_in_place()
+            remove_strays(self._directory, ledger_id)
+            if ledger_id:
+                segment = SEGMENTS.get(self._control.home, ledger_id, writable=True)
+                clear_unpublished(segment, end, words[TopicWord.ALLOCATED], BY_MAP)
+        except (FileNotFoundError, CorruptionError):
+            return  # the refresh that follows meets it too, and deals with it
+        except DescriptorLimitError:
+            raise  # nothing was tried; the owner word still says that it is to be done
+        except OSError:
+            # A failed flush loses everything that was not flushed before, and a later flush that succeeds
+            # would not report that. The next ledger's header records the end instead.
+            if not words[POISON_TO]:
+                words[POISON_FROM] = words[TopicWord.SYNCED]
+            words[POISON_TO] = words[_TAIL]
+            words[TopicWord.STATE] |= MUST_ROLL
+
+    def _use(self, segment: Segment) -> None:
+        index = segment.index
+        SEGMENTS.put(self._control.home, segment, holder=self)
+        self._segment = None  # an interrupt must not leave this segment with the base time of another
+        self._log = segment.file.slices
+        self._index = index.file.slices
+        header = segment.header
+        self._size = segment.file.size
+        if self._words[TopicWord.TRIM] != self._trim:
+            self._drop_trimmed()
+        self._base_ms = header.base_publish_ms
+        self._entry_limit = self._policy.entry_limit(header.index_capacity)
+        self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
+        self._segment = segment
+
+    def _set_stops(self, next_entry: int) -> None:
+        """Where the fast path ends: untouched pages, slots not reserved, the limits of the ledger."""
+        words = self._words
+        if self._segment is None or words[TopicWord.STATE] & MUST_ROLL:
+            self._end_stop = 0
+            return
+        touched, allocated = words[TOUCHED], words[TopicWord.ALLOCATED]
+        end_stop = touched if touched < allocated else allocated
+        self._end_stop = end_stop if end_stop < self._size else self._size
+        slots = reserved_slots(words[TopicWord.INDEX_ALLOCATED], next_entry)
+        self._entry_stop = slots if slots < self._entry_limit else self._entry_limit
+
+    def _make_room(self, length: int, now_ms: int) -> State:
+        """Let an entry of `length` bytes at `now_ms` fit: roll, reserve disk, touch pages, seal index blocks.
+
+        Raises:
+            StorageFullError, DescriptorLimitError: no room; nothing changed.
+        """
+        if self._is_exclusive:
+            self._refuse_reentry()
+        try:
+            self._is_exclusive = True
+            if self._full_reason(self._state[1] + length, now_ms) is not None:
+                self._roll(length, now_ms)
+            self._extend(length)
+        except (StorageFullError, DescriptorLimitError) as e:
+            self._words[_OWNER] = 0
+            if isinstance(e, StorageFullError):
+                self.on_full()
+            raise
+        except (FileNotFoundError, CorruptionError):
+            self._control.check_in_place()
+            raise
+        finally:
+            self._is_exclusive = False
+        return self._state
+
+    def _extend(self, length: int) -> None:
+        words, segment = self._words, self._segment
+        if segment is None:
+            raise CorruptionError(path=self._directory, reason="no segment to append to")
+        _, start, entry_id, *_ = self._state
+        end = start + length
+        allocated = words[TopicWord.ALLOCATED]
+        if end > allocated:
+            allocated = grown_allocation(segment, end, allocated, self._options.allocation_step)
+            words[TopicWord.ALLOCATED] = allocated
+        if end > words[TOUCHED]:
+            is_written, in_memory = length > BY_MAP, self._options.is_temporary
+            touched = words[TOUCHED]
+            words[TOUCHED] = touch(segment, start, end, touched, allocated, is_written, in_memory=in_memory)
+        reserved = words[TopicWord.INDEX_ALLOCATED]
+        if entry_id + 1 >= reserved_slots(reserved, entry_id + 1):
+            reserved = segment.index.allocate(entry_id + 1, reserved)
+            if failpoints.ACTIVE:
+                failpoints.hit("append:index_reserved")
+            words[TopicWord.INDEX_ALLOCATED] = reserved
+            self._seal_before(entry_id + 1)
+        self._set_stops(entry_id + 2)
+
+    def _seal_before(self, next_entry: int) -> None:
+        """Put the checksum on a block of slots that has just become full."""
+        block, within = divmod(next_entry, SLOTS_PER_BLOCK)
+        if block and not within and self._segment is not None:
+            self._segment.index.seal(block - 1)
+
+    def _full_reason(self, end: int, now_ms: int) -> str | None:
+        segment = self._segment
+        if segment is None:
+            return "no segment"
+        if self._words[TopicWord.STATE] & MUST_ROLL:
+            return "demanded"
+        header = segment.header
+        return self._policy.reason(
+            entries=self._state[2] + 1,
+            capacity=header.index_capacity,
+            now_ms=now_ms,
+            base_ms=header.base_publish_ms,
+            created_ms=header.created_ms,
+            end=end,
+            log_size=min(header.log_size, segment.file.size),
+            messages=self._state[4],
+        )
+
+    def _roll(self, length: int, now_ms: int) -> None:
+        self._control.check_in_place()
+        words, options = self._words, self._options
+        tail, end, entry_id, crc, messages, last_ms = self._state
+        ledger_id = tail >> 32
+        previous = Ending(ledger_id, end, entry_id, crc, messages, last_ms) if ledger_id else None
+        self._seal_before(entry_id + 1)
+        # After a recovery, or a flush that failed, the new header alone says where the old ledger ends: more
+        # frames may stand behind that, or come back. One that is merely full ends where its frames end.
+        is_demanded = words[TopicWord.STATE] & MUST_ROLL != 0
+        first_allocation = options.first_allocation
+        if previous is not None:  # the topic has traffic: begin with more than its last ledger needed first
+            first_allocation = max(first_allocation, min(options.allocation_step, end))
+        new = NewLedger(
+            ledger_id=self._allocate_ledger_id(ledger_id),
+            created_ms=now_ms,
+            base_publish_ms=now_ms,
+            boot_id=options.boot_id,
+            store_id=options.store_id,
+            incarnation=options.incarnation,
+            log_size=max(options.segment_size, -(-(FIRST_FRAME_OFFSET + length) // 4096) * 4096),
+            index_capacity=-(-options.max_entries // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK,
+            first_allocation=first_allocation,
+            is_synced=options.is_rolled_synced or (previous is not None and is_demanded),
+        )
+        segment = self._started(new, previous)
+        self._use(segment)
+        self.rolls += 1
+        word = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
+        self._state = (word, FIRST_FRAME_OFFSET, -1, segment.header.chain_seed, 0, now_ms)
+        if previous is not None:
+            self.on_rolled()
+
+    def _started(self, new: NewLedger, previous: Ending | None) -> Segment:
+        """The next ledger, with as much disk as `new` says, or with the least where the disk has no more: a
+        full disk is emptied by closing the ledger that fills it."""
+        least = self._options.first_allocation
+        start = partial(start_ledger, self._directory, self._words, lean=SEGMENTS.is_crowded)
+        if new.first_allocation > least:
+            if disk.DISK.free_bytes(self._lock.fd) >= new.first_allocation + KEPT_FREE:
+                with contextlib.suppress(StorageFullError):  # a quota; no file is left
+                    return start(new, previous)
+            new = new._replace(first_allocation=least)
+        return start(new, previous)
+
+    def let_go(self, segment: Segment) -> bool:
+        """Unmap to make room in the cache, unless an append is in progress (then False)."""
+        try:
+            if not self._lock.enter_alone():
+                return self._segment is not segment
+            if self._segment is segment:
+                self._forget()
+            return True
+        finally:
+            self._lock.release()
+
+
+failpoints.declare("group:entry_stored", "group:unlocked")
+
+
+class AppendHold:
+    """Stands for the topic lock in appends of a caller that has it.
+
+    Role: `SegmentWriter.append` takes and gives back a lock; given a hold, it takes nothing, and adds the
+    processes to be rung to the hold. So a group of entries costs one ``flock``, and the interpreter is not
+    handed on between its entries. Entries are committed in order, alone or with their neighbours
+    (`SegmentWriter.append_run`): a crash leaves a prefix of the group.
+
+    Used in this shape, in one thread::
+
+        hold = ledger.hold()
+        try:
+            ledger.lock.acquire(timeout_s)
+            for entry in entries:
+                ledger.append_nowait(entry, None, None, hold)
+        finally:
+            ledger.lock.release()
+            hold.ring_all()
+
+    Attributes:
+        rung: the processes whose doorbells are to be rung after the lock is free.
+    """
+
+    __slots__ = ("_ring", "rung")
+
+    def __init__(self, ring: Callable[[bytes], bool]) -> None:
+        self.rung: list[bytes] = []
+        self._ring = ring
+
+    def acquire(self, timeout_s: float) -> None:
+        """Do nothing: the caller has the lock."""
+
+    def release(self) -> None:
+        """Do nothing: the caller keeps the lock."""
+        if failpoints.ACTIVE:
+            failpoints.hit("group:entry_stored")
+
+    def ring_all(self) -> None:
+        """Ring the processes that waited. Without the lock."""
+        if failpoints.ACTIVE:
+            failpoints.hit("group:unlocked")
+        rung, self.rung = self.rung, []
+        for uuid in rung:
+            self._ring(uuid)
+
+
+failpoints.declare(
+    "append:owner_set",
+    "append:body_part",
+    "append:body_done",
+    "append:index_done",
+    "append:tail_stored",
+    "append:owner_cleared",
+    "append:unlocked",
+    "append:woken",
+)
+
+_WAITERS: Final = TopicWord.WAITERS
+_JOURNAL: Final = TopicWord.JOURNAL
+_FRAMING: Final = HEADER_SIZE + TRAILER_SIZE
+pack_trailer: Final = TRAILER.pack
+_pack_front: Final = FRONT.pack
+_pack_covered: Final = COVERED.pack
+_pack_slot: Final = SLOT.pack
+
+
+class AppendGuard(Protocol):
+    """Appends under a registration that another producer can take away.
+
+    Attributes:
+        checked: the topic's journal word at which it was last found registered.
+    """
+
+    checked: int
+
+    def check_connected(self) -> None:
+        """Follow the journal and bring `checked` up to date. Under the topic lock; raises to refuse."""
+
+
+class SegmentWriter(AppendPoint):
+    """Appends to the tail ledger of a topic, from any number of threads and processes.
+
+    Role: one per process and topic. `append` decides nothing but *where*; roll_policy.py says when a ledger
+    is full, roll.py starts the next.
+    Invariants: everything between setting the owner word and storing the tail word changes only bytes that
+    are never read, so a writer may die at any instruction.
+    Callers: any thread; a signal handler of a thread that is inside an append, too.
+    Durable: on return an entry survives the death of any process, not a power loss (group_commit.py).
+    """
+
+    def append(
+        self,
+        entry: EncodedFields,
+        guard: AppendGuard | None = None,
+        timeout_s: float | None = None,
+        hold: AppendHold | None = None,
+    ) -> tuple[int, int, int, int]:
+        """Append one entry. About 3 us for a small one without other writers.
+
+        Args:
+            entry: its bytes.
+            guard: the producer of the entry; asked under the lock whether it may append, when producers came
+                or went since it looked last. So a producer that was fenced out cannot append, however late.
+            timeout_s: seconds to wait for the lock; None for as long as the options say.
+            hold: says that the caller has the lock, and keeps it; see `AppendHold`.
+
+        Returns:
+            Ledger id, entry id, publish time (ms, never below that of the entry before), and the tail word
+            behind the entry.
+
+        Raises:
+            StorageFullError, DescriptorLimitError: no room, or no descriptors left; nothing was published,
+                and the next append tries again.
+            LockTimeout: another process stayed inside the lock.
+            TopicTerminated, TopicNotFound, AlreadyClosed: nothing can be appended here any more.
+            StoreGoneError: the store was removed, moved or replaced.
+        """
+        lock = self._lock if hold is None else hold
+        rung = None
+        try:
+            lock.acquire(self._timeout_s if timeout_s is None else timeout_s)
+            words, wall_ns = self._words, self._wall_ns  # a local is called in half the time of an attribute
+            if guard is not None and words[_JOURNAL] != guard.checked:
+                guard.check_connected()
+            state = self._state
+            tail, start, entry_id, crc, messages, now = state
+            if words[_OWNER] or words[_TAIL] != tail:
+                tail, start, entry_id, crc, messages, now = state = self._refresh()
+            now_ns = wall_ns()
+            if not self._looked_ns <= now_ns < self._look_by_ns:  # or the clock was set back
+                found = fstat(self._lock.fd)
+                if found.st_ino != self._lock.inode:
+                    raise descriptors.lost(self._lock.path)
+                if not self._looked_ns <= now_ns < self._place_by_ns or not found.st_nlink:
+                    self._look_at_place(now_ns)
+                self._looked_ns, self._look_by_ns = now_ns, now_ns + LOOK_NS
+            # 1. Say that we are inside. A crash up to step 4 leaves a nonzero owner and nothing visible.
+            words[_OWNER] = self._owner
+            active = failpoints.ACTIVE
+            if active:
+                failpoints.hit("append:owner_set")
+            wall = now_ns // 1_000_000
+            if wall > now:
+                words[_LAST_PUBLISH_MS] = now = wall
+            parts, size, body_crc, count, metadata_length, codec, flags, key_hash = entry
+            length = size + _FRAMING
+            entry_id += 1
+            end = start + length
+            if end > self._end_stop or entry_id >= self._entry_stop or now >= self._time_stop:
+                # A new segment needs an id, perhaps the store's lock: a caller that tries, tries that too.
+                room_s = self._timeout_s if timeout_s is None else timeout_s
+                state = deadline.within(room_s, self._make_room, length, now)
+                tail, start, entry_id, crc, messages, last = state
+                if last > now:  # a signal handler of this thread has appended since the clock was read
+                    now = last
+                entry_id += 1
+                end = start + length
+            # All that has to be called is called before step 2: from the check there to the commit no signal
+            # handler (or finalizer) of this thread can come between, as Python runs them after calls.
+            # `seal` and `pack_slot`, without their calls.
+            covered = _pack_covered(
+                crc, body_crc, MAGIC, KIND_ENTRY, codec, flags, entry_id, now, count, metadata_length, 0
+            )
+            crc = crc32(covered, length)
+            front = _pack_front(length, crc)
+            frame = None
+            if length <= BY_MAP:
+                frame = b"".join((front, covered, *parts, pack_trailer(0, length)))
+            else:
+                self._write_large(state, start, [front, covered, *parts, pack_trailer(0, length)])
+            messages += count
+            # Below 0 only if a signal handler has rolled since the clock was read: then step 2 starts again.
+            since = now - self._base_ms
+            slot = _pack_slot(
+                start >> 3,
+                since if since > 0 else 0,
+                messages,
+                key_hash,
+                flags >> 16,
+                count if count < MAX_COUNT else MAX_COUNT,
+                crc,
+            )
+            slot_start = SLOTS_OFFSET + SLOT_SIZE * entry_id
+            if active:
+                self._write_part(start, front + covered, parts)
+            if self._state is not state:  # a signal handler of this thread appended meanwhile
+                return self.append(entry, guard, timeout_s, hold)
+            # 2. The frame, above the tail. A crash leaves garbage that the next append overwrites.
+            if frame is not None:
+                self._log[start:end] = frame
+            if active:
+                failpoints.hit("append:body_done")
+            # 3. The index slot. A crash leaves a slot beyond the last entry, which is never read.
+            self._index[slot_start : slot_start + SLOT_SIZE] = slot
+            if active:
+                failpoints.hit("append:index_done")
+            # 4. THE commit: one store. From here on the entry exists, whatever happens to us.
+            words[_TAIL] = tail = tail + (length >> 3)
+            self._state = (tail, end, entry_id, crc, messages, now)
+            if active:
+                failpoints.hit("append:tail_stored")
+            # 5. Outside again.
+            words[_OWNER] = 0
+            if active:
+                failpoints.hit("append:owner_cleared")
+            # 6. The waiters are read under the lock under which they announce themselves: none can be missed.
+            if words[_WAITERS]:
+                rung = self._waiters.take()
+        except ValueError:
+            if self._is_closed:  # lock and words are gone
+                raise AlreadyClosed("the topic is closed") from None
+            raise
+        finally:
+            release = lock.release
+            release()
+        if active:
+            failpoints.hit("append:unlocked")
+        # 7. A crash before this costs the sleepers their back-stop, 100 ms.
+        if rung and hold is not None:
+            hold.rung += rung
+        elif rung:
+            for uuid in rung:
+                if not self._bell(uuid):
+                    self._ring.others([uuid])
+            if active:
+                failpoints.hit("append:woken")
+        return tail >> 32, entry_id, now, tail
+
+    def append_run(
+        self, entries: Sequence[EncodedFields], hold: AppendHold, stored: list[tuple[int, int, int]]
+    ) -> None:
+        """Append entries one after the other: those that fit together are written and committed at once.
+
+        Args:
+            entries: their bytes.
+            hold: says that the caller has the lock; see `AppendHold`.
+            stored: gets the ledger id, the entry id and the tail word behind each entry that is stored. An
+                error is that of the entry after them.
+
+        Raises: as `append`.
+        """
+        while len(stored) < len(entries):
+            if not self._append_together(entries[len(stored) :], hold, stored):
+                ledger_id, entry_id, _, word = self.append(entries[len(stored)], None, None, hold)
+                stored.append((ledger_id, entry_id, word))
+
+    def _append_together(
+        self, entries: Sequence[EncodedFields], hold: AppendHold, stored: list[tuple[int, int, int]]
+    ) -> bool:
+        """Append the first entries, with the order of writes of `append`; False if `append` has to do it."""
+        words, state, now_ns = self._words, self._state, self._wall_ns()
+        tail, start, entry_id, crc, messages, now = state
+        if self._is_closed or words[_OWNER] or words[_TAIL] != tail:
+            return False
+        now = max(now, now_ns // 1_000_000)
+        if not self._looked_ns <= now_ns < self._look_by_ns or not self._base_ms <= now < self._time_stop:
+            return False
+        first, end, since, ledger_id = entry_id + 1, start, now - self._base_ms, tail >> 32
+        most = min(start + BY_MAP, self._end_stop)
+        frames: list[bytes] = []
+        slots: list[bytes] = []
+        made: list[tuple[int, int, int]] = []
+        for parts, size, body_crc, count, metadata_length, codec, flags, key_hash in entries:
+            length = size + _FRAMING
+            if end + length > most or entry_id + 1 >= self._entry_stop:
+                break
+            entry_id += 1
+            covered = _pack_covered(
+                crc, body_crc, MAGIC, KIND_ENTRY, codec, flags, entry_id, now, count, metadata_length, 0
+            )
+            crc = crc32(covered, length)
+            frames += (_pack_front(length, crc), covered, *parts, pack_trailer(0, length))
+            messages += count
+            slots.append(
+                _pack_slot(end >> 3, since, messages, key_hash, flags >> 16, min(count, MAX_COUNT), crc)
+            )
+            end += length
+            tail += length >> 3
+            made.append((ledger_id, entry_id, tail))
+        frame, slot = b"".join(frames), b"".join(slots)
+        begin = SLOTS_OFFSET + SLOT_SIZE * first
+        active = failpoints.ACTIVE
+        if not made or self._state is not state:  # a signal handler of this thread appended meanwhile
+            return False
+        words[_OWNER] = self._owner
+        if active:
+            failpoints.hit("append:owner_set")
+        words[_LAST_PUBLISH_MS] = now
+        self._log[start:end] = frame
+        if active:
+            failpoints.hit("append:body_done")
+        self._index[begin : begin + len(slot)] = slot
+        if active:
+            failpoints.hit("append:index_done")
+        words[_TAIL] = tail
+        self._state = (tail, end, entry_id, crc, messages, now)
+        if active:
+            failpoints.hit("append:tail_stored")
+        words[_OWNER] = 0
+        stored += made
+        if words[_WAITERS]:
+            hold.rung += self._waiters.take()
+        hold.release()
+        return True
+
+    def hold(self) -> AppendHold:
+        """A hold for several appends in one hold of the lock."""
+        return AppendHold(self._ring)
+
+    def _write_part(self, start: int, header: bytes, parts: list[bytes]) -> None:
+        """For tests: leave a torn frame and stop."""
+        torn = b"".join((header, *parts))
+        torn = torn[: len(torn) // 2]
+        self._log_file().pwrite([torn], start)
+        failpoints.hit("append:body_part")
+
+    def _write_large(self, state: State, start: int, buffers: list[bytes]) -> None:
+        try:
+            self._is_exclusive = True
+            if self._state is state:
+                self._log_file().pwrite(buffers, start)
+        except StorageFullError:
+            self._words[_OWNER] = 0  # nothing was published
+            raise
+        finally:
+            self._is_exclusive = False
+
+    def _log_file(self) -> MappedFile:
+        if self._segment is None:
+            raise AlreadyClosed("the topic was closed during an append")
+        return self._segment.file
+
+    def roll(self) -> int:
+        """Start a new ledger now; return its id. An empty tail ledger is kept."""
+        try:
+            self._lock.acquire(self._timeout_s)
+            words = self._words
+            if words[_OWNER] or words[_TAIL] != self._state[0]:
+                self._refresh()
+            if self._state[2] >= 0:
+                self._roll_now()
+            return int(words[_TAIL]) >> 32
+        finally:
+            self._lock.release()
+
+    def _roll_now(self) -> None:
+        if self._is_exclusive:
+            self._refuse_reentry()
+        try:
+            self._is_exclusive = True
+            self._words[_OWNER] = self._owner
+            self._roll(0, max(self._wall_ns() // 1_000_000, self._state[5]))
+            self._set_stops(0)
+            self._words[_OWNER] = 0
+        except (StorageFullError, DescriptorLimitError):
+            self._words[_OWNER] = 0
+            raise
+        finally:
+            self._is_exclusive = False
+
+    def rebind(self, ring: Ringing) -> None:
+        """Wake other processes by another mailbox from now on."""
+        self._waiters, self._ring, self._bell = ring.waiters, ring, ring.bell
+
+    def after_fork_in_child(self) -> None:
+        """Take the process id of the child. The maps are shared and remain valid."""
+        self._owner = getpid() << 32
+
+    def close(self) -> None:
+        """Refuse further appends and drop the maps. Waits for an append of this process that is in progress.
+
+        Not for other processes: one that is stopped inside the lock must not keep this one from ending.
+        """
+        try:
+            self._lock.keep_threads_out(self._timeout_s)
+            self._is_closed = True
+            self._forget()
+        finally:
+            self._lock.release()

@@ -1,0 +1,378 @@
+"""Which ledgers of a topic are not needed any more, and giving them up.
+
+A process that trims looks at the subscriptions first, without a lock, and publishes the trim point
+afterwards. One word makes that safe, RETREATS: a process that has put a subscription further back than it
+was, or has made one, raises it under the topic lock before it reports that. So a trim point counts only if
+the word is what it was before the subscriptions were looked at: until then they can only have moved forward.
+
+Pins: files that keep ledgers of a topic from being trimmed, for users that are no subscription.
+
+``pins/<ledger>`` in a topic's directory keeps that ledger and all behind it, for readers: while a process has
+it locked, and for `LEASE_S` after it was made or used last. All who begin with one ledger share the file.
+``pins/<ledger>.<key>`` keeps them while the sink of that key has a commit that is not finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar._engine.log.filenames import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    index_path,
+    ledgers_of,
+    log_path,
+    pending_commit_path,
+    pin_path,
+    pins_path,
+)
+from embeddedpulsar._engine.log.log_view import LogView
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segments import SEGMENTS, ClosedLedger, LedgerChain
+from embeddedpulsar._engine.log.topic_control import TopicControl
+from embeddedpulsar._engine.platform import clock, descriptors, disk, failpoints, nofollow
+from embeddedpulsar._engine.platform.clock import CLOCK
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.mapped_file import HeldFile, is_held, remove_if_free
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.policies import Retention
+from embeddedpulsar.records import NamedTuple
+
+LEASE_S: Final = 600
+"""A plan of Spark is made by one process and read by others: so long may pass between, and after."""
+_NS: Final = 10**6
+
+
+def pin_for_reading(directory: str, ledger_id: int, now_ms: int) -> HeldFile | None:
+    """Keep a ledger and all behind it, while the result is open and for `LEASE_S` from now on.
+
+    Returns:
+        None where the process may not write: a reader without that right reads unpinned.
+    """
+    path = pin_path(directory, ledger_id)
+    try:
+        _make_directory(directory)
+        held = HeldFile.open(path)
+    except OSError:
+        return None
+    nofollow.utime(path, (now_ms * _NS, now_ms * _NS))
+    # A trimming that looked before this looks again: see `pinned_word`.
+    word = CLOCK.wall_ns()  # finer than the time that the system would take
+    nofollow.utime(pins_path(directory), (word, word))
+    return held
+
+
+def pin_for_commit(directory: str, ledger_id: int, key: str, pending: str, now_ms: int) -> None:
+    """Keep a ledger and all behind it for `LEASE_S`, and then as long as the file ``pending`` is there.
+
+    Args:
+        directory: of the topic.
+        ledger_id: the ledger.
+        key: of the sink.
+        pending: the path of the document that says that its commit is not finished.
+        now_ms: the time of day.
+    """
+    _make_directory(directory)
+    path, content = commit_pin(directory, ledger_id, key, pending)
+    try:
+        fd = disk.DISK.create_exclusive(path)
+    except FileExistsError:  # of a process that was killed here
+        fd = disk.DISK.open_file(path, os.O_RDWR)
+    try:
+        disk.DISK.pwrite_all(fd, [content], 0)
+    finally:
+        os.close(fd)
+    nofollow.utime(path, (now_ms * _NS, now_ms * _NS))
+
+
+def commit_pin(directory: str, ledger_id: int, key: str, pending: str) -> tuple[str, bytes]:
+    """The path and the content of the pin of a commit."""
+    return pin_path(directory, ledger_id, key), os.fsencode(os.path.relpath(pending, directory))
+
+
+def unpin(directory: str, key: str) -> None:
+    """Remove the pins of a sink."""
+    place = pins_path(directory)
+    for name in descriptors.names_in(place) if os.path.isdir(place) else ():
+        if name.endswith(f".{key}"):
+            with contextlib.suppress(FileNotFoundError):
+                disk.DISK.unlink(os.path.join(place, name))
+
+
+def pinned_word(directory: str) -> int:
+    """Changes whenever a reader pins; to be compared under the topic lock with what it was before the pins
+    were looked at. 0 without any pin."""
+    try:
+        return os.stat(pins_path(directory)).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def pinned_from(directory: str, now_ms: int, *, removes: bool, with_readers: bool = True) -> Position | None:
+    """The position behind which pins keep everything; None if there is no pin that counts.
+
+    Args:
+        directory: of the topic.
+        now_ms: the time of day.
+        removes: whether pins that count no more are removed.
+        with_readers: whether pins of readers count, too.
+    """
+    place = pins_path(directory)
+    ledgers = []
+    try:
+        names = descriptors.names_in(place)
+    except FileNotFoundError:
+        return None
+    for name in names:
+        digits, _, key = name.partition(".")
+        path = os.path.join(place, name)
+        with contextlib.suppress(FileNotFoundError):
+            age_ms = now_ms - os.stat(path).st_mtime_ns // _NS
+            if not key and not with_readers:
+                continue
+            is_young = abs(age_ms) <= LEASE_S * 1000
+            if is_young or (_is_pending(directory, path, key) if key else is_held(path)):
+                ledgers.append(int(digits))
+                if removes and not is_young and not key:  # the lease begins when its reader dies, or nearly
+                    nofollow.utime(path, (now_ms * _NS, now_ms * _NS))
+            elif removes and key:
+                disk.DISK.unlink(path)
+            elif removes and not remove_if_free(path):
+                ledgers.append(int(digits))  # of a reader that came meanwhile
+    return Position(min(ledgers), -1) if ledgers else None
+
+
+def _is_pending(directory: str, path: str, key: str) -> bool:
+    """Whether the commit is not finished. What names anything but a file of its sink, as a damaged pin does,
+    is not followed: the sink of the pin's key is asked."""
+    pending = os.path.normpath(os.path.join(directory, os.fsdecode(disk.DISK.read_file(path))))
+    if os.path.basename(os.path.dirname(pending)) == key and os.path.isfile(pending):
+        return True
+    return os.path.isfile(pending_commit_path(directory, key))
+
+
+def _make_directory(directory: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        disk.DISK.mkdir(pins_path(directory))
+
+
+failpoints.declare("trim:point_stored", "trim:unlinked")
+
+_TRIM: Final = TopicWord.TRIM
+_RETREATS: Final = TopicWord.RETREATS
+EVERYTHING: Final = 1 << 62
+
+Seen = tuple[int, int]
+"""What changes when a subscription is made or put back, and when a reader pins."""
+
+
+class LedgerNeed(NamedTuple):
+    """Why a closed ledger is to stay; it may go once neither holds, and those before it went.
+
+    Attributes:
+        ledger: the ledger.
+        is_unacked: it holds an entry that is not acknowledged.
+        is_retained: it is acknowledged, and the retention keeps it all the same.
+    """
+
+    ledger: ClosedLedger
+    is_unacked: bool
+    is_retained: bool
+
+
+class Trimming:
+    """The trim point of one topic.
+
+    Role: decides what may go; the layers above decide when it is trimmed.
+    Invariants: only whole closed ledgers go, from the oldest on, and none that holds an entry which is not
+    acknowledged. A trim point that was chosen before a subscription was made or put back is not published.
+    Callers: any thread.
+    """
+
+    def __init__(
+        self,
+        control: TopicControl,
+        lock: FileLock,
+        view: LogView,
+        lock_timeout_s: float,
+        remove: Callable[[int, float], int],
+    ) -> None:
+        self.remove: Final = remove
+        """Removes what is stored of ledgers that were given up, at most so many, for about so many seconds;
+        returns how many went."""
+        self._directory: Final = control.home.directory  # where its pins are
+        self._control: Final = control
+        self._lock: Final = lock
+        self._view: Final = view
+        self._timeout_s: Final = lock_timeout_s
+        self.suggest: Callable[[], object] = int
+        """Called when there may be something to trim, possibly under the topic lock: must not wait."""
+        self.relieve: Callable[[], object] = int
+        """Called when an append found no room on the disk, under the topic lock: must not wait."""
+        self.snapshot_before: Callable[[int, float | None], int] = lambda first, _: first
+        """Saves what must be remembered of the ledgers before the one given, and returns up to which it did;
+        to be called before `give_up`, without locks, with the time it may wait for one."""
+
+    def rewind_count(self, lock_timeout_s: float | None = None) -> Seen:
+        """To be read before the subscriptions and pins are looked at, and given to `give_up`."""
+        try:
+            self._lock.acquire(lock_timeout_s or self._timeout_s)
+            return self._seen()
+        finally:
+            self._lock.release()
+
+    def _seen(self) -> Seen:
+        return int(self._control.words[_RETREATS]), pinned_word(self._directory)
+
+    def pinned(self, now_ms: int, *, removes: bool, with_readers: bool = True) -> list[Position]:
+        """The positions behind which pins keep everything: one, or none.
+
+        Args:
+            now_ms: the time of day.
+            removes: whether pins that count no more are removed. Under the housekeeping lock.
+            with_readers: whether pins of readers count, too.
+        """
+        found = pinned_from(self._directory, now_ms, removes=removes, with_readers=with_readers)
+        return [] if found is None else [found]
+
+    def note_retreat(self) -> None:
+        """Void trim points that were chosen before: a subscription was made, or put back.
+
+        Called after it was, and before that is reported. A process that dies in between has reported nothing.
+        """
+        words = self._control.words
+        try:
+            self._lock.acquire(self._timeout_s)
+            words[_RETREATS] += 1
+        finally:
+            self._lock.release()
+
+    @property
+    def has_closed_ledgers(self) -> bool:
+        """Whether there may be something to trim. Reads three words."""
+        words = self._control.words
+        return bool(words[TopicWord.TOTAL_ENTRIES]) and self.first_retained < words[TopicWord.TAIL] >> 32
+
+    @property
+    def first_retained(self) -> int:
+        """Ledgers before this one were given up."""
+        return int(self._control.words[TopicWord.TRIM])
+
+    def first_needed(self, marks: Sequence[Position], retention: Retention, now_ms: int) -> int:
+        """The first ledger that is to stay.
+
+        Args:
+            marks: the mark-delete positions of all that hold entries back.
+            retention: how much of what is acknowledged stays all the same.
+            now_ms: the time of day.
+        """
+        tail = self._view.chain().tail_ledger
+        for need in self.needs(marks, retention, now_ms):
+            if need.is_unacked or need.is_retained:
+                return need.ledger.ledger_id
+        return tail
+
+    def needs(self, marks: Collection[Position], retention: Retention, now_ms: int) -> Iterator[LedgerNeed]:
+        """What holds each closed ledger, the oldest first; see `first_needed`."""
+        chain = self._view.chain()
+        slowest = min(marks, default=None)
+        left = sum(map(_size, chain.closed)) + self._tail_size(chain)
+        for number, ledger in enumerate(chain.closed):
+            last = ledger.last_entry_id
+            is_unacked = slowest is not None and last >= 0 and (ledger.ledger_id, last) > slowest
+            left -= _size(ledger)
+            is_old = retention.is_none or retention.is_over_size(left)
+            is_retained = (
+                not is_unacked and not is_old and not self._is_over_time(chain, number, retention, now_ms)
+            )
+            yield LedgerNeed(ledger, is_unacked, is_retained)
+
+    def _tail_size(self, chain: LedgerChain) -> int:
+        end = self._view.end_of(chain.tail_ledger) if chain.tail_ledger else 0
+        return max(0, end - FIRST_FRAME_OFFSET)
+
+    def _is_over_time(self, chain: LedgerChain, number: int, retention: Retention, now_ms: int) -> bool:
+        """Whether the last entry of a closed ledger was published long enough ago."""
+        ledger = chain.closed[number]
+        following = chain.closed[number + 1] if number + 1 < len(chain.closed) else None
+        latest = following.base_publish_ms if following is not None else chain.tail_base_publish_ms
+        if retention.is_over_time(now_ms - latest):
+            return True
+        if not retention.is_over_time(now_ms - ledger.base_publish_ms):
+            return False
+        if ledger.last_entry_id < 0:
+            return True
+        try:
+            slot = self._view.slot(ledger.ledger_id, ledger.last_entry_id)
+        except (FileNotFoundError, CorruptionError):
+            return False  # lost or damaged; until the ledger behind it is old enough
+        return retention.is_over_time(now_ms - ledger.base_publish_ms - slot.publish_delta_ms)
+
+    def give_up(self, ledger_id: int, seen: Seen, lock_timeout_s: float | None = None) -> bool:
+        """Give up the ledgers before `ledger_id`, never the tail's; their entries stay until `remove`.
+
+        Returns:
+            False, and nothing done, if a subscription was made or put back, or a reader pinned, since
+            `rewind_count`.
+        """
+        words = self._control.words
+        try:
+            self._lock.acquire(lock_timeout_s or self._timeout_s)
+            if self._seen() != seen:
+                return False
+            # 1. The trim point. A process that misses a file below it knows that it was trimmed, not lost.
+            tail_ledger, _ = split_tail(words[TopicWord.TAIL])
+            point = min(ledger_id, tail_ledger)
+            if point > words[_TRIM]:
+                words[_TRIM] = point
+            failpoints.hit("trim:point_stored")
+        finally:
+            self._lock.release()
+        return True
+
+
+def _size(ledger: ClosedLedger) -> int:
+    return max(0, ledger.end_offset - FIRST_FRAME_OFFSET)
+
+
+def remove_trimmed(
+    directory: str, control: TopicControl, most: int, within_s: float, *, is_durable: bool = True
+) -> int:
+    """Remove the files of ledgers that were given up, at most `most` of them, and begin none after `within_s`
+    seconds; return how many ledgers lost files, 0 when no such file is left.
+
+    Readers that have a segment mapped read it to its end; others jump to the first retained ledger. May be
+    repeated: what a crash left is removed by the next call.
+    Needs no lock: no process makes a file below the trim point.
+    """
+    point = int(control.words[_TRIM])
+    names = descriptors.names_in(directory)
+    there = {ledger for suffix in (LOG_SUFFIX, INDEX_SUFFIX) for ledger in ledgers_of(names, suffix)}
+    expired = sorted(ledger for ledger in there if ledger < point)[:most]
+    if expired:
+        control.check_in_place()
+        # 2. Durably, or after a power loss a file might be gone and the trim point not yet there.
+        if is_durable:
+            control.flush()
+    removed = 0
+    until = clock.perf_counter() + within_s
+    try:
+        # 3. The files, oldest first. A crash leaves some of them: strays below the trim point.
+        for ledger in expired:
+            for path in (log_path(directory, ledger), index_path(directory, ledger)):
+                with contextlib.suppress(FileNotFoundError):  # another process trims too
+                    disk.DISK.unlink(path)
+                failpoints.hit("trim:unlinked")
+            removed += 1  # also if only its index was left, or the caller would take the rest for removed
+            if clock.perf_counter() > until:
+                break
+    finally:
+        # 4. The maps of this process, also of what another has removed: as long as a process has one, the
+        # disk space is not given back.
+        SEGMENTS.forget_below(control.home, point)
+    return removed

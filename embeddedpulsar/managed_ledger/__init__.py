@@ -1,1 +1,0 @@
-"""The ordered ledgers of one topic as a single log: add, read, find, trim."""
