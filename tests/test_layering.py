@@ -158,7 +158,7 @@ LATE_UPWARDS: dict[tuple[str, str], str] = {
     ): "`connect` of the asyncio package returns the client of a cluster, where the URL names one",
     (
         "embeddedpulsar._engine.log.cold_ledger",
-        "embeddedpulsar.cold.fetching",
+        "embeddedpulsar._engine.cold.fetching",
     ): "a reader of a log misses it, and what reads locations needs pyarrow",
     (
         "embeddedpulsar.topic.late_offload",

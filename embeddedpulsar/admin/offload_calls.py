@@ -114,7 +114,7 @@ def adopt_offloaded(self: HasStore, topic: str, moved: Mapping[str, str] | None 
         ...     admin.topics().adopt_offloaded("adopted", {"./cold": "/mnt/cold"})
         0
     """
-    location = late_import("embeddedpulsar.cold.location")
+    location = late_import("embeddedpulsar._engine.cold.location")
     root = self._store().root
     new = {old: location.absolute_location(place, root) for old, place in (moved or {}).items()}
     count = 0

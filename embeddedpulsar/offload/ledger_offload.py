@@ -16,6 +16,9 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 from zlib import crc32
 
+from embeddedpulsar._engine.cold.fetching import ENDINGS, FRAMES, MANIFEST, MESSAGES, verify
+from embeddedpulsar._engine.cold.frames import read_frames, write_frames
+from embeddedpulsar._engine.cold.location import Location, LocationError, make_owner
 from embeddedpulsar._engine.format.segment_header import (
     FIRST_FRAME_OFFSET,
     SEGMENT_HEADER_SIZE,
@@ -32,10 +35,6 @@ from embeddedpulsar.arrow.damage import raise_damage, raise_gone
 from embeddedpulsar.arrow.mapped_segment import open_ahead
 from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.arrow.schema import UnreadableMessage
-from embeddedpulsar.cold.fetching import ENDINGS, FRAMES, MANIFEST, MESSAGES, verify
-from embeddedpulsar.cold.frames import read_frames, write_frames
-from embeddedpulsar.cold.location import Location, LocationError
-from embeddedpulsar.cold.object_owner import make_owner
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
 from embeddedpulsar.offload.message_table import write_messages

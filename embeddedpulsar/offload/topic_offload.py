@@ -8,6 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.cold.fetching import has_leftovers, problem_of, refusal, remove_leftovers
+from embeddedpulsar._engine.cold.location import (
+    LocationError,
+    check_location,
+    is_own,
+    location_of,
+    make_owner,
+)
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.log.cold_ledger import (
     OFFLOADED,
@@ -23,10 +31,6 @@ from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import descriptors, package_log
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.cold.fetching import problem_of, refusal
-from embeddedpulsar.cold.leftovers import has_leftovers, remove_leftovers
-from embeddedpulsar.cold.location import LocationError, check_location, location_of
-from embeddedpulsar.cold.object_owner import is_own, make_owner
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload

@@ -74,8 +74,8 @@ class ColdLedger(NamedTuple):
         index_crc: crc32 of the slots of its index.
         rows: of the table of messages; -1 if there is none, because they cannot be read without a key.
         objects: all files of it.
-        owner: identity of the store that made the objects (`cold.object_owner`), which alone may remove them;
-            empty in notes of releases that had none: no store may.
+        owner: identity of the store that made the objects (`_engine.cold.location`), which alone may
+        remove them; empty in notes of releases that had none: no store may.
     """
 
     ledger_id: int
@@ -244,13 +244,13 @@ def fetch(path: str) -> str:
     if note is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     # By its name: the package that reads locations is above this one, and needs pyarrow.
-    found: str = late_import("embeddedpulsar.cold.fetching").fetch(directory, note)
+    found: str = late_import("embeddedpulsar._engine.cold.fetching").fetch(directory, note)
     return found
 
 
 def problem_of(note: ColdLedger) -> str:
     """What is wrong with the objects of an offloaded ledger, by their sizes; "" for nothing."""
-    found: str = late_import("embeddedpulsar.cold.fetching").problem_of(note)
+    found: str = late_import("embeddedpulsar._engine.cold.fetching").problem_of(note)
     return found
 
 

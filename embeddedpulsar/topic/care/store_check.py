@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from embeddedpulsar._engine.cold.location import OWNER
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
@@ -36,7 +37,6 @@ from embeddedpulsar._engine.log.log_check import CheckReport, Problem, check_jou
 from embeddedpulsar._engine.platform import clock, descriptors, disk, nofollow
 from embeddedpulsar._engine.platform.access import irregular
 from embeddedpulsar._engine.platform.lease import OnlookerLiveness, is_held, is_locked
-from embeddedpulsar.cold.object_owner import OWNER
 from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL, SEGMENT_HEADER
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.settings import BrokerSettings

@@ -64,7 +64,7 @@ def delete(session: StoreSession, entry: TopicEntry, now_ms: int, check: Check) 
     session.peers.ring_all()
     had_notes = [session.directories.staging.remove(directory) for directory in staged]
     if any(had_notes):
-        late = late_import("embeddedpulsar.cold.leftovers")
+        late = late_import("embeddedpulsar._engine.cold.fetching")
         late.remove_leftovers(in_root(session.root, OFFLOADED))
 
 

@@ -405,9 +405,9 @@ COMPACTION_THRESHOLD: Final = number_policy(
 
 
 def _with_absolute_location(value: OffloadPolicies, root: str) -> OffloadPolicies:
-    """Policies with the location as it is stored; see `cold.location.absolute_location`."""
+    """Policies with the location as it is stored; see `_engine.cold.location.absolute_location`."""
     if isinstance(value, OffloadPolicies) and isinstance(value.offload_location, str):
-        late = late_import("embeddedpulsar.cold.location")
+        late = late_import("embeddedpulsar._engine.cold.location")
         return value._replace(offload_location=late.absolute_location(value.offload_location, root))
     return value  # what is wrong with it is said by its check
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.fs as fs
 import pytest
 
-from embeddedpulsar.cold import location
+from embeddedpulsar._engine.cold import location
 
 
 class Faulty(fs.FileSystemHandler):

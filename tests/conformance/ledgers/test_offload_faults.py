@@ -12,6 +12,7 @@ import pytest
 from pyarrow import ArrowInvalid
 
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId
+from embeddedpulsar._engine.cold import fetching, location
 from embeddedpulsar._engine.log import cold_ledger
 from embeddedpulsar._engine.log.filenames import log_path
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
@@ -19,7 +20,6 @@ from embeddedpulsar._engine.log.recovery.chain_scan import LogWindow
 from embeddedpulsar._engine.platform import deadline, disk
 from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.arrow import read_topic
-from embeddedpulsar.cold import fetching, leftovers, location
 from embeddedpulsar.exceptions import ColdReadError, LockTimeout, StorageFullError
 from embeddedpulsar.offload import ledger_offload
 from embeddedpulsar.offload.topic_offload import TopicOffload
@@ -338,7 +338,7 @@ def test_a_note_that_cannot_be_read(site: Site, monkeypatch: pytest.MonkeyPatch)
     site.publish(15)
     assert site.offload() == ""
     with monkeypatch.context() as patch:
-        patch.setattr(leftovers, "parse_cold_ledger", failing_to_read)
+        patch.setattr(fetching, "parse_cold_ledger", failing_to_read)
         site.admin.topics().delete(TOPIC, force=True)
         site.publish(15)
         assert "cannot be opened" in site.offload()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Consumer, ConsumerType, InitialPosition, Timeout
+from embeddedpulsar._engine.cold import fetching
 from embeddedpulsar.arrow import read_topic
-from embeddedpulsar.cold import fetching
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.conformance.ledgers.faulty_location import Faulty, faulty

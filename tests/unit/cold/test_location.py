@@ -1,4 +1,5 @@
-"""Unit tests of embeddedpulsar.cold.location: what a power loss and a fork leave of a local location."""
+"""Unit tests of embeddedpulsar._engine.cold.location: what a power loss and a fork leave of a local
+location."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.cold import location as locations
+from embeddedpulsar._engine.cold.location import LocationError, absolute_location, location_of
 from embeddedpulsar._engine.log.cold_ledger import ColdObject
 from embeddedpulsar._engine.platform import disk, fork
 from embeddedpulsar._engine.platform.ownership import Rights
-from embeddedpulsar.cold import location as locations
-from embeddedpulsar.cold.location import LocationError, absolute_location, location_of
 from embeddedpulsar.exceptions import InvalidConfiguration
 from tests.children import in_child
 

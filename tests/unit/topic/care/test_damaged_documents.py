@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, Damage, MessageId
+from embeddedpulsar._engine.cold.location import known_owner, make_owner
 from embeddedpulsar._engine.log import trimming
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import clock, disk
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
-from embeddedpulsar.cold.object_owner import known_owner, make_owner
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.spark import sink_commit

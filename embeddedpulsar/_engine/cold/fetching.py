@@ -1,4 +1,10 @@
-"""Bringing the log of an offloaded ledger back: fetched, put together, verified, and given its name again."""
+"""Bringing the log of an offloaded ledger back: fetched, put together, verified, and given its name again.
+
+Objects of topics that were deleted: removed by the call that deletes, or by a process that offloads later.
+
+A deletion moves the notes of the topic's ledgers into ``offloaded/`` of the store, which needs no location.
+What a location refuses stays there, and is tried again.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +15,15 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.cold.location import LocationError, is_own, location_of
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar._engine.log.cold_ledger import ColdLedger, cold_ledgers, offloaded_ledger
-from embeddedpulsar._engine.log.filenames import fetch_lock_path, log_path
+from embeddedpulsar._engine.log.cold_ledger import (
+    ColdLedger,
+    cold_ledgers,
+    offloaded_ledger,
+    parse_cold_ledger,
+)
+from embeddedpulsar._engine.log.filenames import COLD_SUFFIX, fetch_lock_path, log_path
 from embeddedpulsar._engine.platform import (
     clock,
     deadline,
@@ -23,17 +35,19 @@ from embeddedpulsar._engine.platform import (
 )
 from embeddedpulsar._engine.platform.access import FULL
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.cold.location import LocationError, location_of
+from embeddedpulsar._engine.platform.ownership import rights_in
 from embeddedpulsar.exceptions import (
     ColdReadError,
     CorruptionError,
     InvalidConfiguration,
     LockTimeout,
+    PulsarException,
     StorageFullError,
 )
 
 if TYPE_CHECKING:
-    from embeddedpulsar.cold.location import Location
+    from embeddedpulsar._engine.cold.location import Location
+
 
 MOST_FETCHED: Final = 4
 """So many logs of a topic that were fetched back stay here, the last ones; each is as large as its ledger."""
@@ -151,7 +165,7 @@ def log_of(note: ColdLedger) -> Iterator[bytes]:
     if frames is None:
         raise refusal(note, "the note of it names no frames")
     digest, size = hashlib.sha256(), FIRST_FRAME_OFFSET
-    from embeddedpulsar.cold.frames import read_frames
+    from embeddedpulsar._engine.cold.frames import read_frames
 
     yield note.page()
     try:
@@ -229,3 +243,40 @@ def _make_room(directory: str, note: ColdLedger) -> None:
     for _, path in sorted(there)[: max(0, len(there) - MOST_FETCHED + 1)]:
         with contextlib.suppress(FileNotFoundError):
             disk.DISK.unlink(path)
+
+
+def has_leftovers(directory: str) -> bool:
+    """Whether there are notes of deleted topics."""
+    try:
+        return any(name.endswith(COLD_SUFFIX) for name in descriptors.names_in(directory))
+    except FileNotFoundError:
+        return False
+
+
+def remove_leftovers(directory: str) -> list[str]:
+    """Remove the objects that notes in ``offloaded/`` name, and then the notes. Objects of another store
+    stay.
+
+    Returns:
+        What was refused, as texts.
+    """
+    refused = []
+    names = []
+    with contextlib.suppress(FileNotFoundError):
+        names = descriptors.names_in(directory)
+    for name in sorted(name for name in names if name.endswith(COLD_SUFFIX)):
+        path = os.path.join(directory, name)
+        try:
+            note = parse_cold_ledger(disk.DISK.read_file(path))
+            if is_own(note, directory):
+                location, rights = location_of(note.location), rights_in(os.path.dirname(directory))
+                for ending in ENDINGS:
+                    location.delete(note.prefix + ending, rights)
+            disk.DISK.unlink(path)
+        except FileNotFoundError:
+            continue  # another process removes them too
+        except (LocationError, PulsarException, ImportError, OSError) as error:
+            refused.append(f"objects of the deleted topic {name}: {str(error).strip()}")
+    for text in refused:
+        package_log.info("%s; it is tried again", text)
+    return refused

@@ -1,22 +1,159 @@
-"""A location for offloaded ledgers: a directory, or a bucket of an object store, by its URI."""
+"""A location for offloaded ledgers: a directory, or a bucket of an object store, by its URI.
+
+Objects of offloaded ledgers in a directory of this machine.
+
+Their owner, group and mode are those of the store: a user that may not read the store reads no object. What
+lies in the place of an object is not waited for (a FIFO) and not followed (a link). Directories above may be
+reached by links, as the location itself; they are the operator's.
+
+Which objects in locations a store made, so that it may remove them: ``offloaded/owner`` of the store.
+
+A store may be copied, restored, or be a snapshot of a disk; then two stores name the same objects in
+their notes. So the notes carry an identity that a copy does not have: it counts only where it was made.
+That place is known by the empty file ``offloaded/place``: its device, its number and the time of its
+last change. No copy, extraction or restore has the same. A store in another place makes another identity
+when it offloads; objects of other identities are only read.
+
+What is not noticed: an image of a whole disk that is used on two machines (docs/cold-data.md).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
+import stat
 import tempfile
 import weakref
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
-from embeddedpulsar._engine.log.cold_ledger import ColdObject
-from embeddedpulsar._engine.platform import fork
+from embeddedpulsar._engine.format.document import KIND_OBJECT_OWNER, decode_document, encode_document
+from embeddedpulsar._engine.log.cold_ledger import ColdLedger, ColdObject
+from embeddedpulsar._engine.platform import (
+    descriptors,
+    disk,
+    failpoints,
+    fork,
+    nofollow,
+    ownership,
+    package_log,
+)
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.ownership import Rights
-from embeddedpulsar.cold import local_objects
-from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, InvalidConfiguration, StorageError
 
 _CHUNK: Final = 4 << 20
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+def write(path: str, source: BinaryIO, rights: Rights) -> None:
+    """Write a new file, durably: it and the names of it and of new directories survive a power loss.
+
+    Raises:
+        OSError: it is there already, or cannot be written.
+    """
+    directory = os.path.realpath(os.path.dirname(path))
+    path = os.path.join(directory, os.path.basename(path))
+    made = _missing(directory)
+    _check_place(os.path.dirname(made[-1]) if made else directory, rights)
+    for place in reversed(made):
+        with contextlib.suppress(FileExistsError):
+            disk.DISK.mkdir(place, rights.directory_mode)
+            ownership.grant_directory(place, rights)
+    fd = disk.DISK.open_file(path, _NEW, rights.file_mode)
+    try:
+        ownership.grant_file(fd, rights)  # before there is anything to be read
+        offset = 0
+        while chunk := source.read(_CHUNK):
+            offset += disk.DISK.pwrite_all(fd, [chunk], offset)
+        disk.DISK.fsync(fd, path)
+    finally:
+        os.close(fd)
+    for place in (path, *made):
+        disk.DISK.fsync_dir(os.path.dirname(place))
+
+
+def _missing(directory: str) -> list[str]:
+    """Itself and the directories above it that are not there, the innermost first."""
+    found = []
+    while directory and not os.path.isdir(directory):
+        found.append(directory)
+        directory = os.path.dirname(directory)
+    return found
+
+
+def _check_place(directory: str, rights: Rights) -> None:
+    """Refuse to do as root what the owner of the store may not do: the location is the owner's choice."""
+    if os.geteuid() or not rights.uid:
+        return
+    status = os.stat(directory)
+    is_shared = status.st_mode & stat.S_IWGRP and status.st_gid == rights.gid
+    if status.st_uid != rights.uid and not is_shared and not status.st_mode & stat.S_IWOTH:
+        raise PermissionError(
+            f"{directory} belongs to user id {status.st_uid}, and the store to user id {rights.uid}: root "
+            "writes and removes nothing there for the store; give the directory to the owner of the store"
+        )
+
+
+def opened(path: str) -> io.FileIO:
+    """A file for reading.
+
+    Raises:
+        OSError: there is none, or something else than a file.
+    """
+    _check_file(path, os.lstat(path))  # first: opening a device may do something
+    fd = descriptors.opening(f"cannot read {path}", os.open, path, _READ)
+    try:
+        _check_file(path, os.fstat(fd))
+        return io.FileIO(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _check_file(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kinds = {
+            stat.S_IFDIR: "a directory",
+            stat.S_IFIFO: "a FIFO",
+            stat.S_IFLNK: "a symbolic link",
+            stat.S_IFSOCK: "a socket",
+        }
+        raise OSError(f"{path} is {kinds.get(stat.S_IFMT(status.st_mode), 'a device')}, and no file")
+
+
+def object_size(path: str) -> int | None:
+    """Bytes of a file; None if there is none, or something else."""
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def delete(path: str, rights: Rights) -> None:
+    """Remove a file, durably. Does nothing if there is none.
+
+    Args:
+        path: of the file.
+        rights: of the store. A process of root removes nothing that the owner of the store may not.
+    """
+    directory = os.path.realpath(os.path.dirname(path))
+    path = os.path.join(directory, os.path.basename(path))
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    _check_place(directory, rights)
+    with contextlib.suppress(FileNotFoundError):
+        disk.DISK.unlink(path)
+    disk.DISK.fsync_dir(directory)  # or a power loss brings it back, when the note of it is gone
+
+
 _FLAT: Final = ("s3", "gcs", "abfs")
 """Kinds of file systems without directories."""
 _LOCAL: Final = "local"
@@ -76,7 +213,7 @@ class Location:
         with _naming(f"cannot write {path}"):
             source.seek(0)
             if self._kind == _LOCAL:
-                local_objects.write(path, source, rights)
+                write(path, source, rights)
                 return
             if self._kind not in _FLAT:
                 self._files.create_dir(os.path.dirname(path), recursive=True)
@@ -87,7 +224,7 @@ class Location:
     def _source(self, path: str) -> Any:
         if self._kind != _LOCAL:
             return self._files.open_input_file(path)
-        file = local_objects.opened(path)
+        file = opened(path)
         _OPEN.files.add(file)
         return file
 
@@ -161,7 +298,7 @@ class Location:
         path = self.path(name)
         with _naming(f"cannot look at {path}"):
             if self._kind == _LOCAL:
-                return local_objects.size(path)
+                return object_size(path)
             found = self._files.get_file_info([path])[0]
             return int(found.size or 0) if found.is_file else None
 
@@ -175,7 +312,7 @@ class Location:
         path = self.path(name)
         with _naming(f"cannot remove {path}"):
             if self._kind == _LOCAL:
-                local_objects.delete(path, rights)
+                delete(path, rights)
             elif self._files.get_file_info([path])[0].type.name != "NotFound":
                 self._files.delete_file(path)
 
@@ -338,3 +475,107 @@ def location_of(uri: str) -> Location:
             _opened.clear()
         found = _opened[key] = Location(uri)
     return found
+
+
+OWNER: Final = "owner"
+PLACE: Final = "place"
+_LOCK: Final = "lock"
+_LOCK_S: Final = 30.0
+
+failpoints.declare("owner:place_made", "owner:written")
+
+
+def is_own(note: ColdLedger, leftovers: str) -> bool:
+    """Whether this store made the objects of a ledger, in this place, and no other store counts on them.
+
+    Args:
+        note: of the ledger.
+        leftovers: the directory ``offloaded`` of the store.
+    """
+    return bool(note.owner) and not note.is_shared and note.owner == known_owner(leftovers)
+
+
+def known_owner(leftovers: str) -> str:
+    """The identity of the store in this place; "" if it has none, or that is unknown."""
+    try:
+        return _owner(leftovers)
+    except (NotADirectoryError, StorageError):
+        return ""
+
+
+def _owner(leftovers: str) -> str:
+    """As `known_owner`, raising an error if the document is damaged or cannot be read."""
+    path = os.path.join(leftovers, OWNER)
+    try:
+        fields = decode_document(disk.DISK.read_file(path), KIND_OBJECT_OWNER)
+        status = nofollow.status(os.path.join(leftovers, PLACE))
+    except FileNotFoundError:
+        return ""
+    except StorageError as e:
+        raise e.at(path) from None
+    owner = fields.get("owner")
+    return owner if isinstance(owner, str) and fields.get("place") == _place(status) else ""
+
+
+def _place(status: os.stat_result) -> list[int]:
+    return [status.st_dev, status.st_ino, status.st_ctime_ns]
+
+
+def _damage(error: StorageError) -> Damage:
+    return Damage(
+        error.path or "",
+        offset=error.offset or 0,
+        reason=error.reason,
+        kind=TOPIC_FILES,
+        done="another identity takes its place",
+        remedy="remove by hand, from their locations, objects of ledgers that were trimmed: they stay there",
+    )
+
+
+def make_owner(leftovers: str, report: DamageHook = package_log.damage) -> str:
+    """The identity of the store in this place, made if it has none. Durable, before an object is written.
+
+    Args:
+        leftovers: the directory ``offloaded`` of the store.
+        report: called with a document that is damaged: another identity takes its place, and the objects of
+            the one before stay in their locations.
+
+    Raises:
+        LockTimeout: another process is at it, and was stopped there.
+        StorageError: what there is cannot be read, or a newer release wrote it.
+    """
+    owner = known_owner(leftovers)
+    if owner:
+        return owner
+    with contextlib.suppress(FileExistsError):
+        disk.DISK.mkdir(leftovers)
+        disk.DISK.fsync_dir(os.path.dirname(leftovers))
+    lock = FileLock(os.path.join(leftovers, _LOCK))
+    try:
+        lock.acquire(_LOCK_S)
+        try:
+            owner = _owner(leftovers)
+        except (CorruptionError, ForeignFileError) as e:
+            report(_damage(e))
+        if owner:
+            return owner  # another process was faster
+        # 1. The place. A crash, here or before the next step is durable, leaves no identity, or one of
+        # another place: no object has it.
+        place, made = os.path.join(leftovers, PLACE), os.urandom(16).hex()
+        with contextlib.suppress(FileNotFoundError):
+            disk.DISK.unlink(place)
+        fd = disk.DISK.create_exclusive(place)
+        try:
+            disk.DISK.fsync(fd, place)
+            fields = {"owner": made, "place": _place(os.fstat(fd))}
+        finally:
+            os.close(fd)
+        failpoints.hit("owner:place_made")
+        # 2. The identity, durably with both names.
+        path = os.path.join(leftovers, OWNER)
+        disk.DISK.atomic_write(path, encode_document(KIND_OBJECT_OWNER, fields), durable=True)
+        failpoints.hit("owner:written")
+        return made
+    finally:
+        lock.release()
+        lock.close()
