@@ -11,10 +11,10 @@ from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
+from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.attachment.attachment import Attachment
-from embeddedpulsar.subscription.subscription import Subscription
 from tests.ledger_site import LedgerSite, send, send_batch
 
 EVERYTHING = 1 << 40

@@ -25,7 +25,7 @@ MANY_COLLABORATORS: dict[str, str] = {
     "embeddedpulsar.client.client.Client": "the signature of pulsar-client",
     "embeddedpulsar.client.producer.bulk.bulk_rows.Rows": "one argument for each column of messages",
     "embeddedpulsar._engine.format.entry.EntryContent": "one argument for each column of an entry",
-    "embeddedpulsar.subscription.attachment.membership.Membership": "what consumers of a process share",
+    "embeddedpulsar._engine.subscription.attachment.membership.Membership": "what consumers of a process share",
 }
 # Base class with a single subclass -> why it is one.
 LONE_BASES: dict[str, str] = {

@@ -23,9 +23,9 @@ from embeddedpulsar.topic.schemas.message_origins import origin_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.producer.producer import Producer
-    from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.store import Store
     from embeddedpulsar.topic.topic import Topic
 

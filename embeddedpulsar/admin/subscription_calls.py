@@ -22,7 +22,7 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.topic.topic import Topic
 
 

@@ -14,7 +14,7 @@ from embeddedpulsar.exceptions import SubscriptionNotFound
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.topic.store import Store
     from embeddedpulsar.topic.topic import Topic
 

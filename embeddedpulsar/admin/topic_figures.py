@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.subscription_record import FLAG_OUT_OF_ORDER
+from embeddedpulsar._engine.subscription.log_queries import messages_left
+from embeddedpulsar._engine.subscription.state.sticky_key_selector import STICKY
 from embeddedpulsar.admin.internal_stats import (
     AnalyzeSubscriptionBacklogResult,
     CursorStats,
@@ -22,13 +24,11 @@ from embeddedpulsar.admin.topic_stats import (
     TopicStats,
 )
 from embeddedpulsar.enums import ConsumerType, ProducerAccessMode
-from embeddedpulsar.subscription.state.sticky_key_selector import STICKY
-from embeddedpulsar.subscription.statistics import messages_left
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.peers import ProcessFacts
-    from embeddedpulsar.subscription.subscription_view import ConsumerFacts, SubscriptionFacts
+    from embeddedpulsar._engine.subscription.subscription_view import ConsumerFacts, SubscriptionFacts
     from embeddedpulsar.topic.topic import Topic
 
 _WINDOW_MS: Final = 60_000

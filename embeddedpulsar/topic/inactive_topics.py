@@ -24,7 +24,7 @@ from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, i
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.clock import Clock
-    from embeddedpulsar.subscription.subscription_view import SubscriptionFacts
+    from embeddedpulsar._engine.subscription.subscription_view import SubscriptionFacts
     from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.peers import Peers
     from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+    from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.settings import BrokerSettings
-    from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.damage_channel import DamageChannel
     from embeddedpulsar.topic.policies.held_policies import HeldPolicies
     from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
@@ -80,7 +80,7 @@ class SubscriptionOpening:
         """
         # Imported on first use: most processes that publish have no subscription.
         live = late_import("embeddedpulsar.topic.policies.live_settings").live_settings
-        module = late_import("embeddedpulsar.subscription.subscription")
+        module = late_import("embeddedpulsar._engine.subscription.subscription")
 
         self._check_open()
         session = self._session

@@ -35,7 +35,7 @@ from embeddedpulsar.topic.upkeep import Check, upkeep_of
 from embeddedpulsar.topic_name import NON_PERSISTENT
 
 if TYPE_CHECKING:
-    from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.topic.producers.producers import ProducerRegistration
     from embeddedpulsar.topic.store_session import StoreSession
 

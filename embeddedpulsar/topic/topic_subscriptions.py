@@ -34,7 +34,7 @@ from embeddedpulsar.topic.usage import Usage
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
-    from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar._engine.subscription.subscription import Subscription
 
 R = TypeVar("R")
 MOST_IDLE_SUBSCRIPTIONS: Final = 8
@@ -211,9 +211,7 @@ class TopicSubscriptions:
         names = [name for name in self._directories() if not name.startswith(NON_DURABLE_PREFIX)]
         if not names:
             return []
-        from embeddedpulsar.subscription.subscription_files import (
-            mark_deletes,  # not by those that only publish
-        )
+        from embeddedpulsar._engine.subscription.subscription_files import mark_deletes
 
         return mark_deletes([os.path.join(self._path, name) for name in names], self._ledger.options.boot_id)
 
@@ -251,7 +249,7 @@ class TopicSubscriptions:
             return subscription.operator_commands().end_if_idle(since_ms)
 
     def _is_past(self, name: str, position: Position) -> bool:
-        from embeddedpulsar.subscription.subscription_files import mark_deletes
+        from embeddedpulsar._engine.subscription.subscription_files import mark_deletes
 
         marks = mark_deletes([os.path.join(self._path, name)], self._ledger.options.boot_id)
         return not marks or marks[0] >= position
@@ -335,7 +333,7 @@ class TopicSubscriptions:
         return len(names) > most
 
     def _clear_one(self, name: str) -> None:
-        from embeddedpulsar.subscription.subscription_files import may_have_ended, remove_gone
+        from embeddedpulsar._engine.subscription.subscription_files import may_have_ended, remove_gone
 
         path, durable = os.path.join(self._path, name), not name.startswith(NON_DURABLE_PREFIX)
         if filenames.is_gone(name):

@@ -23,7 +23,7 @@ from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.topic_record import AttachProducer
     from embeddedpulsar._engine.log.journal.journal_file import JournalView
-    from embeddedpulsar.subscription.subscription_view import SubscriptionFacts, SubscriptionView
+    from embeddedpulsar._engine.subscription.subscription_view import SubscriptionFacts, SubscriptionView
     from embeddedpulsar.topic.producers.topic_journal import TopicReplica
 
 
@@ -205,7 +205,7 @@ class TopicView:
 
     def _view(self, directory_name: str) -> SubscriptionView:
         # Imported on first use: most processes look at nothing.
-        module = late_import("embeddedpulsar.subscription.subscription_view")
+        module = late_import("embeddedpulsar._engine.subscription.subscription_view")
 
         try:
             deadline.enter(self._lock, f"a look at {self._log.name}")

@@ -10,11 +10,11 @@ import pytest
 from embeddedpulsar._engine.log import segment_index
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.platform import file_lock
+from embeddedpulsar._engine.subscription import liveness_monitor
+from embeddedpulsar._engine.subscription.state import replica
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer import consumer_config, delivery
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription import liveness_monitor
-from embeddedpulsar.subscription.state import replica
 from tests.source_tree import ROOT
 
 

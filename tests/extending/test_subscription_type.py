@@ -8,13 +8,21 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES, Assign
+from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import (
+    ActiveDispatcher,
+    Assignment,
+    Claim,
+    ClaimDispatcher,
+    others_are_ready,
+)
+from embeddedpulsar._engine.subscription.dispatch.dispatchers import (
+    ACTIVE_DISPATCHERS,
+    CLAIM_DISPATCHERS,
+    register,
+)
+from embeddedpulsar._engine.subscription.state.dispatch_state import ConsumerRegistry, DispatchState
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerBusy
-from embeddedpulsar.subscription.dispatch.assignment import Assignment, Claim, others_are_ready
-from embeddedpulsar.subscription.dispatch.dispatch_rules import ActiveDispatcher, ClaimDispatcher
-from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS, CLAIM_DISPATCHERS, register
-from embeddedpulsar.subscription.state.consumer_registry import ConsumerRegistry
-from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 from tests.subscription_site import SubscriptionSite, positions, read_all
 
 NEWEST, MODULO = 100, 101

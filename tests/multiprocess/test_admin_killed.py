@@ -8,7 +8,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId, TopicTerminated
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.subscription import shared_state  # it declares steps when it is imported
+from embeddedpulsar._engine.subscription import shared_state  # it declares steps when it is imported
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.children import die_at
 

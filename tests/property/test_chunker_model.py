@@ -12,9 +12,9 @@ from embeddedpulsar._engine.format.chunk import pack_runs, read_chunk, unpack_ru
 from embeddedpulsar._engine.format.entry import ProducerPrefix
 from embeddedpulsar._engine.format.frame import read_header
 from embeddedpulsar._engine.log.log_view import ChunkReader, segment_part
+from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions, PendingChunks
 from embeddedpulsar.client.producer.chunker import Chunker
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig
-from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions, PendingChunks
 from tests.frames import framed, unframed
 
 PREFIX = ProducerPrefix("producer-1", 7, 3)

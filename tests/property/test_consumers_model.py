@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from embeddedpulsar import BatchingType, Client, ConsumerType, InitialPosition
 from embeddedpulsar._engine.format.subscription_record import DETACH_DEAD
-from embeddedpulsar.subscription.detach_commands import commit_detach_commands, detach_command
+from embeddedpulsar._engine.subscription.liveness_monitor import commit_detach_commands, detach_command
 from embeddedpulsar.testing.manual_clock import ManualScheduler
 from tests.conformance.manual_time import ManualTime
 

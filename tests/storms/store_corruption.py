@@ -23,11 +23,11 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.subscription.attachment.active_attachment import note_start
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import PulsarException, StorageError, Timeout
-from embeddedpulsar.subscription.attachment.compacted_reader import note_start
 from embeddedpulsar.testing.store_checks import check_store
 from tests.storms.damages import Damage, damage_file
 

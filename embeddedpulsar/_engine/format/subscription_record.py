@@ -95,8 +95,8 @@ class ConsumerRules(NamedTuple):
     """What a consumer asks of dispatch, and the settings that hold for it. `Limits` alone changes them.
 
     Attributes:
-        selector: kind of its sticky key selector (`subscription.state.sticky_key_selector`), 0 for none.
-        points: points of a consumer on the ring of consistent hashing.
+        selector: kind of its sticky key selector (`_engine.subscription.state.sticky_key_selector`), 0 for
+        none. points: points of a consumer on the ring of consistent hashing.
         flags: FLAG_SEVERAL_TOPICS, FLAG_OUT_OF_ORDER, FLAG_CLASSIC, FLAG_RING.
         partition: of the topic, -1 for none.
         topic_hash: 31-bit hash of the full name of the topic.
@@ -602,7 +602,7 @@ class Checkpoint(NamedTuple):
 
 class Summary(NamedTuple):
     """The state of the writer's replica before this command, but for its consumers
-    (`subscription.state.replica`).
+    (`_engine.subscription.state.replica`).
 
     To apply it changes nothing: it is for replicas that have not applied what stands before it.
     """

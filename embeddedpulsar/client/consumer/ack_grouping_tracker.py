@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine.format.acknowledgement import bitsets_of
 from embeddedpulsar._engine.platform import deadline, failpoints, threads
 from embeddedpulsar._engine.platform.scheduler import Backoff
+from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -22,13 +23,12 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import NO_ORIGIN, is_skipped
 from embeddedpulsar.message_id import LARGEST_ID
-from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry import EntryView
+    from embeddedpulsar._engine.subscription.ack_ring import AckRing
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.message import Message
-    from embeddedpulsar.subscription.ack_ring import AckRing
 
 GROUP_SIZE: Final = 1000
 _MOST_QUICK: Final = GROUP_SIZE - 1
@@ -61,7 +61,7 @@ class AckGroupingTracker:
     them. If the subscription was moved meanwhile, it ignores them. `done` is the same list throughout.
     Acknowledging appends to it without a lock, and `flush` removes from its front once the subscription has
     the acknowledgements, so a failure loses none. Collected acknowledgements are first recorded in the ring
-    (`subscription.ack_ring`), where other processes find them if this process dies. Those that the
+    (`_engine.subscription.ack_ring`), where other processes find them if this process dies. Those that the
     ring cannot hold are written before the call returns. The timer, and the call that fills a group, only try
     the locks.
 

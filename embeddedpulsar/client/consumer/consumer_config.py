@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from embeddedpulsar._engine.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
     INT32_MIN,
@@ -34,7 +35,6 @@ from embeddedpulsar.policies import (
 )
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema import Schema
-from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.topic_name import NON_PERSISTENT
 
 _SHORTEST_ACK_TIMEOUT_MS = 10_000

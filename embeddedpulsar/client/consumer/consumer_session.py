@@ -22,11 +22,11 @@ from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
+    from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
-    from embeddedpulsar.subscription.attachment.attachment import Attachment
     from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.topic import Topic
 

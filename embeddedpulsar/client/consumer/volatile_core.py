@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.subscription.attachment.volatile_attachment import GIVEN
 from embeddedpulsar.client.common.arguments import id_parts
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError
 from embeddedpulsar.message import Message
-from embeddedpulsar.subscription.attachment.volatile_attachment import GIVEN
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession

@@ -44,10 +44,10 @@ from embeddedpulsar._engine.log.segment_index import write_index
 from embeddedpulsar._engine.log.segments import Link, walk_segments
 from embeddedpulsar._engine.log.topic_control import TERMINATED
 from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.subscription import subscription_files
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar._engine.subscription.subscription_files import complete, position_at_rest
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.subscription import salvage
-from embeddedpulsar.subscription.salvage import complete, position_at_rest
-from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.topic.catalog.topic_places import read_meta
 from embeddedpulsar.topic.producers.topic_journal import TopicReplica
 
@@ -129,7 +129,8 @@ def _link_of(directory: str, ledger_id: int) -> Link | None:
 def rewrite_journal(directory: str, is_topic: bool, now_ms: int, quarantine: Quarantine) -> bool:
     """Start a new generation of a journal from all commands that can be read, also behind damaged ones.
 
-    A subscription delivers again from the last position that is known; see `subscription.salvage`.
+    A subscription delivers again from the last position that is known; see
+    `_engine.subscription.subscription_files`.
 
     Returns:
         False, and nothing was changed, if no command of a terminated topic can be read, or nothing says which
@@ -170,7 +171,7 @@ def redelivery(directory: str) -> str:
     _replay_best(directory, KIND_SUBSCRIPTION, replica)
     if not complete(replica, directory, "", position_at_rest(directory), 0):
         return "when a consumer subscribes by its name, which nothing here says"
-    return salvage.from_where(replica.state.mark_delete)
+    return subscription_files.from_where(replica.state.mark_delete)
 
 
 def _replay_best(directory: str, kind: int, replica: Replica) -> JournalBase | None:

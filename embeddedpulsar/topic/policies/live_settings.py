@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from embeddedpulsar._engine.platform.scheduler import SchedulerLike
-    from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.topic.policies.held_policies import HeldPolicies
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar._engine.format.subscription_record import DETACH_SILENT
+from embeddedpulsar._engine.subscription.liveness_monitor import detach_command
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver
-from embeddedpulsar.subscription.detach_commands import detach_command
 
 KINDS = ["Exclusive", "Failover", "Shared", "KeyShared"]
 COUNT = 20

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.subscription import detach_commands
-from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
-from embeddedpulsar.subscription.attachment.attachment import Attachment
+from embeddedpulsar._engine.subscription import liveness_monitor
+from embeddedpulsar._engine.subscription.attachment.active_attachment import ActiveAttachment
+from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar.topic.store import Store
 
 
@@ -83,7 +83,7 @@ def test_the_parts_of_a_group_follow_it_when_its_close_is_interrupted(
 
 def test_an_attachment_that_is_interrupted_twice_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The first interrupt strikes behind the attachment, the second while it is taken back."""
-    real, strikes, was_detached = detach_commands.detach, [KeyboardInterrupt], threading.Event()
+    real, strikes, was_detached = liveness_monitor.detach, [KeyboardInterrupt], threading.Event()
 
     def detach(*arguments: Any) -> None:
         if strikes:
@@ -96,7 +96,7 @@ def test_an_attachment_that_is_interrupted_twice_is_undone(tmp_path: Path, monke
 
     with pulsar.Client(tmp_path) as client:
         core: Any = client._core
-        monkeypatch.setattr(detach_commands, "detach", detach)
+        monkeypatch.setattr(liveness_monitor, "detach", detach)
         with monkeypatch.context() as patched:
             patched.setattr(ActiveAttachment, "prepare", prepare)
             with pytest.raises(pulsar.Interrupted):

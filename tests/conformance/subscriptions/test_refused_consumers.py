@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.subscription.liveness_monitor import KeepAlives
+from embeddedpulsar._engine.subscription.liveness_monitor import KeepAlives
 
 
 def test_one_that_attaches_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

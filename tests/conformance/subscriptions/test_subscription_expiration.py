@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, ConsumerType, InvalidConfiguration
-from embeddedpulsar.subscription.state import snapshot
+from embeddedpulsar._engine.subscription.state import replica
 from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
@@ -113,14 +113,14 @@ def test_a_state_of_an_older_release_counts_from_the_first_look(time: ManualTime
 
 def test_a_snapshot_keeps_the_time() -> None:
     """And one without it is of an older release."""
-    state = snapshot.SubscriptionState()
+    state = replica.SubscriptionState()
     state.exists = True
-    before = snapshot.encode_snapshot(state)
-    assert snapshot.decode_snapshot(before).last_active_ms == 0
+    before = replica.encode_snapshot(state)
+    assert replica.decode_snapshot(before).last_active_ms == 0
     state.last_active_ms = 1_700_000_000_000
-    assert snapshot.decode_snapshot(snapshot.encode_snapshot(state)).last_active_ms == 1_700_000_000_000
-    unknown = snapshot.decode_snapshot(before)
-    assert snapshot.checkpoint_of(state) == snapshot.checkpoint_of(unknown)
+    assert replica.decode_snapshot(replica.encode_snapshot(state)).last_active_ms == 1_700_000_000_000
+    unknown = replica.decode_snapshot(before)
+    assert replica.checkpoint_of(state) == replica.checkpoint_of(unknown)
 
 
 def test_wrong_numbers_are_refused(time: ManualTime, path: Path) -> None:

@@ -9,10 +9,10 @@ from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, Subscriptio
 from embeddedpulsar._engine.log.journal.journal import Journal
 from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar.subscription.control import SubscriptionControl
-from embeddedpulsar.subscription.state.entry_states import WAITING
-from embeddedpulsar.subscription.state.replica import SubscriptionReplica
-from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.control import SubscriptionControl
+from embeddedpulsar._engine.subscription.state.entry_states import WAITING
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
 from tests.storms.dispatch import dispatch_audit as audit
 from tests.storms.dispatch.dispatch_model import NOTHING, DispatchModel
 from tests.storms.dispatch.dispatch_setup import DispatchSetup

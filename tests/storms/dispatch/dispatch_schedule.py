@@ -8,10 +8,10 @@ from typing import Final
 
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.subscription import shared_state
+from embeddedpulsar._engine.subscription.dispatch import dispatchers
+from embeddedpulsar._engine.subscription.state.replica import encode_snapshot
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
-from embeddedpulsar.subscription import shared_state
-from embeddedpulsar.subscription.dispatch import dispatcher_sticky_key
-from embeddedpulsar.subscription.state.snapshot import encode_snapshot
 from tests.storms.dispatch import dispatch_audit as audit
 from tests.storms.dispatch.dispatch_answers import DispatchAnswers
 from tests.storms.dispatch.dispatch_setup import DispatchSetup
@@ -47,7 +47,7 @@ class DispatchSchedule:
     def __init__(self, seed: int, directory: str) -> None:
         self._chance: Final = random.Random(seed)
         self.setup: Final = DispatchSetup.draw(self._chance)
-        self._kept: Final = (dispatcher_sticky_key.LOOK_AHEAD_PER_CONSUMER, shared_state.CHECKPOINT_EVERY)
+        self._kept: Final = (dispatchers.LOOK_AHEAD_PER_CONSUMER, shared_state.CHECKPOINT_EVERY)
         _set_limits(self.setup.look_ahead, 7)
         self.scene: Final = DispatchSteps(self._chance, self.setup, directory)
         self.scene.on_step = self._judge
@@ -266,5 +266,5 @@ class DispatchSchedule:
 
 
 def _set_limits(look_ahead: int, checkpoint_every: int) -> None:
-    setattr(dispatcher_sticky_key, "LOOK_AHEAD_PER_CONSUMER", look_ahead)
+    setattr(dispatchers, "LOOK_AHEAD_PER_CONSUMER", look_ahead)
     setattr(shared_state, "CHECKPOINT_EVERY", checkpoint_every)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions
+from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
 from tests.storms.dispatch.dispatch_judge import DispatchJudge
 from tests.storms.dispatch.dispatch_model import DispatchModel, Seen
 from tests.storms.dispatch.dispatch_setup import DispatchSetup

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper
-from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
-from embeddedpulsar.subscription.state.dispatch_state import DispatchState
-from embeddedpulsar.subscription.state.waiting_keys import KeyHolds
+from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkKeeper
+from embeddedpulsar._engine.subscription.dispatch.wakeups import Wakeups
+from embeddedpulsar._engine.subscription.state.dispatch_state import DispatchState
+from embeddedpulsar._engine.subscription.state.entry_states import KeyHolds
 from tests.storms import commands
 from tests.storms.dispatch import dispatch_storm
 

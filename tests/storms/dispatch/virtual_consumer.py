@@ -6,8 +6,8 @@ from collections import deque
 from typing import Any, Final, cast
 
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar.subscription.attachment.attachment import Attachment
-from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
+from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
+from embeddedpulsar._engine.subscription.attachment.shared_attachment import SharedAttachment
 from tests.storms.dispatch.virtual_log import VirtualLog, VirtualView
 from tests.storms.dispatch.virtual_process import VirtualProcess
 

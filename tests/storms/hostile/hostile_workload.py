@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
@@ -18,7 +19,6 @@ from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition, Re
 from embeddedpulsar.exceptions import ConsumerBusy, Interrupted, NotConnected, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES
 from tests.storms import storm_diary
 from tests.storms.hostile.hostile_roles import (
     FIRST_PROCESS,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar._engine.subscription.liveness_monitor import KeepAlives
 from embeddedpulsar.exceptions import ConsumerBusy
-from embeddedpulsar.subscription.liveness_monitor import KeepAlives
 from embeddedpulsar.testing.manual_clock import ManualClock
 
 KEEP_ALIVE_S = 30.0

@@ -15,10 +15,10 @@ import pytest
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import clock, disk, failpoints
+from embeddedpulsar._engine.subscription import shared_state
+from embeddedpulsar._engine.subscription.control import SubscriptionControl
+from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar.exceptions import NotAllowedError, StorageError, StorageFullError
-from embeddedpulsar.subscription import shared_state
-from embeddedpulsar.subscription.control import SubscriptionControl
-from embeddedpulsar.subscription.subscription import Subscription
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.subscription_site import SubscriptionSite, positions, read_all
 from tests.support.disks.fake_disk import FakeDisk

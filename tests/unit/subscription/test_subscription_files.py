@@ -14,9 +14,9 @@ from embeddedpulsar._engine.format.control import SubscriptionWord, journal_word
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.clock import boot_id
-from embeddedpulsar.subscription import subscription_files
-from embeddedpulsar.subscription.control import SubscriptionControl
-from embeddedpulsar.subscription.subscription_files import is_word_damaged, mark_deletes
+from embeddedpulsar._engine.subscription import subscription_files
+from embeddedpulsar._engine.subscription.control import SubscriptionControl
+from embeddedpulsar._engine.subscription.subscription_files import is_word_damaged, mark_deletes
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.attachment.attachment import Attachment
 from tests.storms.dispatch.virtual_consumer import VirtualConsumer
 from tests.storms.dispatch.virtual_log import VirtualEntry, VirtualLog
 from tests.storms.dispatch.virtual_process import VirtualProcess, VirtualWorld

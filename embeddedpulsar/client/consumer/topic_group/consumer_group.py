@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.subscription.control import Freshness
 from embeddedpulsar.client.common.statistics import ConsumerStats, sum_of
 from embeddedpulsar.client.common.topic_schema import admit_all
 from embeddedpulsar.client.consumer.consumer import Consumer
@@ -27,7 +28,6 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.message import NO_ORIGIN, Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.schema.schema import checked_version
-from embeddedpulsar.subscription.control import Freshness
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from embeddedpulsar._engine.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
+from embeddedpulsar._engine.subscription.control import Freshness
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
@@ -16,7 +17,6 @@ from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.policies import BatchReceivePolicy
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.control import Freshness
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.unit.client.fakes import MemoryRing, view_of
 

@@ -9,9 +9,9 @@ import pytest
 
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.subscription.state import dispatch_state
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.subscription.state import dispatch_state
 from tests.unit.subscription.virtual_site import VirtualSite, position, read
 
 SHARED, KEY_SHARED = ConsumerType.Shared, ConsumerType.KeyShared

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from embeddedpulsar._engine.subscription.dispatch.wakeups import STRANGER
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.subscription.dispatch.wakeups import STRANGER
 from tests.storms.dispatch.virtual_consumer import VirtualConsumer
 from tests.unit.subscription.virtual_site import EVERYTHING, VirtualSite, read
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.log.filenames import lock_path
+from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
+from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.attachment.attachment import Attachment
-from embeddedpulsar.subscription.subscription import Subscription
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.subscription_site import SubscriptionSite
 from tests.support.held_elsewhere import held_elsewhere

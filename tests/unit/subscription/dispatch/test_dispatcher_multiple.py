@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim, FreshEntry
+from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
+from embeddedpulsar._engine.subscription.state.sticky_key_selector import HASH_RANGE
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.subscription.dispatch.assignment import Claim, FreshEntry
-from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS
-from embeddedpulsar.subscription.state.sticky_key_selector import HASH_RANGE
 from tests.unit.subscription.state.dispatch_states import LEDGER, StateSite, entries
 
 

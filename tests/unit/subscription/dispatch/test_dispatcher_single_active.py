@@ -6,12 +6,14 @@ import pytest
 
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import FLAG_RING, FLAG_SEVERAL_TOPICS, ConsumerRules
+from embeddedpulsar._engine.subscription.dispatch.dispatchers import (
+    ACTIVE_DISPATCHERS,
+    SharedDispatcher,
+    chosen_on_ring,
+    dispatcher_for,
+)
+from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry, DispatchState
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS, dispatcher_for
-from embeddedpulsar.subscription.dispatch.dispatcher_multiple import SharedDispatcher
-from embeddedpulsar.subscription.dispatch.dispatcher_single_active import chosen_on_ring
-from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
-from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 
 EXCLUSIVE = ACTIVE_DISPATCHERS[ConsumerType.Exclusive]
 FAILOVER = ACTIVE_DISPATCHERS[ConsumerType.Failover]

@@ -8,12 +8,12 @@ import pytest
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.subscription_record import FLAG_CLASSIC, FLAG_OUT_OF_ORDER
+from embeddedpulsar._engine.subscription.dispatch import dispatchers
+from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim, FreshEntry
+from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS, dispatcher_for
+from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
+from embeddedpulsar._engine.subscription.state.sticky_key_selector import HASH_RANGE, STICKY
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.subscription.dispatch import dispatcher_sticky_key
-from embeddedpulsar.subscription.dispatch.assignment import Claim, FreshEntry
-from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
-from embeddedpulsar.subscription.state.consumer_registry import Consumer
-from embeddedpulsar.subscription.state.sticky_key_selector import HASH_RANGE, STICKY
 from tests.unit.subscription.state.dispatch_states import LEDGER, StateSite, entries
 
 LOW, HIGH = 5, 60_000  # the new_consumer takes the lower half of the slots
@@ -138,7 +138,7 @@ def test_uncovered_slots_wait():
 
 def test_the_look_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch):
     """So many entries a consumer are held back, then nothing more is read; who is woken could go on."""
-    monkeypatch.setattr(dispatcher_sticky_key, "LOOK_AHEAD_PER_CONSUMER", 2)
+    monkeypatch.setattr(dispatchers, "LOOK_AHEAD_PER_CONSUMER", 2)
     site = KeySite()
     high, low = site.join(), site.join()
     log = entries(0, 9, (LOW, LOW, HIGH, LOW, LOW, LOW, HIGH, LOW, HIGH, LOW))

@@ -9,12 +9,12 @@ from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign, FreshRun, Redeliver
 from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim, FreshEntry
+from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
+from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN
+from embeddedpulsar._engine.subscription.state.replica import decode_snapshot, encode_snapshot
+from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.subscription.dispatch.assignment import Claim, FreshEntry
-from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS
-from embeddedpulsar.subscription.state.ledger_acks import OPEN
-from embeddedpulsar.subscription.state.snapshot import decode_snapshot, encode_snapshot
-from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 LEDGER = 7
 NO_LIMIT = 1 << 62

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
-from embeddedpulsar.subscription.state.ledger_acks import OPEN, LedgerAcks
+from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN, AckBitmaps, LedgerAcks
 
 
 def bitmaps(*listed: tuple[int, int], at: Position = BEFORE_FIRST) -> AckBitmaps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.subscription.state.assigned_entries import AssignedEntries
+from embeddedpulsar._engine.subscription.state.dispatch_state import AssignedEntries
 
 
 def test_assignments_that_touch_are_one_range():

@@ -15,8 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from embeddedpulsar.subscription.state import delayed_delivery_tracker
-from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedBucket, DelayedDeliveryTracker
+from embeddedpulsar._engine.subscription.state import delayed_delivery_tracker
+from embeddedpulsar._engine.subscription.state.delayed_delivery_tracker import (
+    DelayedBucket,
+    DelayedDeliveryTracker,
+)
 from tests.strikes import strike
 
 LAST = 2**32 - 1

@@ -8,12 +8,12 @@ from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
 from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.subscription.state import state_machine as effects
+from embeddedpulsar._engine.subscription.state.dispatch_state import UNLIMITED, DispatchState
+from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, WAITING
+from embeddedpulsar._engine.subscription.state.replica import checkpoint_of, decode_snapshot, encode_snapshot
+from embeddedpulsar._engine.subscription.state.sticky_key_selector import STICKY
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.subscription.state import state_machine as effects
-from embeddedpulsar.subscription.state.dispatch_state import UNLIMITED, DispatchState
-from embeddedpulsar.subscription.state.entry_states import DELAYED, WAITING
-from embeddedpulsar.subscription.state.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
-from embeddedpulsar.subscription.state.sticky_key_selector import STICKY
 from tests.unit.subscription.state.dispatch_states import LEDGER, StateSite, entries
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 
 from embeddedpulsar._engine.format.subscription_record import FreshRun
-from embeddedpulsar.subscription.state.entry_states import EntryStates, moving
-from embeddedpulsar.subscription.state.pending_entries import PendingEntries
+from embeddedpulsar._engine.subscription.state.entry_states import EntryStates, moving
+from embeddedpulsar._engine.subscription.state.pending_entries import PendingEntries
 
 
 def counted(times: int) -> PendingEntries:

@@ -1,4 +1,4 @@
-"""Unit tests of embeddedpulsar.subscription.state.expired_counts."""
+"""Unit tests of embeddedpulsar._engine.subscription.state.state_machine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 
 from embeddedpulsar._engine.format import subscription_record as record
-from embeddedpulsar.subscription.state.expired_counts import NOTHING_EXPIRED, ExpiredCounts
-from embeddedpulsar.subscription.state.replica import adopt_summary, pack_summary
-from embeddedpulsar.subscription.state.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
-from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import (
+    adopt_summary,
+    checkpoint_of,
+    decode_snapshot,
+    encode_snapshot,
+    pack_summary,
+)
+from embeddedpulsar._engine.subscription.state.state_machine import (
+    NOTHING_EXPIRED,
+    ExpiredCounts,
+    SubscriptionState,
+)
 
 
 def made() -> SubscriptionState:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from embeddedpulsar.subscription.state.entry_states import SETTLE, EntryStates, moving
-from embeddedpulsar.subscription.state.waiting_keys import KeyHolds
+from embeddedpulsar._engine.subscription.state.entry_states import SETTLE, EntryStates, KeyHolds, moving
 
 
 def states_of(*hashes: int) -> EntryStates:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.subscription.state.ledger_acks import OPEN, LedgerAcks
+from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN, LedgerAcks
 
 SIZE = 300
 ENTRIES = st.integers(0, SIZE - 1)

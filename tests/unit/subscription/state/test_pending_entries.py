@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from embeddedpulsar._engine.format.acknowledgement import group_entries
 from embeddedpulsar._engine.format.subscription_record import FreshRun
-from embeddedpulsar.subscription.state.entry_states import DELAYED, FIRST_OWNER, NONE, WAITING
-from embeddedpulsar.subscription.state.pending_entries import PendingEntries
+from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, FIRST_OWNER, NONE, WAITING
+from embeddedpulsar._engine.subscription.state.pending_entries import PendingEntries
 
 A, B = FIRST_OWNER, FIRST_OWNER + 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar.subscription.state.resting_counts import RestingCounts
+from embeddedpulsar._engine.subscription.state.dispatch_state import RestingCounts
 
 KEPT = [(7, 3, 2), (7, 9, 1), (9, 0, 300)]
 

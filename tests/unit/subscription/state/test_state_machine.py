@@ -12,10 +12,8 @@ from embeddedpulsar._engine.format.document import (
     encode_document,
 )
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.subscription.state.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
-from embeddedpulsar.subscription.state.state_machine import (
+from embeddedpulsar._engine.subscription.state.replica import checkpoint_of, decode_snapshot, encode_snapshot
+from embeddedpulsar._engine.subscription.state.state_machine import (
     MARK_DELETE,
     MEMBERS,
     NONE,
@@ -23,6 +21,8 @@ from embeddedpulsar.subscription.state.state_machine import (
     STALE,
     SubscriptionState,
 )
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import CorruptionError
 
 
 def created() -> SubscriptionState:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
-from embeddedpulsar.subscription.state.sticky_key_selector import (
+from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
     CONSISTENT_HASHING,
     HASH_RANGE,
     SLOTS,

@@ -12,13 +12,13 @@ from embeddedpulsar._engine.format.control import SubscriptionWord, split_journa
 from embeddedpulsar._engine.format.subscription_record import Limits
 from embeddedpulsar._engine.log.journal import journal_file
 from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.subscription import shared_state
+from embeddedpulsar._engine.subscription.attachment.shared_attachment import SharedAttachment
+from embeddedpulsar._engine.subscription.shared_state import SharedState
+from embeddedpulsar._engine.subscription.state import replica
+from embeddedpulsar._engine.subscription.state.replica import encode_snapshot
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.subscription import journal_upkeep, shared_state
-from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
-from embeddedpulsar.subscription.shared_state import SharedState
-from embeddedpulsar.subscription.state import replica
-from embeddedpulsar.subscription.state.snapshot import encode_snapshot
 from tests.storms.dispatch import dispatch_storm
 from tests.unit.subscription.virtual_site import EVERYTHING, VirtualSite
 
@@ -193,7 +193,7 @@ def test_a_distorted_summary_is_an_error(site: VirtualSite):
 def test_the_simulator_with_summaries_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Every few commands a summary, and a leap over all there is to leap over."""
     monkeypatch.setattr(replica, "LEAST_CONSUMERS", 1)
-    monkeypatch.setattr(journal_upkeep, "EVERY_BYTES", 100)
+    monkeypatch.setattr(shared_state, "EVERY_BYTES", 100)
     monkeypatch.setattr(journal_file, "WORTH_A_LEAP", 1)
     monkeypatch.setattr(shared_state, "CHECKPOINT_EVERY", 5)
     leaps = Leaps(monkeypatch)

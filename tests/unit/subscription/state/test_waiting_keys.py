@@ -9,8 +9,13 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, WAITING, EntryStates, moving
-from embeddedpulsar.subscription.state.waiting_keys import WaitingKeys
+from embeddedpulsar._engine.subscription.state.entry_states import (
+    FIRST_OWNER,
+    WAITING,
+    EntryStates,
+    WaitingKeys,
+    moving,
+)
 from tests.strikes import strike
 
 HASHES = [7, 7 + 65536, 9, 11]

@@ -14,12 +14,12 @@ from embeddedpulsar._engine.cold.location import known_owner, make_owner
 from embeddedpulsar._engine.log import trimming
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import clock, disk
+from embeddedpulsar._engine.subscription.attachment.active_attachment import note_start
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.spark import sink_commit
-from embeddedpulsar.subscription.attachment.compacted_reader import note_start
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.store_check import check_store
 from embeddedpulsar.topic.care.store_repair import repair_store

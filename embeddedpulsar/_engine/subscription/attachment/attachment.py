@@ -1,0 +1,418 @@
+"""A consumer attached to its subscription: acknowledging, moving, waiting. Subclasses read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from embeddedpulsar._engine.format.acknowledgement import AckGroup, group_entries
+from embeddedpulsar._engine.format.control import SubscriptionWord
+from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.waiter_slots import EACH
+from embeddedpulsar._engine.platform import fork
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork
+from embeddedpulsar._engine.subscription.attachment.acknowledger import Acknowledger
+from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkExpiry, ChunkKeeper, ChunkOptions
+from embeddedpulsar._engine.subscription.attachment.membership import Membership
+from embeddedpulsar._engine.subscription.control import Freshness
+from embeddedpulsar._engine.subscription.liveness_monitor import detach
+from embeddedpulsar._engine.subscription.log_queries import acknowledged_in, messages_left, seek_commands
+from embeddedpulsar._engine.subscription.shared_state import SharedState
+from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
+from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    ConsumerAssignError,
+    ConsumerBusy,
+    LockTimeout,
+)
+
+Entry = tuple[int, int]
+_EPOCH: Final = SubscriptionWord.EPOCH
+
+
+class Attachment:
+    """One consumer of one subscription, as this process has it.
+
+    Role: the broker's side of a consumer. Invariants: nothing is read that was void when the read
+    began; an acknowledgement counts only under the epoch in which its entries were read. Durable:
+    acknowledgements and moves as the store's durability level says, when the call returns. Callers:
+    `read`, `redeliver`, `seek` and `seek_time` one thread at a time (they share the read position); the
+    rest any thread. In a forked child every method raises AlreadyClosed, but for `detach`, which does
+    nothing.
+
+    Attributes:
+        consumer_id: unique for the life of the subscription.
+        name: of the consumer.
+        delivers_singly: whether single entries come back, and deliveries are counted, as Shared has it.
+        epoch: rises when what was read before is void (a seek, from whatever process). A caller that collects
+            acknowledgements passes the epoch under which it collected them.
+        on_rewound: called when `read` or a redelivery notices, before it continues, that another consumer
+            moved the subscription: entries fetched before, and acknowledgements collected for them, are void.
+        on_switched: called by `read` when this Failover consumer has stopped being the active one: what was
+            fetched and not given to the application is void. Acknowledgements are not.
+        on_left: called once, when the consumer has ended.
+        chunks: what this consumer knows of chunked messages.
+        make_ring, is_plain, acknowledge, acknowledge_cumulative: of its `Acknowledger`.
+        words: of the subscription.
+        fresh: tells whether what was read may be void. A consumer asks it for each message it gives to the
+            application, and calls `look` then.
+    """
+
+    delivers_singly: bool = False
+    shares_rings: bool = False
+    """Whether an append may ring this one alone, which passes that on if it leaves: see `leave`."""
+
+    def __init__(
+        self,
+        log: Log,
+        shared: SharedState,
+        membership: Membership,
+        consumer: Consumer,
+        chunks: ChunkOptions,
+    ) -> None:
+        self.consumer_id = consumer.consumer_id
+        self.epoch = consumer.epoch
+        self.chunks: Final = ChunkKeeper(log.chunks(), chunks, membership.monotonic)
+        self._log: Final = log
+        self._shared: Final = shared
+        self._acknowledger: Final = Acknowledger(self, log, shared, self.chunks)
+        self.make_ring: Final = self._acknowledger.make_ring
+        self.is_plain: Final = self._acknowledger.is_plain
+        self.acknowledge: Final = self._acknowledger.acknowledge
+        self.acknowledge_cumulative: Final = self._acknowledger.acknowledge_cumulative
+        self.name: Final = consumer.name
+        self.code = consumer.code
+        self.on_rewound: Callable[[], object] | None = None
+        self.on_switched: Callable[[], object] | None = None
+        self.on_left: Callable[[Attachment], object] | None = None
+        self._membership: Final = membership
+        self.words: Final = shared.control.words
+        self.fresh: Final = Freshness(shared.control.epoch)
+        self._followed = self.fresh.seen
+        self._has_left = False
+        self._fork_generation: Final = fork.GENERATION
+        self._chunk_expiry: Final = ChunkExpiry(
+            self.chunks,
+            log,
+            shared,
+            self._acknowledge_chunks,
+            lambda: self.is_attached,
+            membership,
+            chunks.expire_ms,
+        )
+        self._detaching: Final = BackgroundWork(membership.call_later, self._depart)
+
+    @property
+    def rate_words(self) -> tuple[memoryview, FileLock]:
+        """The words of the subscription, and the lock that guards its rate."""
+        return self.words, self._shared.lock
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:
+        """The next entries for this consumer, at least one if there is any; an empty list if there is none.
+
+        Raises:
+            AlreadyClosed: the consumer has left, the subscription was deleted, or the topic closed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define read()")
+
+    def handed(self, view: EntryView) -> bool:
+        """Note that the application gets the first message of an entry; False if `look` must come first."""
+        return True
+
+    def is_fresh(self) -> bool:
+        """Whether nothing happened that may make void what was read. Lock-free."""
+        try:
+            return bool(self.fresh.epoch[()] == self.fresh.seen)
+        except ValueError:
+            return True  # closed: nothing is left of it
+
+    def look(self) -> None:
+        """Follow the subscription; if what was read is void, call `on_rewound` or `on_switched`."""
+        try:
+            self._resync()
+        except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
+            if self.on_rewound is not None:
+                self.on_rewound()  # the consumer has ended; `read` reports it
+
+    def is_active(self) -> bool:
+        """Whether entries come to this consumer: of Failover consumers, to one at a time."""
+        return True
+
+    def prepare(self) -> None:
+        """Open ahead what a consumer that is not active reads first when it becomes active. Errors of
+        reading are left to that read. Called before the consumer is used."""
+
+    def _check_usable(self) -> None:
+        if self._fork_generation != fork.GENERATION or self._shared.control.closed:
+            raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed")
+
+    def _resync(self) -> None:
+        """Follow a change of the subscription. If its position was moved, move too, and report it."""
+        self._tell_if_moved(self._shared.transact(self._follow))
+
+    def _tell_if_moved(self, was_moved: bool) -> None:
+        """Report the result of `_follow`. Every caller of `_follow` must: it returns true once per move."""
+        self._tell_moved(was_moved)
+        self.fresh.seen = self._followed  # last: until then, no thread may hand out what was read
+
+    def _tell_moved(self, was_moved: bool) -> None:
+        if was_moved and self.on_rewound is not None:
+            self.on_rewound()
+
+    def _follow(self, state: SubscriptionState) -> bool:
+        """Take over the position that the state gives this consumer. True if it moved there."""
+        consumer = self._own(state)
+        self._followed = self.words[_EPOCH]
+        if consumer.epoch == self.epoch:
+            return False
+        self.epoch = consumer.epoch
+        self._go_to(state)
+        return True
+
+    def read_position(self) -> Entry:
+        """See `Holder.read_position`."""
+        raise NotImplementedError(f"{type(self).__name__} does not define read_position()")
+
+    @property
+    def read_before(self) -> Entry:
+        """Entries before this one may have been read before the last move; others were not, or count their
+        deliveries."""
+        return BEFORE_FIRST
+
+    def note_ack(self, last: Position) -> None:
+        """See `Holder.note_ack`."""
+
+    def before_ack(self, state: SubscriptionState, ledger_id: int) -> list[AckGroup]:
+        """See `Holder.before_ack`."""
+        return []
+
+    def _go_to(self, state: SubscriptionState) -> None:
+        """Void what was read, and begin where the state says."""
+        raise NotImplementedError(f"{type(self).__name__} does not define _go_to()")
+
+    def _own(self, state: SubscriptionState) -> Consumer:
+        """This consumer in the state. One that was taken for dead (its process was stopped) joins again."""
+        consumer = state.consumers.get(self.consumer_id)
+        if consumer is not None:
+            self.show_alive()  # the timer may be waiting for the lock that is ours now
+            return consumer
+        if not state.exists:
+            raise AlreadyClosed(
+                f"the consumer {self.name!r} lost its subscription, which was deleted; subscribe again"
+            )
+        if self._has_left:
+            raise AlreadyClosed(f"the consumer {self.name!r} was detached; subscribe again")
+        consumer = self._membership.rejoin(state, self.consumer_id)
+        self.consumer_id, self.code = consumer.consumer_id, consumer.code
+        return consumer
+
+    def _complete(
+        self, views: list[EntryView], max_bytes: int, *, is_noted: bool
+    ) -> tuple[list[EntryView], EntryView | None]:
+        """Make messages of entries of chunked ones; see `ChunkKeeper.complete`."""
+        found = self.chunks.complete(views, max_bytes, is_noted=is_noted)
+        self._watch_chunks()
+        return found
+
+    def _watch_chunks(self) -> None:
+        """Called when parts of chunked messages were read."""
+        finished = self.chunks.take_finished()
+        if finished:
+            try:
+                self._acknowledge_chunks(finished)
+            except LockTimeout:
+                self.chunks.finished += finished
+                raise
+        if self.chunks.next_due() is not None:
+            self._chunk_expiry.arm()
+
+    def _acknowledge_chunks(self, entries: list[Entry]) -> None:
+        self._acknowledger.acknowledge_unreadable(list(group_entries(entries)))
+
+    def redeliver(self) -> None:
+        raise NotImplementedError(f"{type(self).__name__} does not define redeliver()")
+
+    def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
+        """Have entries delivered again. True if everything this consumer holds will be delivered again."""
+        raise NotImplementedError(f"{type(self).__name__} does not define redeliver_entries()")
+
+    # -- moving ------------------------------------------------------------------------------------
+
+    def seek(self, position: Position, inclusive: bool) -> None:
+        """Go on at ``position`` (inclusive) or at the entry behind it, for all consumers of the subscription.
+
+        What was acknowledged after it counts no more, and everything before it is acknowledged. Positions
+        outside the log are moved to its ends.
+        """
+        commands = seek_commands(self._log, position, inclusive)
+
+        def body(state: SubscriptionState) -> None:
+            self._own(state)
+            self._shared.commit(commands)
+            self._follow(state)
+
+        self._shared.transact(body)
+        self.fresh.seen = self._followed  # the caller drops what it has
+        self._log.trimming.note_retreat()
+
+    def seek_time(self, publish_ms: int) -> None:
+        """Go on at the first entry published at ``publish_ms`` (ms since the epoch) or later."""
+        self.seek(self._log.find_by_publish_time(publish_ms), inclusive=True)
+
+    # -- waiting and leaving -----------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """Changes when the subscription was moved or its consumers changed. Lock-free."""
+        try:
+            return int(self.words[SubscriptionWord.VERSION])
+        except ValueError:
+            raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
+
+    @property
+    def version_word(self) -> tuple[memoryview, int]:
+        """Where `version` stands."""
+        return self.words, int(SubscriptionWord.VERSION)
+
+    def progress(self) -> int:
+        """Changes whenever any process changes the subscription. Lock-free."""
+        try:
+            return int(self.words[SubscriptionWord.JOURNAL])
+        except ValueError:
+            return 0  # closed
+
+    def arm(self, seen_version: int) -> bool:
+        """Ask to be rung when `version` changes; False, and nothing asked, if it is not ``seen_version``.
+
+        The mailbox's generation must have been read before.
+        """
+        shared = self._shared
+        try:
+            if self.words[SubscriptionWord.VERSION] != seen_version:
+                return False
+            if shared.wakeups.waiting.is_asleep(self.code, self.consumer_id):
+                return True  # still announced: the next process that changes anything rings
+            is_published = shared.control.is_published
+        except ValueError:
+            raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
+        if is_published:
+            return shared.in_lock(lambda: self._announce(seen_version))
+        return shared.transact(lambda _: self._announce(seen_version))
+
+    def _announce(self, seen_version: int) -> bool:
+        """Announce that it sleeps. Under the lock."""
+        if self.words[SubscriptionWord.VERSION] != seen_version:
+            return False
+        waiting = self._shared.wakeups.waiting
+        waiting.arm(waiting.code_of(self.code, self.consumer_id))
+        return True
+
+    def leave(self, is_served: bool) -> None:
+        """End the wait of the caller."""
+
+    @property
+    def key(self) -> int:
+        """Identifies the attachments of which an append rings only one; 0 if it rings none."""
+        return EACH
+
+    @property
+    def awaits_appends(self) -> bool:
+        """Whether it is to be rung when something is appended."""
+        return True
+
+    def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
+        """Whether to look although no ring came: it may be lost with its sender. Lock-free."""
+        return has_tail_moved or self.version != seen_version
+
+    def has_read_all(self, tail: int) -> bool:
+        """Whether it had read everything when the tail of the log was ``tail``; False if that would
+        take a look."""
+        return False
+
+    def back_stop(self, seconds: float) -> float:
+        """How long it sleeps at most: ``seconds`` for a single consumer, longer if several take turns."""
+        return seconds
+
+    def due_ms(self) -> int:
+        """When the next delayed entry is due, in ms since the epoch; 0 for none. Lock-free."""
+        return 0
+
+    @property
+    def is_attached(self) -> bool:
+        return not self._has_left and not self._shared.control.closed
+
+    def show_alive(self) -> None:
+        """Let others see that this process runs."""
+        try:
+            self._membership.show_alive(self.code, self.consumer_id)
+        except ValueError:
+            return  # closed meanwhile
+
+    def show_acknowledged(self) -> None:
+        """See `Holder.show_acknowledged`."""
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            self._membership.show_acknowledged(self.code, self.consumer_id)
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Tells the subscription from all others, and from an earlier one of its name."""
+        return self._shared.directory, self._shared.control.identity
+
+    def counts_for(self, other: Attachment, epoch: int) -> bool:
+        """Whether a consumer is one of this subscription, and what it acknowledged in ``epoch`` counts as
+        far as this process has followed the subscription. Lock-free.
+
+        Args:
+            other: of that consumer, in this process.
+            epoch: of its acknowledgements.
+        """
+        consumers = self._shared.state.consumers
+        return self.identity == other.identity and consumers.is_current(other.consumer_id, epoch)
+
+    def is_current(self) -> bool:
+        """Whether the consumer is attached, and nothing was moved since it last read."""
+
+        def body(state: SubscriptionState) -> bool:
+            return state.consumers.is_current(self.consumer_id, self.epoch)
+
+        return self._shared.transact(body)
+
+    def backlog(self) -> int:
+        """Messages that are stored and not acknowledged, exactly."""
+        return messages_left(self._log, self._shared.transact(acknowledged_in))
+
+    def detach(self) -> None:
+        """Leave. What was not acknowledged is delivered to the next consumer. Idempotent.
+
+        Raises:
+            LockTimeout: another process stayed in the lock; a timer tries again.
+        """
+        self.forget()
+        try:
+            self._depart()
+        except LockTimeout:
+            self._detaching.after(FIRST_PAUSE_S)
+            raise
+
+    def forget(self) -> None:
+        """Stop looking after the consumer: it has ended, here or in another process. Idempotent."""
+        self._has_left = True
+        self._chunk_expiry.cancel()
+        on_left, self.on_left = self.on_left, None
+        if on_left is not None:
+            on_left(self)
+
+    def _depart(self) -> None:
+        if self._fork_generation != fork.GENERATION or self._shared.control.closed:
+            return
+        detach(self._shared, self._log, (self.consumer_id,))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} id={self.consumer_id} epoch={self.epoch}>"

@@ -1,0 +1,508 @@
+"""What one consumer knows of chunked messages: incomplete ones, and the parts of those it was given.
+
+Expiry of incomplete chunked messages, so that they do not hold back a subscription for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup
+from embeddedpulsar._engine.format.entry_decoder import EntryView
+from embeddedpulsar._engine.format.subscription_record import AckCumulative, Command, Ledgers
+from embeddedpulsar._engine.log.log_positions import ChunkAssembler, made_whole
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.platform import deadline, fork, threads
+from embeddedpulsar._engine.platform.scheduler import Backoff, is_idle
+from embeddedpulsar._engine.subscription.shared_state import SharedState
+from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
+from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
+    from embeddedpulsar._engine.platform.scheduler import Timer
+
+
+Entry = tuple[int, int]
+_FEW: Final = 100
+Key = tuple[str, int]
+"""Producer and sequence id. They stand outside of what is packed or encrypted."""
+
+
+class ChunkOptions(NamedTuple):
+    """What a consumer does with messages whose last part does not come.
+
+    Attributes:
+        max_pending: most incomplete messages; 0 for any number.
+        is_oldest_acked: whether the oldest, when there are more, is acknowledged; else it is left alone and
+            comes when it is asked for again.
+        expire_ms: how long the last part may take; 0 for ever.
+    """
+
+    max_pending: int = 10
+    is_oldest_acked: bool = False
+    expire_ms: int = 60_000
+
+
+DEFAULT_CHUNKS: Final = ChunkOptions()
+
+
+class OpenChunks:
+    """The parts of one incomplete message.
+
+    Attributes:
+        key: the message they belong to.
+        places: their entries.
+        since: when the first was seen, in seconds.
+        is_dropped: there were too many incomplete messages: this one is not to be delivered.
+        is_counted: whether it counts as incomplete here; else another consumer read it.
+        last: where the last part is, if that was looked up.
+    """
+
+    __slots__ = ("is_counted", "is_dropped", "key", "last", "places", "since")
+
+    def __init__(self, key: Key, since: float, is_counted: bool) -> None:
+        self.key: Final = key
+        self.places: set[Position] = set()
+        self.since = since
+        self.is_counted = is_counted
+        self.is_dropped = False
+        self.last: Position | None = None
+
+
+class PendingChunks:
+    """Incomplete messages, the oldest first.
+
+    Role: counts and forgets; decides nothing about acknowledgements. A producer that begins a message anew
+    under the same sequence id adds to it; what its last part does not name stays incomplete. Not thread-safe.
+
+    >>> PendingChunks(ChunkOptions()).expired(60.0)
+    []
+    """
+
+    def __init__(self, options: ChunkOptions) -> None:
+        self._options: Final = options
+        self._open: dict[Key, OpenChunks] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, part: EntryView, now: float, *, is_counted: bool = True) -> OpenChunks | None:
+        """Note a part that is not the last; the oldest message, if this makes one too many."""
+        key = key_of(part)
+        found = self._open.get(key)
+        dropped = None
+        if found is None:
+            if is_counted:
+                dropped = self._drop_oldest()
+            found = self._open[key] = OpenChunks(key, now, is_counted)
+        found.places.add(Position(part.ledger_id, part.entry_id))
+        return dropped
+
+    def _drop_oldest(self) -> OpenChunks | None:
+        most = self._options.max_pending
+        counted = [one for one in self._open.values() if one.is_counted and not one.is_dropped]
+        if not most or len(counted) < most:
+            return None
+        counted[0].is_dropped = True
+        return counted[0]
+
+    def finish(
+        self, key: Key, last: Position, earlier: Iterable[tuple[int, int]] | None
+    ) -> OpenChunks | None:
+        """Note the last part, and return what was known of the message, which is complete now."""
+        found = self._open.get(key)
+        if found is None:
+            return None
+        named = found.places if earlier is None else {Position(*one) for one in earlier}
+        left = {place for place in found.places if place > last or place not in named}
+        del self._open[key]
+        if left:
+            rest = self._open[key] = OpenChunks(key, found.since, found.is_counted)
+            rest.places = left
+        found.places -= left
+        return found
+
+    def forget(self, one: OpenChunks) -> None:
+        if self._open.get(one.key) is one:
+            del self._open[one.key]
+
+    def expired(self, now: float) -> list[OpenChunks]:
+        expire_ms = self._options.expire_ms
+        if not expire_ms:
+            return []
+        return [one for one in self._open.values() if now - one.since >= expire_ms / 1000 - 1e-6]
+
+    def next_due(self) -> float | None:
+        expire_ms = self._options.expire_ms
+        if not expire_ms or not self._open:
+            return None
+        return min(one.since for one in self._open.values()) + expire_ms / 1000
+
+    def places(self) -> set[Position]:
+        return {place for one in self._open.values() for place in one.places}
+
+
+def key_of(view: EntryView) -> Key:
+    """The message of which an entry is a part."""
+    return view.producer_name, view.first_sequence_id
+
+
+class ChunkKeeper:
+    """The chunked messages of one consumer.
+
+    Role: between what a consumer reads and what it hands out. The entries of a message are acknowledged
+    together, so it remembers the parts of those it handed out; and it watches over incomplete ones, so that
+    their entries do not hold back the mark-delete position for ever.
+
+    Invariants: `delivered` names the parts of every chunked message that was handed out and is not
+    acknowledged, and of some that others acknowledged since. The next `read` acknowledges what is in
+    `finished`.
+    Callers: any thread.
+
+    Attributes:
+        assembler: puts messages together.
+        on_delivered: called before a message of several parts is handed out.
+        on_left: called for an entry that was dropped and not acknowledged: (ledger, entry, redelivery count).
+    """
+
+    def __init__(
+        self, assembler: ChunkAssembler, options: ChunkOptions, monotonic: Callable[[], float]
+    ) -> None:
+        self.assembler: Final = assembler
+        self.on_left: Callable[[Entry, int], object] | None = None
+        self.on_delivered: Callable[[], object] = int
+        self.delivered: dict[Entry, tuple[Entry, ...]] = {}
+        self.finished: list[Entry] = []
+        self._options: Final = options
+        self._monotonic: Final = monotonic
+        self._pending: Final = PendingChunks(options)
+        self._unwanted: dict[Entry, OpenChunks] = {}
+        self._many = _FEW
+        self._lock: Final = threads.RLock()
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def complete(
+        self, views: Sequence[EntryView], max_bytes: int, *, is_noted: bool
+    ) -> tuple[list[EntryView], EntryView | None]:
+        """`made_whole`. ``is_noted`` says that the entries were passed to `note` before."""
+
+        def whole(view: EntryView) -> EntryView | None:
+            if not is_noted:
+                self.note(view)
+            return self._whole(view) if view.count else None
+
+        return made_whole(views, max_bytes, whole)
+
+    def note(self, view: EntryView) -> None:
+        """Note that an entry of a chunked message was read, in the order of the log."""
+        try:
+            self._lock.acquire()
+            if not view.count:
+                dropped = self._pending.add(view, self._monotonic())
+                if dropped is not None and self._options.is_oldest_acked:
+                    self.finished += sorted(dropped.places)
+                return
+            place = Position(view.ledger_id, view.entry_id)
+            done = self._pending.finish(key_of(view), place, self.assembler.reader.earlier(view))
+            if done is not None and done.is_dropped:
+                self._unwanted[place] = done
+        finally:
+            self._lock.release()
+
+    def _whole(self, last: EntryView) -> EntryView | None:
+        place = (last.ledger_id, last.entry_id)
+        dropped = self._unwanted.pop(place, None)
+        if dropped is not None:
+            self._drop(last, dropped)
+            return None
+        whole = self.assembler.try_whole(last)
+        earlier = self.assembler.reader.earlier(last) or ()
+        if whole is None:
+            self.finished += [*earlier, place]
+        elif earlier:
+            self.delivered[place] = earlier
+            self.on_delivered()
+        return whole
+
+    def _drop(self, last: EntryView, dropped: OpenChunks) -> None:
+        """Drop the oldest incomplete message: there were too many."""
+        place = (last.ledger_id, last.entry_id)
+        earlier = self.assembler.reader.earlier(last) or tuple(sorted(dropped.places))
+        if self._options.is_oldest_acked:
+            self.finished += [*earlier, place]
+            return
+        self.delivered[place] = earlier
+        if self.on_left is not None:
+            self.on_left(place, last.redelivery_count)
+
+    def take_finished(self) -> list[Entry]:
+        """Parts that are to be acknowledged although they were never delivered."""
+        finished, self.finished = self.finished, []
+        return finished
+
+    # -- acknowledging -----------------------------------------------------------------------------
+
+    def strange_parts(self, groups: Iterable[AckGroup], entries: Sequence[Entry]) -> list[Entry]:
+        """The parts of messages that are to be acknowledged and were not delivered here: the application
+        holds a message of another consumer or of a reader, or only its id.
+        """
+        parts: list[Entry] = []
+        for group in groups:
+            found = self.assembler.last_parts.between(group.ledger_id, group.first, group.last)
+            if found:
+                wanted = set(entries)
+                for place in found:
+                    if place in wanted and place not in self.delivered:
+                        parts += self.assembler.parts_of(place)
+        return parts
+
+    def with_parts(self, entries: Sequence[Entry]) -> list[Entry]:
+        """These entries and, if they belong to chunked messages, all other parts of those."""
+        delivered = self.delivered
+        parts = [part for entry in entries for part in delivered.get(entry, ())]
+        return [*parts, *entries] if parts else list(entries)
+
+    def settled(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.delivered.pop(entry, None)
+
+    def drop(self, is_acked: Callable[[Position], bool]) -> None:
+        """Forget messages that other consumers acknowledged, once there may be many."""
+        for place in list(self.delivered):
+            if is_acked(Position(*place)):
+                self.delivered.pop(place, None)
+        self._many = max(_FEW, 2 * len(self.delivered))
+
+    @property
+    def has_many(self) -> bool:
+        """Whether it is time to `drop` some."""
+        return len(self.delivered) > self._many
+
+    def settled_through(self, last: Entry) -> None:
+        self.settled([entry for entry in list(self.delivered) if entry <= last])
+
+    def unfinished(self, through: Entry) -> list[Entry]:
+        """Parts up to ``through`` of messages that end behind it: not to be acknowledged with the rest."""
+        try:
+            self._lock.acquire()
+            parts: set[Entry] = {place for place in self._pending.places() if place <= through}
+        finally:
+            self._lock.release()
+        for last, earlier in list(self.delivered.items()):
+            if last > through:
+                parts.update(place for place in earlier if place <= through)
+        return sorted(parts)
+
+    # -- expiry ------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to watch, and nothing to acknowledge."""
+        return not self._pending and not self.delivered
+
+    def next_due(self) -> float | None:
+        """When an incomplete message expires, in seconds of the clock; None for never."""
+        try:
+            self._lock.acquire()
+            return self._pending.next_due()
+        finally:
+            self._lock.release()
+
+    def adopt(self, parts: Sequence[EntryView], since: float) -> None:
+        """Watch over parts that another consumer read, which may be gone."""
+        try:
+            self._lock.acquire()
+            for part in parts:
+                self._pending.add(part, since, is_counted=False)
+        finally:
+            self._lock.release()
+
+    def known(self) -> set[Entry]:
+        """All parts that are watched, or belong to a message that was handed out."""
+        try:
+            self._lock.acquire()
+            found: set[Entry] = set(self._pending.places())
+        finally:
+            self._lock.release()
+        for earlier in list(self.delivered.values()):
+            found.update(earlier)
+        return found
+
+    def expired(self) -> list[OpenChunks]:
+        try:
+            self._lock.acquire()
+            return self._pending.expired(self._monotonic())
+        finally:
+            self._lock.release()
+
+    def wait_on(self, one: OpenChunks, last: Position) -> None:
+        """Wait on for a message whose last part is in the log and not acknowledged: as long again."""
+        one.last = last
+        one.since = self._monotonic()
+
+    def forget(self, gone: Sequence[OpenChunks]) -> None:
+        try:
+            self._lock.acquire()
+            for one in gone:
+                self._pending.forget(one)
+        finally:
+            self._lock.release()
+
+
+def around_parts(command: AckCumulative, spared: Sequence[Entry], facts: Ledgers) -> list[Command]:
+    """The commands that acknowledge what ``command`` does, but for some entries.
+
+    Example:
+        >>> plain = AckCumulative(1, 1, 7, 9, -1, 0)
+        >>> before, rest = around_parts(plain, [(7, 4), (7, 6)], Ledgers(((7, -1),)))
+        >>> before.entry_id, [(group.first, group.last) for group in rest.groups]
+        (3, [(5, 5), (7, 9)])
+    """
+    consumer_id, epoch, ledger_id, entry_id, index, size = command
+    is_partial = 0 <= index < size - 1
+    end = entry_id - 1 if is_partial else entry_id
+    before = Position(*spared[0]).previous()
+    groups: list[AckGroup] = []
+    for ledger, entries in facts.listed:
+        if not before.ledger_id <= ledger <= ledger_id:
+            continue
+        first = before.entry_id + 1 if ledger == before.ledger_id else 0
+        last = end if ledger == ledger_id else entries - 1
+        for part_ledger, part in [*spared, (ledger, last + 1)]:
+            if part_ledger == ledger and first <= part <= last + 1:
+                if first < part:
+                    groups.append(AckGroup(ledger, first, part - 1, FORM_RANGE, b""))
+                first = part + 1
+    batches = (AckBatch(ledger_id, entry_id, size, (2 << index) - 1),) if is_partial else ()
+    commands: list[Command] = [AckCumulative(consumer_id, epoch, *before, -1, 0)]
+    if groups or batches:
+        commands.append(Ack(consumer_id, epoch, tuple(groups), batches))
+    return commands
+
+
+_RETRY_S: Final = 1.0
+
+
+class Timing(Protocol):
+    """The part of `Membership` that measures time."""
+
+    @property
+    def monotonic(self) -> Callable[[], float]: ...
+    @property
+    def call_later(self) -> Callable[[float, Callable[[], object]], Timer]: ...
+
+
+class ChunkExpiry:
+    """Acknowledges the parts of messages whose last part does not come.
+
+    Role: a timer while there are such parts. When the time of a message is over, the log is asked first: its
+    last part may stand there and only not be read yet, or another consumer may have it; then it gets as much
+    time again. On Shared and Key_Shared, parts whose reader died are found in the state. Callers: `arm`
+    any thread, not under the subscription's lock; the rest runs in the timer thread.
+
+    Args:
+        keeper: what the consumer knows.
+        log: the topic's.
+        shared: the subscription's state.
+        acknowledge: acknowledges entries in the consumer's name.
+        is_usable: whether the consumer is still attached.
+        time: has the clock and the timers.
+        expire_ms: how long a last part may take; 0 for ever.
+    """
+
+    def __init__(
+        self,
+        keeper: ChunkKeeper,
+        log: Log,
+        shared: SharedState,
+        acknowledge: Callable[[list[Entry]], object],
+        is_usable: Callable[[], bool],
+        time: Timing,
+        expire_ms: int,
+    ) -> None:
+        self._keeper: Final = keeper
+        self._log: Final = log
+        self._shared: Final = shared
+        self._acknowledge: Final = acknowledge
+        self._is_usable: Final = is_usable
+        self._monotonic: Final = time.monotonic
+        self._call_later: Final = time.call_later
+        self._expire_s: Final = expire_ms / 1000
+        self._fork_generation: Final = fork.GENERATION
+        self._timer: Timer | None = None
+        self._armed_at = 0.0
+        self._backoff: Final = Backoff()
+
+    def arm(self) -> None:
+        """Watch the parts that were read, so that they expire in time."""
+        if self._expire_s and is_idle(self._timer):
+            self._armed_at = self._monotonic()
+            self._timer = self._call_later(self._expire_s, self._on_timer)
+
+    def cancel(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._fork_generation != fork.GENERATION or not self._is_usable():
+            return
+        is_watched, wait_s = False, 0.0
+        try:
+            is_watched = deadline.try_now(self._look)
+            self._backoff.reset()
+        except LockTimeout:
+            self._timer = self._call_later(self._backoff.next(), self._on_timer)
+        except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
+            return  # detached: others look after it
+        except Exception:
+            is_watched, wait_s = True, _RETRY_S
+            raise  # to the log
+        finally:
+            if self._is_usable():
+                self._go_on(is_watched, wait_s)
+
+    def _go_on(self, is_watched: bool, wait_s: float) -> None:
+        if not is_idle(self._timer) or not is_watched:
+            return
+        now, due = self._monotonic(), self._keeper.next_due()
+        self._armed_at = now
+        delay_s = self._expire_s if due is None else max(due - now, 0.0)
+        self._timer = self._call_later(max(delay_s, wait_s, 0.001), self._on_timer)
+
+    def _look(self) -> bool:
+        """Acknowledge the parts of messages that expired. True if parts are left that may expire."""
+        keeper = self._keeper
+        known = keeper.known()
+        parts = self._shared.transact(lambda state: state.dispatch.pending.parts())
+        strange = [part for part in parts if part not in known]
+        if strange:
+            keeper.adopt(self._read(strange), self._armed_at)
+        gone = []
+        for one in keeper.expired():
+            last = one.last or keeper.assembler.find_last(one.key, one.places)
+            if last is not None and not self._is_acked(last):
+                keeper.wait_on(one, last)
+            else:
+                gone.append(one)
+        if gone:
+            self._acknowledge([place for one in gone for place in sorted(one.places)])
+            keeper.forget(gone)
+        return bool(parts) or keeper.next_due() is not None
+
+    def _is_acked(self, position: Position) -> bool:
+        return self._shared.transact(lambda state: state.acks.is_acked(position))
+
+    def _read(self, parts: list[Entry]) -> list[EntryView]:
+        cursor = self._log.cursor(Position(0, 0), inclusive=True)
+        found = []
+        for part in parts:
+            if cursor.position != part:
+                cursor.seek(Position(*part))
+            views = cursor.read(1, 1, 1)
+            found += [view for view in views if (view.ledger_id, view.entry_id) == part and not view.count]
+        return found

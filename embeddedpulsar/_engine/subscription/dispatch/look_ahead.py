@@ -1,0 +1,414 @@
+"""The entries behind the read position of a Shared or Key_Shared subscription, read before it is claimed.
+
+Reading from the log what a consumer was assigned. Hot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import groupby, repeat, takewhile
+from typing import Any, Final
+
+from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, AckGroup
+from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
+from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.segment_header import SlotColumns
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.subscription.control import SubscriptionControl
+from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import FreshEntry
+from embeddedpulsar._engine.subscription.log_queries import skipped_entries
+from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar.records import NamedTuple
+
+NO_KEY: Final = "NON_KEY"
+_FEW: Final = 8
+"""Entries, which are batches then, that are read rather than looked up: their messages bear the cost."""
+_SPECIAL: Final = (FLAG_CHUNK | FLAG_DELAYED) >> 16
+_PLAIN: Final = bytes(flags for flags in range(256) if not flags & _SPECIAL)
+_new: Final[Any] = tuple.__new__
+
+
+class LookAhead:
+    """What is known of the next entries of the log before they are claimed.
+
+    Role: keeps the log out of the subscription's lock. Looking is cheap and takes no lock; what another
+    consumer claims first is thrown away. What dispatch needs to know stands in the index; frames are read
+    where that is not enough (delayed entries, chunked messages), where the index does not say, and where
+    there are few entries. Invariants: `_facts` are the readable entries from `_start` on, in order, without a
+    gap but for damage; some that turn out to be unreadable may be among them. Callers: the consumer's reading
+    thread.
+    """
+
+    def __init__(self, log: Log, control: SubscriptionControl, keys_matter: bool) -> None:
+        self._log: Final = log
+        self._control: Final = control
+        self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)
+        self._no_key: Final = sticky_key_hash(NO_KEY) if keys_matter else 0
+        self._keys_matter: Final = keys_matter
+        self._start: Position | None = None
+        self._next = Position(0, 0)
+        self._facts: list[FreshEntry] = []
+        self._views: dict[tuple[int, int], EntryView] = {}
+        self._passed: dict[tuple[int, int], EntryView] = {}
+        self._at_tail = False
+        self._each = 1  # messages of an entry, as of the last look
+        self.chunks: list[EntryView] = []
+        """Entries of chunked messages that the read position passed; for the owner to take."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._start = None
+        self._forget()
+        self._passed = {}
+
+    def _forget(self) -> None:
+        self._facts, self._views = [], {}
+
+    @property
+    def messages(self) -> int:
+        """Messages in what was looked at."""
+        return sum([one.messages for one in self._facts])
+
+    @property
+    def last_ledger(self) -> int:
+        """Ledger of the last entry that was read ahead."""
+        return self._facts[-1].ledger_id if self._facts else 0
+
+    def look(self, max_messages: int, max_bytes: int) -> None:
+        """Read from where the subscription reads on; what is there already is kept."""
+        hint = self._control.read_position
+        if self._start is None or not self._start <= hint <= self._next:
+            self._start = None  # first: after an interrupt, nothing may stand for entries from elsewhere
+            self._forget()
+            self._next = hint
+            self._start = hint
+        self.drop_before(hint)
+        if not self._facts:
+            most = max(max_messages, 1)
+            slots = None
+            if most > _FEW * self._each:
+                slots = self._log.upcoming(self._next, most, max_bytes)
+            if slots is not None:
+                self._facts = self._indexed(*self._next, slots, max_bytes)
+            if not self._facts:
+                self._facts = self._read(self._next, most, max_bytes)
+            self._at_tail = True
+            if self._facts:
+                last = self._facts[-1]
+                self._next = Position(last.ledger_id, last.entry_id + 1)
+                self._at_tail = (self._log.last_position() or self._next) < self._next
+            self._each = self.messages // max(len(self._facts), 1)
+
+    def _indexed(self, ledger_id: int, first: int, slots: SlotColumns, max_bytes: int) -> list[FreshEntry]:
+        """What the index says of entries; the frames are read of those of which it does not say enough."""
+        counts, hashes = slots.counts, slots.key_hashes
+        if not self._keys_matter:
+            hashes = [0] * len(counts)
+        elif 0 in hashes:
+            hashes = [one or self._no_key for one in hashes]
+        ids = range(first, first + len(counts))
+        rows = zip(repeat(ledger_id), ids, counts, hashes, repeat(0), strict=False)
+        facts = list(map(_new, repeat(FreshEntry), rows))
+        if 0 not in counts and not slots.flags.translate(None, _PLAIN):
+            return facts
+        found: list[FreshEntry] = []
+        specials = [not count or flags & _SPECIAL for count, flags in zip(counts, slots.flags, strict=True)]
+        for is_special, pairs in groupby(zip(facts, specials, strict=True), lambda pair: bool(pair[1])):
+            run = [fact for fact, _ in pairs]
+            if is_special:
+                try:
+                    views = self._cursor.read_spans(
+                        ledger_id, [(run[0].entry_id, run[-1].entry_id)], max(max_bytes, 1)
+                    )
+                except ImportError:
+                    if not found:
+                        raise
+                    return found
+                max_bytes -= sum([len(view.payload) for view in views])
+                found += self._facts_of(views)
+                if len(views) < len(run):
+                    return found  # what follows is read, or stepped over, next time
+            else:
+                found += run
+        return found
+
+    def _read(self, position: Position, most: int, max_bytes: int) -> list[FreshEntry]:
+        if self._cursor.position != position:
+            self._cursor.seek(position)
+        return self._facts_of(self._cursor.read(most, most, max_bytes))
+
+    def _facts_of(self, views: list[EntryView]) -> list[FreshEntry]:
+        self._views.update({(view.ledger_id, view.entry_id): view for view in views})
+        return [self._fact(view) for view in views]
+
+    def _fact(self, view: EntryView) -> FreshEntry:
+        deliver_at = 0
+        if view.flags & FLAG_DELAYED:
+            times = view.deliver_at()
+            deliver_at = max(times) if times else 0
+        key_hash = (view.key_hash or self._no_key) if self._keys_matter else 0
+        return FreshEntry(view.ledger_id, view.entry_id, view.count, key_hash, deliver_at)
+
+    def backlog(self, room: int) -> int:
+        """Messages behind the read position, exact where it matters: if they are few."""
+        messages = self.messages
+        if messages < room or not self._facts:
+            return messages
+        last = self._facts[-1]
+        return messages + self._log.messages_after(Position(last.ledger_id, last.entry_id))
+
+    def covers(self, read: Position) -> bool:
+        """Whether what was read ahead is what stands behind ``read``."""
+        return self._start is not None and self._start <= read <= self._next
+
+    def entries_from(self, read: Position) -> Sequence[FreshEntry]:
+        """What stands behind ``read``, as far as it was read."""
+        skip = self._index_of(read)
+        return self._facts[skip:] if skip else self._facts
+
+    def gaps_from(self, read: Position) -> list[AckGroup]:
+        """Entries behind ``read`` that cannot be read, as far as that is known."""
+        facts = self.entries_from(read)
+        if not facts:
+            return []
+        first, last = facts[0], facts[-1]
+        if first[:2] == read and last.entry_id - first.entry_id + 1 == len(facts):
+            return []
+        return skipped_entries(self._log, read, facts)
+
+    def is_exhausted_at(self, read: Position) -> bool:
+        """Whether nothing of what was read ahead stands behind ``read``, though there may be more."""
+        return self._index_of(read) >= len(self._facts) and not self._at_tail
+
+    def has_beyond(self, read: Position) -> bool:
+        """Whether there is, as far as is known, something behind ``read``."""
+        return self._index_of(read) < len(self._facts) or not self._at_tail or not self.covers(read)
+
+    def drop_before(self, read: Position) -> None:
+        """Drop the entries that the read position has passed: they need no assignment."""
+        if self._start is None or read <= self._start:
+            return
+        skip = self._index_of(read)
+        self._start = read  # first: entries that are dropped and not passed would never be assigned
+        del self._facts[:skip]
+        views, self._passed = self._views, {}
+        if views:
+            self._passed = {place: views.pop(place) for place in list(views) if place < read}
+            self.chunks += [view for view in self._passed.values() if view.flags & FLAG_CHUNK]
+
+    def _index_of(self, read: Position) -> int:
+        return bisect_left(self._facts, read)  # a fact begins as its position does
+
+    def take(self, ledger_id: int, first: int, last: int) -> list[EntryView] | None:
+        """The entries ``first..last`` if `drop_before` just dropped them; None if they must be read again."""
+        passed = self._passed
+        if (ledger_id, first) not in passed:
+            return None
+        try:
+            return [passed.pop((ledger_id, entry_id)) for entry_id in range(first, last + 1)]
+        except KeyError:
+            return None
+
+
+_NO_INDEXES: Final = dict[int, int]()
+_NO_CODES: Final = bytearray()
+_MANY: Final = 1 << 30
+
+
+class FetchedRange(NamedTuple):
+    """A run of entries, with what the state says of them.
+
+    Attributes:
+        ledger_id, first, last: the entries.
+        number: of the first one in the consumer's assigned.
+        messages: of all of them.
+        counts: redeliveries of each, or None for none.
+        indexes: acknowledged batch indexes, by entry.
+    """
+
+    ledger_id: int
+    first: int
+    last: int
+    number: int
+    messages: int
+    counts: Sequence[int] | None
+    indexes: Mapping[int, int]
+
+    def rest(self, first: int) -> FetchedRange:
+        """The same from a later entry on."""
+        skip = first - self.first
+        counts = None if self.counts is None else self.counts[skip:]
+        return self._replace(first=first, number=self.number + skip, counts=counts)
+
+    @property
+    def end(self) -> int:
+        """The number behind that of the last one."""
+        return self.number + self.last - self.first + 1
+
+    def stamp(self, views: Sequence[EntryView]) -> None:
+        """Write what the state says into the entries."""
+        counts, indexes = self.counts, self.indexes
+        if counts is None and not indexes:
+            ahead = self.number - self.first + 1
+            for view in views:
+                view.number = view.entry_id + ahead
+            return
+        for view in views:
+            at = view.entry_id - self.first
+            view.number = self.number + at + 1
+            if counts is not None:
+                view.redelivery_count = counts[at]
+            if indexes:
+                view.skip = indexes.get(view.entry_id)
+
+
+def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: int) -> list[FetchedRange]:
+    """What a consumer was assigned from entry ``number`` of its assigned entries on, and still holds; of
+    that, as many ranges as make up ``most`` messages."""
+    dispatch = state.dispatch
+    assigned = dispatch.assigned_by_consumer[consumer_id]
+    found: list[FetchedRange] = []
+    left = most
+    at = max(number, assigned.start)
+    known, states, acks, partial = -1, None, None, dict[int, int]()
+    code, codes, base = assigned.code, _NO_CODES, 0
+    for ledger_id, first, last in assigned.behind(at):
+        if ledger_id != known:
+            known = ledger_id
+            states, acks = dispatch.pending.ledger(ledger_id), state.acks.ledger(ledger_id)
+            partial = acks.partial if acks is not None else {}
+            is_plain = states is not None and states.counts is states.messages is None and not partial
+            codes, base = (states.states, states.base) if states is not None and is_plain else (_NO_CODES, 0)
+        # Hot where keys scatter what each consumer gets: one entry, of which nothing is to be said.
+        if first == last and base <= first < base + len(codes) and codes[first - base] == code:
+            found.append(_new(FetchedRange, (ledger_id, first, first, at, 1, None, _NO_INDEXES)))
+            at += 1
+            left -= 1
+            if left <= 0:
+                break
+            continue
+        for start, end in () if states is None else states.held(code, first, last):
+            assert states is not None
+            skip = start - states.base
+            counts = None if states.counts is None else states.counts[skip : skip + end - start + 1]
+            messages = end - start + 1
+            if states.messages is not None:
+                messages = sum(states.messages[skip : skip + messages])
+            indexes = _NO_INDEXES
+            if partial and acks is not None:
+                indexes = {one: acks.indexes(one) for one in partial if start <= one <= end}
+            found.append(FetchedRange(ledger_id, start, end, at + start - first, messages, counts, indexes))
+            left -= messages
+        if left <= 0:
+            break
+        at += last - first + 1
+    return found
+
+
+class RangeReader:
+    """Reads assigned ranges, from what was read ahead where that is possible.
+
+    Role: between a consumer's ranges and the log; keys scatter the entries of a consumer, so its ranges in
+    a ledger are read in one go, and nothing between them. Callers: the consumer's reading thread.
+
+    Attributes:
+        missing: entries that are not in the log any more, or damaged; for the owner to take.
+    """
+
+    def __init__(self, log: Log, ahead: LookAhead) -> None:
+        self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)
+        self._ahead: Final = ahead
+        self._ranges: deque[FetchedRange] = deque()
+        self.missing: list[AckGroup] = []
+
+    def read(
+        self, ready: Sequence[FetchedRange], number: int, max_bytes: int
+    ) -> tuple[list[EntryView], int, bool]:
+        """The entries of ``ready``, about ``max_bytes`` of them.
+
+        Args:
+            ready: ranges, of the numbers from ``number`` on.
+            number: of the first entry that was not read before.
+            max_bytes: of payload.
+
+        Returns:
+            The entries, the number of the first one that was not read, and whether anything of ``ready`` is
+            left.
+        """
+        views: list[EntryView] = []
+        ranges, size = deque(ready), 0
+        self._ranges = ranges
+        while ranges and size < max_bytes:
+            part = ranges[0]
+            found = self._ahead.take(part.ledger_id, part.first, part.last)
+            if found is not None:
+                ranges.popleft()
+                part.stamp(found)
+            else:
+                try:
+                    found = self._read_some(max(max_bytes - size, 1))
+                except ImportError:  # packed by a codec that is not installed: what comes before is good
+                    if not views:
+                        raise
+                    break
+            views += found
+            size += sum([len(one.payload) for one in found])
+        if ranges:
+            return views, ranges[0].number, True
+        return views, ready[-1].end if ready else number, False
+
+    def _read_some(self, max_bytes: int) -> list[EntryView]:
+        """The first entries that are not read yet, of the ledger of the first."""
+        ranges, ledger_id = self._ranges, self._ranges[0].ledger_id
+        parts = list(takewhile(lambda part: part.ledger_id == ledger_id, ranges))
+        found = self._cursor.read_spans(ledger_id, [(part.first, part.last) for part in parts], max_bytes)
+        if not found:
+            return self._read_around_damage(max_bytes)
+        at = 0
+        for part in parts:
+            if part.first == part.last and at < len(found) and part.counts is None and not part.indexes:
+                found[at].number = part.number + 1  # as `stamp`
+                at += 1
+                ranges.popleft()
+                continue
+            views = found[at : at + part.last - part.first + 1]
+            if not views:
+                break
+            at += len(views)
+            part.stamp(views)
+            ranges.popleft()
+            if views[-1].entry_id < part.last:
+                ranges.appendleft(part.rest(views[-1].entry_id + 1))
+                break
+        return found
+
+    def _read_around_damage(self, max_bytes: int) -> list[EntryView]:
+        """The first entries of the first range; what of it the read did not reach is left."""
+        part = self._ranges[0]
+        ledger_id, first, last = part.ledger_id, part.first, part.last
+        if self._cursor.position != (ledger_id, first):
+            self._cursor.seek(Position(ledger_id, first))
+        span = self._cursor.read(last - first + 1, _MANY, max_bytes)
+        found = [one for one in span if one.ledger_id == ledger_id and one.entry_id <= last]
+        # What another ledger, or a later entry, was read instead of cannot be read.
+        end = found[-1].entry_id + 1 if found and len(found) == len(span) else last + 1
+        self.missing += _missing(part, found, end)
+        part.stamp(found)
+        self._ranges.popleft()
+        if end <= last:
+            self._ranges.appendleft(part.rest(end))
+        return found
+
+
+def _missing(part: FetchedRange, found: Sequence[EntryView], end: int) -> list[AckGroup]:
+    """The entries before ``end`` that could not be read."""
+    gaps, expected = [], part.first
+    for entry_id in [*(one.entry_id for one in found), end]:
+        if entry_id > expected:
+            gaps.append(AckGroup(part.ledger_id, expected, entry_id - 1, FORM_RANGE, b""))
+        expected = entry_id + 1
+    return gaps

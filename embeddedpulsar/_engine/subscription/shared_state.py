@@ -1,0 +1,572 @@
+"""The state of a subscription, shared by all processes: one lock, one journal, one replica each.
+
+What follows a commit to the journal of a subscription: flushing it, and summaries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
+from embeddedpulsar._engine.log.journal.journal import Journal
+from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.log_opening import FLUSH, INTERVAL
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.topic_control import ThrottledCheck
+from embeddedpulsar._engine.platform import disk, failpoints, fork, nofollow, package_log
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.scheduler import Timer, is_idle
+from embeddedpulsar._engine.subscription import subscription_files as files
+from embeddedpulsar._engine.subscription.ack_ring import RingSweep
+from embeddedpulsar._engine.subscription.control import SubscriptionControl
+from embeddedpulsar._engine.subscription.dispatch.wakeups import Wakeups
+from embeddedpulsar._engine.subscription.state import replica
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica, checkpoint_of
+from embeddedpulsar._engine.subscription.state.state_machine import (
+    CLAIMABLE,
+    MEMBERS,
+    REWOUND,
+    SubscriptionState,
+)
+from embeddedpulsar._engine.subscription.subscription_files import (
+    StateOptions,
+    SubscriptionGone,
+    complete,
+    from_where,
+    name_in,
+    words_position,
+)
+from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
+from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, StorageError
+
+EVERY_BYTES: Final = 2048
+"""Bytes of commands between two summaries, some 20 commands: applying them costs as much as a summary."""
+
+failpoints.declare("summary:committed")
+
+
+class StateFlusher:
+    """Role: flushes the journal of one directory: at once, or by a timer. Callers: any thread; without
+    the subscription's lock, but for `note_dirty`.
+
+    Args:
+        directory: of the subscription.
+        journal: in it.
+        options: the level, and timers.
+        is_removed: tells whether the directory was taken away: then nothing is left to flush.
+    """
+
+    def __init__(
+        self, directory: str, journal: Journal, options: StateOptions, is_removed: Callable[[], bool]
+    ) -> None:
+        self.is_immediate: Final = options.durability == FLUSH
+        self._is_timed: Final = options.durability == INTERVAL
+        self._directory: Final = directory
+        self._journal: Final = journal
+        self._options: Final = options
+        self._is_removed: Final = is_removed
+        self._timer: Timer | None = None
+        self._names_are_durable = False
+
+    def note_dirty(self) -> None:
+        """Note that something was committed. Under the lock."""
+        if self._is_timed and is_idle(self._timer):
+            self._timer = self._options.scheduler.call_later(self._options.interval_s, self._sync_in_time)
+
+    def _sync_in_time(self) -> None:
+        self._timer = None  # first: what is committed from here on asks again
+        self.sync()
+
+    def sync(self) -> None:
+        """Make everything committed so far survive a power loss; once per process, also the files' names.
+
+        Raises:
+            StorageError: the flush failed. What the disk has is unknown; the next change writes all anew.
+        """
+        if self._is_removed():
+            return
+        try:
+            self._journal.sync()
+            if not self._names_are_durable:
+                subscriptions = os.path.dirname(self._directory)
+                for path in (self._directory, subscriptions, os.path.dirname(subscriptions)):
+                    disk.DISK.fsync_dir(path)
+                self._names_are_durable = True
+        except OSError as e:
+            if self._is_removed():
+                return  # in the middle of it
+            raise StorageError(
+                path=self._directory,
+                reason=f"a flush failed ({e}), so the last changes may not survive a power loss",
+                remedy="check the disk; the next change is written to new files",
+            ) from e
+
+    def close(self) -> None:
+        """Flush what the timer still owes."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            self.sync()
+
+
+class Summaries:
+    """Writes the summaries of one subscription, from this process.
+
+    Role: called after each commit; the word SUMMARY says where the last one stands, whichever process wrote
+    it. Crash order: the command is committed and published before the word names it. Callers:
+    the holder of the subscription's lock, on the published state.
+    """
+
+    def __init__(
+        self, control: SubscriptionControl, journal: Journal, replica: SubscriptionReplica, clock: Clock
+    ) -> None:
+        self._control: Final = control
+        self._journal: Final = journal
+        self._replica: Final = replica
+        self._clock: Final = clock
+        self._bytes = 0  # of the last one that this process wrote
+
+    def follow(self) -> None:
+        """Write a summary after a commit if the last one is far behind."""
+        if not replica.is_worth_it(self._replica.state):
+            return
+        words, here = self._control.words, self._journal.seen
+        generation, end = split_journal(here)
+        named, last = split_journal(words[SubscriptionWord.SUMMARY])
+        if named == generation and end - last < self._bytes + EVERY_BYTES:
+            return
+        command = record.Summary(replica.pack_summary(self._replica.state))
+        self._journal.append(
+            [record.encode(command)], self._clock.wall_ms(), apply=lambda: self._replica.apply(command)
+        )
+        if failpoints.ACTIVE:
+            failpoints.hit("summary:committed")
+        self._control.note_published()  # what was published before it holds after it
+        if self._journal.generation == generation:  # it may have been the last of its generation
+            words[SubscriptionWord.SUMMARY] = here
+        self._bytes = len(command.content)
+
+
+CHECKPOINT_EVERY: Final = 1000
+"""Commands between checkpoints, by which replicas notice that they disagree."""
+_VOIDING: Final = frozenset((record.Create, record.Attach, record.Detach, record.Seek, record.Limits))
+"""Commands that raise the epoch: what consumers have read ahead may be void."""
+_PASSED: Final = 1 << 8  # beside MEMBERS of the state's effects
+
+R = TypeVar("R")
+
+failpoints.declare("subscription:announced", "subscription:published", "subscription:unlocked")
+
+
+class SharedState:
+    """One process's view of the replicated state of one subscription.
+
+    Role: everything that changes a subscription is a `transact`: lock, catch up, decide on the state,
+    commit commands, publish, unlock, and only then wake others, flush, and report damage. Only it touches
+    lock, journal and control words. Invariants: a decision is made on a replica that has applied everything
+    committed; the control words are those of the replica whenever the lock is free, or the next holder makes
+    them so. Commands that void what consumers read ahead raise EPOCH before they are committed. Durable: as
+    `durability` says, when `transact` returns. Callers: any thread, but not a signal handler that
+    interrupted a call to the same subscription. In a forked child it is closed.
+    """
+
+    def __init__(
+        self, directory: str, control: SubscriptionControl, lock: FileLock, options: StateOptions
+    ) -> None:
+        self.directory: Final = directory
+        self.control: Final = control
+        self.wakeups: Final = Wakeups(control, options.peers)
+        self.divergences = 0  # how often this replica was built anew because it disagreed with another
+        self._lock, self._options, self._clock = lock, options, options.clock
+        self.lock: Final = lock
+        """For words that a rate has."""
+        self._timeout_s = options.lock_timeout_s
+        self._fork_generation: Final = fork.GENERATION
+        self._replica: Final = SubscriptionReplica()
+        self.on_members: Callable[[], object] = int
+        """Called without the lock when consumers came or went."""
+        self.on_passed: Callable[[], object] = int
+        """Called without the lock when it may need a ledger no more: it went on, or was deleted."""
+        self._news = 0  # what to call
+        self._notes: deque[str] = deque()  # what to log
+        self._rings: Final = RingSweep(directory)
+        self._gone = ""  # a directory to be removed
+        self.is_damaged = False
+        """Whether something is left of a subscription, and nothing says which it is. It is kept."""
+        self._is_published = True
+        place = JournalPlace(
+            directory,
+            control.words,
+            SubscriptionWord.JOURNAL,
+            KIND_SUBSCRIPTION,
+            options.compact_bytes,
+            SubscriptionWord.SUMMARY,
+            options.check_in_place,
+        )
+        self._journal: Final = Journal(place, self._replica)
+        self._summaries: Final = Summaries(control, self._journal, self._replica, options.clock)
+        self._flusher: Final = StateFlusher(directory, self._journal, options, lambda: self.is_removed)
+        lock.on_rest, lock.check_reopened = self._journal.rest, options.check_in_place
+        self._look: Final = ThrottledCheck(options.check_in_place, options.clock.monotonic).look
+
+    @classmethod
+    def open(
+        cls, directory: str, options: StateOptions, log_end: Callable[[], Position | None]
+    ) -> SharedState:
+        """Map the control words, making or recovering them as needed. The directory must exist.
+
+        Args:
+            directory, options: of the subscription.
+            log_end: the last position of the topic; a recovery forgets acknowledgements beyond it.
+
+        Raises:
+            FileNotFoundError: there is no such directory, or not any more.
+            StorageError: the files are of a newer release, or cannot be written.
+            LockTimeout: another process stayed in the lock.
+        """
+        return nofollow.within(directory, cls._open, directory, options, log_end)
+
+    @classmethod
+    def _open(
+        cls, directory: str, options: StateOptions, log_end: Callable[[], Position | None]
+    ) -> SharedState:
+        lock, control = files.open_files(directory, options.lock_timeout_s)
+        with contextlib.ExitStack() as stack:
+            stack.callback(lock.close)
+            stack.callback(control.close)
+            shared = cls(directory, control, lock, options)
+            if shared._is_to_be_believed():
+                shared._journal.preload()
+            else:
+                shared._recover(log_end() or BEFORE_FIRST)
+            stack.pop_all()
+        return shared
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the parent of this forked process made it."""
+        return self._fork_generation != fork.GENERATION
+
+    @property
+    def exists(self) -> bool:
+        """Whether the subscription exists. Reads one word."""
+        try:
+            return self._journal.exists
+        except ValueError:
+            raise self._closed() from None
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the subscription ended and took its directory along. Reads one word."""
+        return self.control.is_removed
+
+    @property
+    def state(self) -> SubscriptionState:
+        """The replica as it was when last caught up. Inside `transact` it is the truth."""
+        return self._replica.state
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transact(self, body: Callable[[SubscriptionState], R]) -> R:
+        """Run ``body`` on the caught-up state, under the lock; what it changes it passes to `commit`.
+
+        ``body`` must not block, log, or call back into the subscription.
+
+        Raises:
+            AlreadyClosed: closed, or made by the parent of this forked process.
+            NotAllowedError: called from a signal handler inside another call to this subscription.
+            LockTimeout: another process stayed in the lock.
+            StorageError: the journal cannot be read or written; nothing of the last `commit` was committed.
+        """
+        self._check_usable()
+        if self.is_removed:
+            return body(SubscriptionState())  # the directory is gone: nothing exists here, nor will
+        try:
+            try:
+                self._lock.acquire(self._timeout_s)
+                self._look()
+                self._catch_up()
+                result = body(self._replica.state)
+            finally:
+                self._lock.release()
+        except ValueError:
+            if self.control.closed:
+                raise self._closed() from None
+            raise
+        finally:
+            self._act()
+        if self._flusher.is_immediate:
+            self._flusher.sync()
+        return result
+
+    def in_lock(self, body: Callable[[], R]) -> R:
+        """Run ``body`` under the lock on whatever this replica has seen: it changes nothing but the words of
+        the consumers of this process. Errors as of `transact`."""
+        self._check_usable()
+        try:
+            try:
+                self._lock.acquire(self._timeout_s)
+                return body()
+            finally:
+                self._lock.release()
+        except ValueError:
+            if self.control.closed:
+                raise self._closed() from None
+            raise
+
+    def _check_usable(self) -> None:
+        if self.is_foreign:
+            raise self._closed()
+        if self._lock.held:
+            raise NotAllowedError(
+                f"the subscription in {self.directory} was called from a signal handler (or finalizer) that "
+                "interrupted another call to it; let the handler set a flag instead"
+            )
+
+    def commit(self, commands: Sequence[record.Command]) -> int:
+        """Commit commands, apply them and publish the outcome; returns their effects. Inside `transact`."""
+        replica = self._replica
+        replica.take_effects()
+        self._is_published = False
+        before = replica.state.commands
+        records = [record.encode(command) for command in commands]
+        announce = None
+        self._rings.begin()
+        for command in commands:
+            if type(command) in _VOIDING:
+                announce = self._announce
+                if type(command) is record.Detach:
+                    self._rings.note(command)
+                if type(command) is record.Seek:
+                    self.control.draw_back(Position(command.ledger_id, command.entry_id))
+        now_ms = self._clock.wall_ms()
+        apply = partial(replica.apply_all, commands, 0 if announce is None else now_ms)
+        self._journal.append(records, now_ms, announce=announce, apply=apply)
+        effects = replica.effects
+        self._publish(effects)
+        replica.take_effects()
+        self._flusher.note_dirty()
+        if before // CHECKPOINT_EVERY != replica.state.commands // CHECKPOINT_EVERY:
+            with contextlib.suppress(ValueError):  # a state too large for a snapshot has no checkpoints
+                self.commit([checkpoint_of(replica.state)])
+        else:
+            self._summaries.follow()
+        return effects
+
+    def create(self, command: record.Create) -> None:
+        """Bring the subscription into being. Inside `transact`, on a state that does not exist.
+
+        Raises:
+            SubscriptionGone: not here: its directory was taken away.
+        """
+        if self.is_removed:
+            raise SubscriptionGone(f"{self.directory} was taken away")
+        self._announce()
+        self.control.draw_back(Position(command.ledger_id, command.entry_id))
+        self._journal.create([record.encode(command)], self._clock.wall_ms())
+        self._publish(self._replica.take_effects())
+        self._flusher.note_dirty()
+
+    def remove(self) -> None:
+        """End the subscription; its files go. Inside `transact`."""
+        self._announce()
+        self._journal.remove(self._clock.wall_ms())
+        self.wakeups.everybody()
+        self._news |= _PASSED
+        self._publish(REWOUND | MEMBERS)
+        self._gone = files.take_away(self.directory, self.control)
+
+    def clear_away(self) -> bool:
+        """Remove the files of a subscription that does not exist. False if it does, or they may be needed."""
+
+        def body(state: SubscriptionState) -> bool:
+            if state.exists or self.is_removed:
+                return self.is_removed
+            if not files.is_bare(self.directory):  # a process was killed while it made or ended it
+                if self._journal.exists or not self.control.is_trusted(self._options.boot):
+                    return False
+                if files.is_word_damaged(self.directory, self.control):
+                    return False
+                self._journal.clear_away()
+            self._gone = files.take_away(self.directory, self.control)
+            return True
+
+        return self.transact(body)
+
+    def _announce(self) -> None:
+        self.control.announce()
+        if failpoints.ACTIVE:
+            failpoints.hit("subscription:announced")
+
+    def _catch_up(self) -> None:
+        if not self._journal.catch_up() and self._is_published:
+            return
+        replica = self._replica
+        if replica.has_diverged:
+            # All replicas must agree. The files decide which of them is right.
+            self.divergences += 1
+            self._journal.discard()
+            self._journal.catch_up()
+            replica.has_diverged = False
+        if self._journal.damage or (not replica.state.exists and self._journal.exists):
+            self._make_good()
+        if self.control.is_published and self._is_published:
+            self._news |= replica.effects & MEMBERS
+        else:
+            # The process that committed died before it did; or was interrupted, if it was this one.
+            self._publish(replica.effects)
+        replica.take_effects()
+
+    def _is_to_be_believed(self) -> bool:
+        """Whether the control words are of this boot and place, and no damage shows in them."""
+        control = self.control
+        is_whole = control.is_trusted(self._options.boot) and control.is_possible()
+        return is_whole and not files.is_word_damaged(self.directory, control)
+
+    def _recover(self, log_end: Position) -> None:
+        """Believe the files, not the words: after a reboot, in a copied store, when the ctl is damaged."""
+        damaged = ""
+        try:
+            self._lock.acquire(self._timeout_s)
+            self.control.reload()
+            is_trusted = self.control.is_trusted(self._options.boot)
+            if self._is_to_be_believed():
+                return  # another process was faster; a header that it was writing is not damaged
+            if self.control.is_damaged or is_trusted:
+                damaged = "its words are damaged" if is_trusted else "its header is damaged"
+            is_known = self.control.is_word_known or files.is_volatile(self.directory)
+            known = words_position(self.control, self.control.words[SubscriptionWord.JOURNAL])
+            self.control.forget()
+            word = self.control.words[SubscriptionWord.JOURNAL]
+            if known is not None:
+                known = min(known, log_end)
+            complete = partial(self._complete, known)
+            self._journal.recover(self._clock.wall_ms(), complete, is_word_known=is_known)
+            state = self._replica.state
+            if not state.exists and (self._journal.exists or self._journal.damage):
+                # The process that opens it by name must not find a subscription that never was.
+                self.control.words[SubscriptionWord.JOURNAL] = word
+                self.is_damaged = True
+                return
+            if state.exists and state.acks.last_touched() > log_end:
+                self.commit([record.Clamp(*log_end)])
+            self.control.announce()
+            self._publish(REWOUND)
+            self.control.adopt(0, self._options.boot)
+        finally:
+            self._lock.release()
+            self._act()
+            if damaged:
+                self._options.report(Damage(self.control.path, reason=damaged, kind=CONTROL))
+
+    def _complete(self, known: Position | None) -> bool:
+        """Give a replica that damaged files led to the state that loses nothing; see `salvage.complete`."""
+        replica, before = self._replica, self._replica.state.mark_delete
+        had_state = replica.state.exists
+        if not complete(replica, self.directory, self._options.name, known, self._clock.wall_ms()):
+            return False
+        if had_state and replica.state.mark_delete == before:
+            return True
+        replica.state.epoch = max(replica.state.epoch, self.control.words[SubscriptionWord.EPOCH] + 1)
+        self._note_start(replica.state.name, replica.state.mark_delete)
+        return True
+
+    def _make_good(self) -> None:
+        """Do the same where the commit word holds: what was lost is not in the replica, and it is left with
+        the next command."""
+        state = self._replica.state
+        known = words_position(self.control, self._journal.seen) or BEFORE_FIRST
+        if state.exists:
+            if known < state.mark_delete:  # a command that put it back is lost
+                self.commit([record.Seek(*known)])
+                self._note_start(state.name, known)
+            return
+        name = self._options.name or name_in(self.directory)
+        if name:  # else the process that opens it by name does
+            epoch = self.control.words[SubscriptionWord.EPOCH] + 1
+            self.create(record.Create(name, epoch, *known))
+            self._note_start(name, known)
+
+    def _note_start(self, name: str, position: Position) -> None:
+        reason = f"acknowledgements of subscription {name!r} are lost"
+        done = f"the subscription delivers again {from_where(position)}"
+        self._journal.damage.append(Damage(self.directory, reason=reason, kind=JOURNAL, done=done))
+
+    def _publish(self, effects: int) -> None:
+        state = self._replica.state
+        if self.control.publish(state.mark_delete, len(state.consumers), state.epoch):
+            self._news |= _PASSED
+        dispatch = state.dispatch
+        if dispatch.assigned_by_consumer:
+            next_due_ms = dispatch.delayed.next_due() or 0
+            self.control.publish_dispatch(dispatch.read, next_due_ms, dispatch.waiting)
+        if effects & MEMBERS:
+            self._news |= MEMBERS
+        if effects & CLAIMABLE:
+            self.control.bump()
+        self.wakeups.after(state, effects)
+        self.control.note_published()
+        self._is_published = True
+        if failpoints.ACTIVE:
+            failpoints.hit("subscription:published")
+
+    # -- after the lock ----------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Log something when the lock is free again. Inside `transact`."""
+        self._notes.append(text)
+
+    def note_damage(self, found: Damage) -> None:
+        """Report damage when the lock is free again. Inside `transact`."""
+        self._journal.damage.append(found)
+
+    def _act(self) -> None:
+        """Do what was decided under the lock and needs none."""
+        if self.wakeups.has_any:
+            if failpoints.ACTIVE:
+                failpoints.hit("subscription:unlocked")
+            self.wakeups.ring()
+        news, self._news = self._news, 0
+        if news & MEMBERS:
+            self.on_members()
+        if news & _PASSED:
+            self.on_passed()
+        while self._notes:
+            try:
+                package_log.info("%s: %s", self.directory, self._notes.popleft())
+            except IndexError:
+                break  # another thread was faster
+        if self._gone:
+            gone, self._gone = self._gone, ""
+            files.remove_gone(gone)
+        if self._rings.has_leavers:
+            self._rings.sweep(self._replica.state)
+        while self._journal.damage:
+            self._options.report(self._journal.damage.pop(0))
+
+    def sync(self) -> None:
+        """Make everything committed so far survive a power loss; see `StateFlusher.sync`."""
+        self._flusher.sync()
+
+    def close(self) -> None:
+        """Flush what level "interval" still owes, and give files and map back. Idempotent."""
+        if self.control.closed:
+            return
+        try:
+            self._flusher.close()
+        finally:
+            self._journal.close()
+            self.control.close()
+            self._lock.close()
+
+    def _closed(self) -> AlreadyClosed:
+        of_parent = "belongs to the parent of this forked process; subscribe in the child"
+        state = of_parent if self.is_foreign else "is closed"
+        return AlreadyClosed(f"the subscription in {self.directory} {state}")

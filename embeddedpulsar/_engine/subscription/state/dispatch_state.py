@@ -1,0 +1,786 @@
+"""What Shared and Key_Shared need besides acknowledgements: each entry's consumer, and which entries wait.
+
+What one consumer of a Shared or Key_Shared subscription was assigned, in order.
+
+The consumers attached to a subscription, as every replica knows them.
+
+Redeliveries of entries that were given to an application, while no consumer is attached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar._engine.format.subscription_record import (
+    DETACH_CLOSED,
+    FLAG_CLASSIC,
+    FLAG_OUT_OF_ORDER,
+    NO_RULES,
+    STAY,
+    Assign,
+    ConsumerRules,
+    FreshRun,
+    Redeliver,
+    Share,
+)
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
+from embeddedpulsar._engine.subscription.state.entry_states import (
+    FIRST_OWNER,
+    LAST_OWNER,
+    PART,
+    WAITING,
+    runs_of,
+)
+from embeddedpulsar._engine.subscription.state.ledger_acks import AckBitmaps
+from embeddedpulsar._engine.subscription.state.pending_entries import PendingEntries
+from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
+    KeyOwners,
+    StickyKeySelector,
+    make_selector,
+    selector_of,
+)
+from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from sortedcontainers import SortedDict
+
+
+Range = tuple[int, int, int]
+Scattered = tuple[int, int, bytes, int]
+"""Entries between those of other consumers: (ledger, first, the code of the consumer of each from there on,
+how many are this one's)."""
+_NO_LEDGER: Final = -1
+
+
+class AssignedEntries:
+    """The entries assigned to a consumer that its application may not have been given yet.
+
+    Role: part of the replicated state; pure. Entries are numbered in the order of assignment, from 0. The
+    consumer fetches them in that order, and says now and then how many its application was given: those
+    before are forgotten here. What is left are, when the consumer dies, the entries that were not delivered.
+
+    Attributes:
+        code: of the consumer, in `EntryStates`.
+        start: number of the first entry that is left.
+        end: number the next assigned entry gets.
+        messages: messages ever assigned; compared with what the consumer is ready to take.
+        is_blocked: it holds too many unacknowledged messages.
+
+    >>> assigned = AssignedEntries(4)
+    >>> assigned.assign(7, 0, 9, messages=10)
+    >>> assigned.forget(4)
+    >>> assigned.behind(6), assigned.end
+    ([(7, 6, 9)], 10)
+    """
+
+    __slots__ = ("_pieces", "_skip", "code", "end", "is_blocked", "messages", "start")
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.start = 0
+        self.end = 0
+        self.messages = 0
+        self.is_blocked = False
+        self._pieces: deque[Range | Scattered] = deque()
+        self._skip = 0  # entries of the first piece that are forgotten, if it is scattered
+
+    @property
+    def ranges(self) -> list[Range]:
+        """What is left, as few ranges as possible."""
+        return self.behind(self.start)
+
+    def hold(self, ranges: Iterable[Range]) -> None:
+        """Take over what `ranges` returned."""
+        self._pieces = deque(ranges)
+        self._skip = 0
+
+    def assign(self, ledger_id: int, first: int, last: int, messages: int) -> None:
+        pieces = self._pieces
+        before = pieces[-1] if pieces else None
+        if before and len(before) == 3 and before[0] == ledger_id and before[2] + 1 == first:
+            pieces[-1] = (ledger_id, before[1], last)
+        else:
+            pieces.append((ledger_id, first, last))
+        self.end += last - first + 1
+        self.messages += messages
+
+    def share(self, ledger_id: int, first: int, codes: bytes, messages: int) -> None:
+        """Note that the consumer got the entries from ``first`` on that have its code in ``codes``."""
+        number = codes.count(self.code)
+        self._pieces.append((ledger_id, first, codes, number))
+        self.end += number
+        self.messages += messages
+
+    def forget(self, handed: int) -> None:
+        """Forget everything before number ``handed``: the application was given it."""
+        pieces = self._pieces
+        while pieces and self.start < handed:
+            piece = pieces[0]
+            number = piece[3] - self._skip if len(piece) == 4 else piece[2] - piece[1] + 1
+            if self.start + number > handed:
+                if len(piece) == 4:
+                    self._skip += handed - self.start
+                else:
+                    pieces[0] = (piece[0], piece[1] + handed - self.start, piece[2])
+                self.start = handed
+                return
+            pieces.popleft()
+            self._skip = 0
+            self.start += number
+
+    def drop(self, ledger_id: int, entries: Sequence[int]) -> None:
+        """Take entries from the consumer, if they are among these ranges. Numbers stay as they are:
+        in place of what is dropped stand ranges of a ledger that is none."""
+        if not entries:
+            return
+        first, last = min(entries), max(entries)
+        if not any(piece[0] == ledger_id and _meets(piece, first, last) for piece in self._pieces):
+            return  # as ever: it was given them before it gave them back
+        dropped, kept = frozenset(entries), deque[Range | Scattered]()
+        for one, a, b in self.ranges:
+            if one != ledger_id or a > last or b < first:
+                kept.append((one, a, b))
+                continue
+            for entry in range(a, b + 1):
+                owner = _NO_LEDGER if entry in dropped else ledger_id
+                before = kept[-1] if kept else None
+                if before and len(before) == 3 and before[0] == owner and before[2] + 1 == entry:
+                    kept[-1] = (owner, before[1], entry)
+                else:
+                    kept.append((owner, entry, entry))
+        self._pieces = kept
+        self._skip = 0
+
+    def behind(self, number: int) -> list[Range]:
+        """The ranges from that entry on, as few as possible."""
+        found: list[Range] = []
+        at, skipped = self.start, self._skip
+        for piece in self._pieces:
+            if len(piece) == 3:
+                ledger_id, first, last = piece
+                skip = max(number - at, 0)
+                at += last - first + 1
+                runs = [(ledger_id, first + skip, last)] if first + skip <= last else []
+            else:
+                end = at + piece[3] - skipped
+                runs = _runs_behind(piece, self.code, skipped + max(number - at, 0)) if number < end else []
+                at, skipped = end, 0
+            if found and runs and found[-1][0] == runs[0][0] and found[-1][2] + 1 == runs[0][1]:
+                runs[0] = (runs[0][0], found.pop()[1], runs[0][2])
+            found += runs
+        return found
+
+    def clear(self) -> None:
+        self._pieces.clear()
+        self._skip = 0
+        self.start = self.end
+
+    def pack(self) -> list[Any]:
+        ranges = [list(one) for one in self.ranges]
+        return [self.code, self.start, self.end, self.messages, self.is_blocked, ranges]
+
+    @classmethod
+    def unpack(cls, packed: Sequence[Any]) -> AssignedEntries:
+        code, start, end, messages, is_blocked, ranges = packed
+        assigned = cls(code)
+        assigned.start, assigned.end, assigned.messages, assigned.is_blocked = (
+            start,
+            end,
+            messages,
+            is_blocked,
+        )
+        assigned.hold((ledger_id, first, last) for ledger_id, first, last in ranges)
+        if start + sum(last - first + 1 for _, first, last in ranges) != end:
+            raise ValueError(f"assigned entries from {start} to {end} that do not add up")
+        return assigned
+
+
+def _meets(piece: Range | Scattered, first: int, last: int) -> bool:
+    """Whether entries of the piece may lie within ``first..last``."""
+    end = piece[2] if len(piece) == 3 else piece[1] + len(piece[2]) - 1
+    return piece[1] <= last and end >= first
+
+
+def _runs_behind(piece: Scattered, code: int, skip: int) -> list[Range]:
+    """The runs of a consumer's entries in a piece, without the first ``skip`` entries. Hot."""
+    ledger_id, base, codes, _ = piece
+    spans = [found.span() for found in runs_of(code).finditer(codes)]
+    at = 0
+    while skip and at < len(spans):
+        first, end = spans[at]
+        if skip < end - first:
+            spans[at] = (first + skip, end)
+            break
+        skip -= end - first
+        at += 1
+    return [(ledger_id, base + first, base + end - 1) for first, end in (spans[at:] if at else spans)]
+
+
+class Consumer(NamedTuple):
+    """One attached consumer.
+
+    Attributes:
+        epoch: what its acknowledgements must carry to count.
+        code: marks its entries (`entry_states`), and its slot in the ctl.
+        rules: what it asks of dispatch.
+    """
+
+    consumer_id: int
+    name: str
+    consumer_type: int
+    priority_level: int
+    client_uuid: bytes
+    attached_ms: int
+    epoch: int
+    code: int = 0
+    rules: ConsumerRules = NO_RULES
+
+
+class ConsumerRegistry:
+    """Attached consumers by id, in order of attachment.
+
+    Role: part of the replicated state; pure, guarded by the subscription's lock. Invariants: all consumers
+    have the same type; ids are never used twice in the life of the subscription.
+
+    >>> registry = ConsumerRegistry()
+    >>> registry.add(Consumer(1, "c", 0, 0, bytes(16), 0, epoch=4))
+    >>> registry.raise_epochs(5)
+    >>> registry.is_current(1, 4), registry.is_current(1, 5)
+    (False, True)
+
+    Attributes:
+        limits: most unacknowledged messages of each consumer that has a limit, by id.
+        least_limit: the lowest of them; 0 if there is none.
+        levels: priority levels, the best first.
+    """
+
+    __slots__ = ("_by_id", "least_limit", "levels", "limits")
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Consumer] = {}
+        self.limits: dict[int, int] = {}
+        self.least_limit = 0
+        self.levels: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def all(self) -> list[Consumer]:
+        """The attached consumers, the longest attached first."""
+        return list(self._by_id.values())
+
+    def each(self) -> Iterable[Consumer]:
+        """The same, to be looked through before anything changes."""
+        return self._by_id.values()
+
+    def get(self, consumer_id: int) -> Consumer | None:
+        return self._by_id.get(consumer_id)
+
+    def is_current(self, consumer_id: int, epoch: int) -> bool:
+        """Whether a command of that consumer and epoch still counts."""
+        consumer = self._by_id.get(consumer_id)
+        return consumer is not None and consumer.epoch == epoch
+
+    @property
+    def consumer_type(self) -> int | None:
+        """Type of the attached consumers; None without any: then the next may have any type."""
+        for consumer in self._by_id.values():
+            return consumer.consumer_type
+        return None
+
+    def free_code(self) -> int:
+        """The code the next consumer gets; 0 if there are as many as a subscription can have."""
+        used = {consumer.code for consumer in self._by_id.values()}
+        return next((code for code in range(FIRST_OWNER, LAST_OWNER + 1) if code not in used), 0)
+
+    def add(self, consumer: Consumer) -> None:
+        self._by_id[consumer.consumer_id] = consumer
+        if consumer.priority_level not in self.levels:
+            insort(self.levels, consumer.priority_level)
+        limit = consumer.rules.max_unacked
+        if limit:
+            self.limits[consumer.consumer_id] = limit
+            self.least_limit = min(self.least_limit or limit, limit)
+
+    def remove(self, consumer_id: int) -> bool:
+        """Remove a consumer that left; False if it was not attached."""
+        consumer = self._by_id.pop(consumer_id, None)
+        if consumer is None:
+            return False
+        self.levels = sorted({one.priority_level for one in self._by_id.values()})
+        if self.limits.pop(consumer_id, 0):
+            self.least_limit = min(self.limits.values(), default=0)
+        return True
+
+    def limit(self, most: int) -> None:
+        """Give all consumers the same limit of unacknowledged messages; 0 for none."""
+        self._by_id = {
+            each: consumer._replace(rules=consumer.rules._replace(max_unacked=most))
+            for each, consumer in self._by_id.items()
+        }
+        self.limits = dict.fromkeys(self._by_id, most) if most else {}
+        self.least_limit = most if self._by_id else 0
+
+    def raise_epochs(self, epoch: int) -> None:
+        """Void what all consumers were handed before: their commands count again from ``epoch`` on."""
+        self._by_id = {each: consumer._replace(epoch=epoch) for each, consumer in self._by_id.items()}
+
+
+class RestingCounts:
+    """Counts that outlive the consumers: dispatch forgets its entries with the last one, and reads them anew.
+
+    Role: part of the replicated state; pure. Invariants: only entries that came back at least once are here,
+    none before the mark-delete position, and none that dispatch knows.
+
+    >>> counts = RestingCounts()
+    >>> counts.keep([(7, 3, 2), (7, 9, 1)])
+    >>> counts.take(7, 0, 5), len(counts)
+    ([(3, 2)], 1)
+    """
+
+    __slots__ = ("_ledgers",)
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, SortedDict[int, int]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ledgers.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._ledgers)
+
+    def keep(self, counted: Iterable[tuple[int, int, int]]) -> None:
+        for ledger_id, entry, count in counted:
+            known = self._ledgers.get(ledger_id)
+            if known is None:
+                # Late: few subscriptions have such counts, and the package takes 1 MB.
+                known = self._ledgers[ledger_id] = late_import("sortedcontainers").SortedDict()
+            known[entry] = count
+
+    def take(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
+        """Remove and return the counts of the entries ``first..last`` of a ledger, which were read: (entry,
+        count)."""
+        known = self._ledgers.get(ledger_id)
+        if known is None:
+            return []
+        taken = [(entry, known.pop(entry)) for entry in list(known.irange(first, last))]
+        if not known:
+            del self._ledgers[ledger_id]
+        return taken
+
+    def count(self, ledger_id: int, entry: int) -> int:
+        """How often an entry came back."""
+        known = self._ledgers.get(ledger_id)
+        return 0 if known is None else known.get(entry, 0)
+
+    def drop_before(self, position: Position) -> None:
+        """Forget everything before a position: it is acknowledged.
+
+        Called each time the mark-delete position moves, so it costs as much as it drops and no more.
+        """
+        for ledger_id in [one for one in self._ledgers if one < position.ledger_id]:
+            del self._ledgers[ledger_id]
+        known = self._ledgers.get(position.ledger_id)
+        if known is None:
+            return
+        while known and known.peekitem(0)[0] < position.entry_id:
+            known.popitem(0)
+        if not known:
+            del self._ledgers[position.ledger_id]
+
+    def clear(self) -> None:
+        self._ledgers = {}
+
+    def pack(self) -> list[Any]:
+        """The content for a snapshot; equal contents give equal values."""
+        return [[one, *map(list, self._ledgers[one].items())] for one in sorted(self._ledgers)]
+
+    @classmethod
+    def unpack(cls, packed: Sequence[Any]) -> RestingCounts:
+        counts = cls()
+        for ledger_id, *pairs in packed:
+            if ledger_id < 0 or any(entry < 0 or count < 1 for entry, count in pairs):
+                raise ValueError(f"redelivery counts of ledger {ledger_id}")
+            counts.keep((ledger_id, entry, count) for entry, count in pairs)
+        return counts
+
+
+_NO_SHARES: Final[tuple[tuple[int, ...], tuple[tuple[int, bytes], ...]]] = (), ()
+UNLIMITED: Final = 1 << 62
+MOST_DUE: Final = 10_000
+"""Delayed entries that one command makes due: it is applied under the lock, at about 1 us each. Part of what
+the command means."""
+
+
+class DispatchState:
+    """The dispatch half of a subscription's replicated state.
+
+    Role: applies what was decided about entries and consumers; decides nothing. Pure, guarded by the
+    subscription's lock. Invariants: with no consumer it is empty but for `counts`, and `read` is the entry
+    behind the mark-delete position; each consumer has an `AssignedEntries` whose code marks its entries in
+    `pending`.
+
+    Attributes:
+        read: the entry that is read next: no consumer has it, and nothing behind it is known.
+        pending: entries that were read and are not acknowledged.
+        counts: redeliveries of entries that are not in `pending`: they were, before the last consumer left.
+        delayed: those of them that are not due, by time.
+        assigned_by_consumer: by consumer id.
+        selector: which consumer gets which key; None on Shared.
+        membership: how often consumers came or went, as far as this replica has seen; not stored.
+        joined: where consumers joined that get nothing from behind there before everything before there is
+            acknowledged (the classic rule of Key_Shared).
+        most_unacked: messages that all consumers together may hold; 0 for any number.
+        is_blocked: the consumers together hold too many unacknowledged messages.
+        has_blocked: `is_blocked` is true, or a consumer is blocked; derived, not stored.
+    """
+
+    def __init__(self) -> None:
+        self.pending = PendingEntries()
+        self.counts = RestingCounts()
+        self.delayed = DelayedDeliveryTracker()
+        self.assigned_by_consumer: dict[int, AssignedEntries] = {}
+        self.joined: dict[int, Position] = {}
+        self.selector: StickyKeySelector | None = None
+        self.selector_kind = 0
+        self.most_unacked = 0
+        self.membership = 0
+        self._owners: KeyOwners | None = None
+        self._codes_end = FIRST_OWNER  # behind the codes of all consumers there were
+        self.read = BEFORE_FIRST
+        self.is_blocked = self.has_blocked = False
+
+    def seek(self, mark_delete: Position) -> None:
+        """Forget everything: the subscription was moved."""
+        self.counts.clear()
+        if self.assigned_by_consumer:
+            self._restart(mark_delete)
+
+    def clamp(self, mark_delete: Position) -> None:
+        """Forget entries that do not exist any more."""
+        self.counts.keep(self.pending.counted())
+        self.counts.drop_before(mark_delete.next())
+        self._restart(mark_delete)
+
+    def _restart(self, mark_delete: Position) -> None:
+        """Forget what was read behind ``mark_delete``: it is to be read again."""
+        self.pending.clear()
+        self.delayed.clear()
+        self.read = mark_delete.next()
+        self.is_blocked = self.has_blocked = False
+        for assigned in self.assigned_by_consumer.values():
+            assigned.clear()
+            assigned.is_blocked = False
+        self.joined.clear()
+
+    # -- consumers ---------------------------------------------------------------------------------
+
+    @property
+    def owner_of(self) -> Callable[[int], int | None]:
+        """Gives the consumer that the selector names for the hash of a key. Only where keys matter."""
+        owners = self._owners
+        if owners is None:
+            assert self.selector is not None
+            owners = self._owners = KeyOwners(self.selector.select)
+        return owners.__getitem__
+
+    def join(self, consumer: Consumer, mark_delete: Position) -> None:
+        """Add a consumer that attached. The first one decides how keys are divided."""
+        self._divide_anew()
+        rules = consumer.rules
+        if not self.assigned_by_consumer:
+            self._restart(mark_delete)
+            self.most_unacked = rules.max_unacked_in_all
+            self.selector_kind = rules.selector
+            self.selector = make_selector(rules.selector, rules.points) if rules.selector else None
+        elif rules.flags & (FLAG_CLASSIC | FLAG_OUT_OF_ORDER) == FLAG_CLASSIC:
+            if mark_delete.next() < self.read:
+                self.joined[consumer.consumer_id] = self.read
+        self.assigned_by_consumer[consumer.consumer_id] = AssignedEntries(consumer.code)
+        self._codes_end = max(self._codes_end, consumer.code + 1)
+        if self.selector is not None:
+            with contextlib.suppress(ValueError):  # refused before the command was written
+                self.selector.add(consumer.consumer_id, consumer.name, rules.ranges)
+
+    def _divide_anew(self) -> None:
+        self.membership += 1
+        self._owners = None
+        self.pending.waiting_keys.divide_anew()
+
+    def leave(self, consumer_id: int, reason: int, handed: int, mark_delete: Position) -> None:
+        """Remove a consumer; its entries wait for others. With the last one all but the counts is forgotten.
+
+        Entries its application was given count as redelivered unless it closed in good order.
+        """
+        assigned = self.assigned_by_consumer.pop(consumer_id, None)
+        if assigned is None:
+            return
+        self._divide_anew()
+        self.joined.pop(consumer_id, None)
+        if self.selector is not None:
+            self.selector.remove(consumer_id)
+        unseen = assigned.behind(handed)
+        self.pending.give_back_all(assigned.code, unseen, counted=reason != DETACH_CLOSED)
+        if not self.assigned_by_consumer:
+            self.counts.keep(self.pending.counted())
+            self._restart(mark_delete)
+            self.selector = None
+            return
+        self.check_limits({})
+
+    # -- entries -----------------------------------------------------------------------------------
+
+    def assign(self, command: Assign, acks: AckBitmaps) -> None:
+        """Note that entries were read, delayed, or given to consumers."""
+        pending = self.pending
+        if command.due_ms:
+            for ledger_id, entry_id in self.delayed.pop_due(command.due_ms, MOST_DUE):
+                pending.come_due(ledger_id, entry_id)
+        given, shared = self._read(command, acks)
+        for deliver_at, ledger_id, entry_id in command.delayed:
+            if pending.state(ledger_id, entry_id) == WAITING:
+                pending.delay(ledger_id, entry_id)
+                self.delayed.add(deliver_at, ledger_id, entry_id)
+        if command.read != STAY:
+            self.read = max(self.read, Position(*command.read))
+        for consumer_id, handed in command.handed:
+            if consumer_id in self.assigned_by_consumer:
+                self.assigned_by_consumer[consumer_id].forget(handed)
+        for number, (consumer_id, ledger_id, first, last) in enumerate(command.ranges):
+            assigned = self.assigned_by_consumer.get(consumer_id)
+            if assigned is not None:
+                messages = given.get(number, -1)
+                if messages < 0:
+                    messages = pending.assign(ledger_id, first, last, assigned.code)
+                assigned.assign(ledger_id, first, last, messages)
+        for number, share in enumerate(command.shares):
+            self._share(share, shared.get(number))
+
+    def _share(self, share: Share, given: dict[int, int] | None) -> None:
+        """Note that entries go to several consumers; ``given`` is what each got, if that is done."""
+        pending = self.pending
+        codes = self._codes_of(share)
+        given = pending.share(share.ledger_id, share.first, codes) if given is None else given
+        if given is None:  # some are acknowledged already
+            for consumer_id, ledger_id, first, last in share.ranges():
+                if consumer_id in self.assigned_by_consumer:
+                    assigned = self.assigned_by_consumer[consumer_id]
+                    messages = pending.assign(ledger_id, first, last, assigned.code)
+                    assigned.assign(ledger_id, first, last, messages)
+            return
+        for consumer_id in share.owners:
+            if consumer_id in self.assigned_by_consumer:
+                assigned = self.assigned_by_consumer[consumer_id]
+                if assigned.code in given:
+                    assigned.share(share.ledger_id, share.first, codes, given[assigned.code])
+
+    def _codes_of(self, share: Share) -> bytes:
+        """The code of the consumer that gets each entry, 0 for none."""
+        consumers = self.assigned_by_consumer
+        codes = [consumers[one].code if one in consumers else 0 for one in share.owners]
+        return share.picks.translate(bytes((0, *codes)).ljust(256, b"\0"))
+
+    def _read(
+        self, command: Assign, acks: AckBitmaps
+    ) -> tuple[dict[int, int], dict[int, dict[int, int] | None]]:
+        """Note that entries were read.
+
+        Returns:
+            The ranges and the shares of the command, by their numbers, that are given to their consumers
+            with that, and how many messages they are: at half the cost of giving what waits.
+        """
+        runs = command.fresh
+        if len(runs) == 1 and not self._has_acked(runs[0], acks):
+            run, assigned_by_consumer = runs[0], self.assigned_by_consumer
+            numbers, ranges = [], []
+            for number, (consumer_id, ledger_id, first, last) in enumerate(command.ranges):
+                if ledger_id == run.ledger_id and run.first <= first and last <= run.last:
+                    if consumer_id in assigned_by_consumer:
+                        numbers.append(number)
+                        ranges.append((first, last, assigned_by_consumer[consumer_id].code))
+            inside, shares = self._shares_in(run, command.shares) if command.shares else _NO_SHARES
+            given, shared = self.pending.deal(run, ranges, shares)
+            self._recall(run)
+            return dict(zip(numbers, given, strict=True)), dict(zip(inside, shared, strict=True))
+        for run in runs:
+            self.pending.add(run)
+            self._recall(run)
+            self._settle_acked(run, acks)
+        return {}, {}
+
+    def _shares_in(
+        self, run: FreshRun, shares: Sequence[Share]
+    ) -> tuple[Sequence[int], Sequence[tuple[int, bytes]]]:
+        """Those of its entries: their numbers, and their first entries and codes."""
+        inside = [
+            number
+            for number, (ledger_id, first, _, picks) in enumerate(shares)
+            if ledger_id == run.ledger_id and run.first <= first and first + len(picks) <= run.last + 1
+        ]
+        return inside, [(shares[one].first, self._codes_of(shares[one])) for one in inside]
+
+    def _recall(self, run: FreshRun) -> None:
+        if self.counts:
+            self.pending.recall(run.ledger_id, self.counts.take(run.ledger_id, run.first, run.last))
+
+    def _has_acked(self, run: FreshRun, acks: AckBitmaps) -> bool:
+        known = acks.ledger(run.ledger_id)
+        if known is None:
+            return run.ledger_id < acks.mark_delete.ledger_id
+        return 0 <= known.next_acked(run.first) <= run.last
+
+    def _settle_acked(self, run: FreshRun, acks: AckBitmaps) -> None:
+        """Remove entries that were acknowledged before they were read: they do not wait."""
+        known = acks.ledger(run.ledger_id)
+        if known is None:
+            if run.ledger_id < acks.mark_delete.ledger_id:
+                self.pending.settle_range(run.ledger_id, run.first, run.last)
+            return
+        entry = run.first
+        while 0 <= (entry := known.next_acked(entry)) <= run.last:
+            end = known.next_unacked(entry)
+            self.pending.settle_range(run.ledger_id, entry, min(end - 1, run.last))
+            entry = end
+
+    def redeliveries(self, ledger_id: int, entry: int) -> int:
+        """How often an entry that is not acknowledged came back."""
+        return self.pending.redeliveries(ledger_id, entry) or self.counts.count(ledger_id, entry)
+
+    def redeliver(self, command: Redeliver) -> None:
+        assigned = self.assigned_by_consumer.get(command.consumer_id)
+        if assigned is None:
+            return
+        if command.groups:
+            assigned.forget(command.handed)
+            for group in command.groups:
+                assigned.drop(group.ledger_id, self.pending.give_back(assigned.code, group))
+        else:
+            self.pending.give_back_all(assigned.code, assigned.behind(command.handed), counted=True)
+            assigned.clear()
+
+    def advance(self, mark_delete: Position, acks: AckBitmaps) -> bool:
+        """The mark-delete position moved up: nothing before it matters. True if consumers that joined late
+        are held back no more."""
+        start = mark_delete.next()
+        self.pending.trim(start.ledger_id, start.entry_id)
+        self.delayed.drop_before(start.ledger_id, start.entry_id)
+        self.read = max(self.read, start)
+        return self.admit(mark_delete, acks)
+
+    def admit(self, mark_delete: Position, acks: AckBitmaps) -> bool:
+        """End the wait of consumers before whose joining position all is acknowledged. True if any waited."""
+        if not self.joined:
+            return False
+        first = self._first_message(mark_delete, acks)
+        admitted = [one for one, position in self.joined.items() if position <= first]
+        for consumer_id in admitted:
+            del self.joined[consumer_id]
+        return bool(admitted)
+
+    def _first_message(self, mark_delete: Position, acks: AckBitmaps) -> Position:
+        """The first entry that is not acknowledged and no part of a chunked message that ends further on: a
+        consumer that waits for such a part may be the one that gets that message."""
+        position = mark_delete.next()
+        while self.pending.state(*position) == PART:
+            position = acks.next_unacked(position.next())
+        return position
+
+    def may_block(self, least: int) -> bool:
+        """Whether `check_limits` could change anything after entries were assigned: seldom, and it looks at
+        hundreds of consumers. ``least`` is the lowest limit of a consumer; 0 if there is none."""
+        least = min(least or UNLIMITED, self.most_unacked or UNLIMITED)
+        return self.has_blocked or sum(self.pending.totals[FIRST_OWNER : self._codes_end]) >= least
+
+    def check_limits(self, limits: Mapping[int, int]) -> bool:
+        """Block consumers that hold too much, unblock those at half of that. True if one was unblocked."""
+        totals = self.pending.totals
+        is_free, has_blocked, held = False, False, 0
+        for consumer_id, assigned in self.assigned_by_consumer.items():
+            holds = totals[assigned.code]
+            held += holds
+            most = limits.get(consumer_id, 0)
+            if most and assigned.is_blocked and holds <= most // 2:
+                assigned.is_blocked, is_free = False, True
+            elif most and holds >= most:
+                assigned.is_blocked = True
+            has_blocked |= assigned.is_blocked
+        most = self.most_unacked
+        if most and self.is_blocked and held <= most // 2:
+            self.is_blocked, is_free = False, True
+        elif most and held >= most:
+            self.is_blocked = True
+        self.has_blocked = has_blocked or self.is_blocked
+        return is_free
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for a consumer, of those that were read."""
+        return self.pending.totals[WAITING]
+
+    def is_due(self, cutoff_ms: int) -> bool:
+        """Whether delayed entries are due by then."""
+        next_due = self.delayed.next_due()
+        return next_due is not None and next_due <= cutoff_ms
+
+    def holds(self, consumer_id: int) -> int:
+        """Messages a consumer has not acknowledged."""
+        assigned = self.assigned_by_consumer.get(consumer_id)
+        return 0 if assigned is None else self.pending.totals[assigned.code]
+
+    @property
+    def room(self) -> int:
+        """Messages that consumers may get before they hold too many together."""
+        if not self.most_unacked:
+            return UNLIMITED
+        return max(0, self.most_unacked - sum(self.pending.totals[FIRST_OWNER:]))
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def pack(self, acks: AckBitmaps) -> list[Any]:
+        """The whole state as lists and bytes; equal states give equal values."""
+        floors = {ledger_id: ledger.floor for ledger_id, ledger in acks.ledgers()}
+        return self._pack(self.pending.pack(floors), self.delayed.pack())
+
+    def outline(self) -> list[Any]:
+        """The state without its long columns, of which there may be a million elements."""
+        totals = [[code, total] for code, total in enumerate(self.pending.totals) if total]
+        return self._pack(totals, [len(self.delayed), self.delayed.next_due()])
+
+    def _pack(self, pending: list[Any], delayed: Any) -> list[Any]:
+        return [
+            list(self.read),
+            pending,
+            delayed,
+            [[consumer_id, *assigned.pack()] for consumer_id, assigned in self.assigned_by_consumer.items()],
+            [[consumer_id, *position] for consumer_id, position in self.joined.items()],
+            self.most_unacked,
+            self.selector_kind,
+            None if self.selector is None else self.selector.pack(),
+            self.is_blocked,
+        ]
+
+    def unpack(self, packed: Sequence[Any]) -> None:
+        read, pending, delayed, assigned_by_consumer, joined, most, kind, selector, self.is_blocked = packed
+        self.read = Position(*read)
+        self.pending.unpack(pending)
+        self.delayed = DelayedDeliveryTracker.unpack(delayed)
+        self.assigned_by_consumer = {
+            consumer_id: AssignedEntries.unpack(rest) for consumer_id, *rest in assigned_by_consumer
+        }
+        codes = [one.code for one in self.assigned_by_consumer.values()]
+        self._codes_end = max(codes, default=FIRST_OWNER) + 1
+        self.has_blocked = self.is_blocked or any(
+            one.is_blocked for one in self.assigned_by_consumer.values()
+        )
+        self.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
+        self.most_unacked, self.selector_kind = most, kind
+        self.selector = None if selector is None else selector_of(kind, selector)
+        self._owners = None

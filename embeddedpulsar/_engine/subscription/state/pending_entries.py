@@ -1,0 +1,409 @@
+"""Entries of all ledgers that were read and are not acknowledged: the consumer of each, and which wait."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Any, Final
+from zlib import crc32
+
+from embeddedpulsar._engine.format.acknowledgement import FORM_BITMAP, FORM_RANGE, MAX_ENTRY_ID, AckGroup
+from embeddedpulsar._engine.format.subscription_record import FreshRun, column_bytes, column_of
+from embeddedpulsar._engine.subscription.state.entry_states import (
+    DELAYED,
+    FIRST_OWNER,
+    NONE,
+    PART,
+    SETTLE,
+    SLOT,
+    WAITING,
+    EntryStates,
+    KeyHolds,
+    WaitingKeys,
+    changing,
+    moving,
+)
+
+_TRIM_STEP: Final = 4096
+_U32: Final = 0xFFFFFFFF
+_IS_WAITING: Final = bytes(code == WAITING for code in range(256))
+_IS_OWNED: Final = bytes(code >= FIRST_OWNER for code in range(256))
+
+
+class PendingEntries:
+    """One byte per entry, and a few numbers, for everything between the mark-delete and the read position.
+
+    Role: part of the replicated state; pure, guarded as it is. Invariants: an entry has a state
+    exactly while it was read and is not acknowledged; `totals` are the messages in each state, `keys` what
+    key hashes consumers hold, `waiting_keys` the waiting entries by key. `has_parts` is true if any entry may
+    be in state PART; it is not stored.
+    """
+
+    __slots__ = ("_ledgers", "_moves", "has_parts", "keys", "totals", "waiting_keys")
+
+    def __init__(self) -> None:
+        self._moves = 0
+        self.has_parts = False
+        self.totals = [0] * 256
+        self.keys = KeyHolds()
+        self._ledgers: dict[int, EntryStates] = {}
+        self.waiting_keys = WaitingKeys(self._ledgers)
+
+    def clear(self) -> None:
+        self.has_parts = False
+        self.totals = [0] * 256
+        self.keys = KeyHolds()
+        self._ledgers = {}
+        self.waiting_keys = WaitingKeys(self._ledgers)
+
+    def take_moves(self) -> int:
+        """A checksum of all changes since the last call, and of the state before each."""
+        moves, self._moves = self._moves, 0
+        return moves
+
+    def _move(self, states: EntryStates, first: int, last: int, table: bytes) -> bytes:
+        old = states.move(first, last, table)
+        # Replicas keep states of settled entries to different lengths: that must not show in the result.
+        known = old.lstrip(b"\0")
+        if known:
+            at = max(first, states.base) + len(old) - len(known)
+            self._moves = crc32(known.rstrip(b"\0"), self._moves + at & _U32)
+        return old
+
+    def _move_some(self, states: EntryStates, entries: Sequence[int], table: bytes) -> list[tuple[int, int]]:
+        changed = states.move_some(entries, table)
+        if changed:
+            self._moves = crc32(bytes([code for _, code in changed]), self._moves + changed[0][0] & _U32)
+        return changed
+
+    # -- entries come and go -----------------------------------------------------------------------
+
+    def add(self, run: FreshRun) -> None:
+        """Add entries that were read: they wait."""
+        states = self._ledgers.get(run.ledger_id)
+        if states is None:
+            states = self._ledgers[run.ledger_id] = EntryStates(run.first, self.totals)
+        if run.first < states.end:
+            return  # no writer does that: the read position only rises
+        states.add(run.first, run.last, run.messages, run.hashes)
+        entries: Sequence[int] = range(run.first, run.last + 1)
+        if run.messages is not None and 0 in run.messages:
+            self.has_parts = True
+            entries = [entry for entry in entries if states.state(entry) == WAITING]
+        self.waiting_keys.add(run.ledger_id, states, entries)
+
+    def deal(
+        self,
+        run: FreshRun,
+        ranges: Sequence[tuple[int, int, int]],
+        shares: Sequence[tuple[int, bytes]] = (),
+    ) -> tuple[list[int], list[dict[int, int] | None]]:
+        """Add entries that were read, and give some of them to consumers at once.
+
+        Args:
+            run: the entries. None of them is acknowledged.
+            ranges: (first, last, code): entries of the run, and the consumer that gets them.
+            shares: (first, codes): the same for entries that go to several; see `EntryStates.share`.
+
+        Returns:
+            For each range how many messages it is; -1 if it could not be given, because not all of it waits.
+            For each share what `share` returns.
+        """
+        states = self._ledgers.get(run.ledger_id)
+        if states is None:
+            states = self._ledgers[run.ledger_id] = EntryStates(run.first, self.totals)
+        if run.first < states.end:
+            return [-1] * len(ranges), [None] * len(shares)  # no writer does that
+        states.add(run.first, run.last, run.messages, run.hashes)
+        self.has_parts |= run.messages is not None and 0 in run.messages
+        given = []
+        for first, last, code in ranges:
+            given.append(states.give(first, last, code))
+            if given[-1] >= 0 and states.hashes is not None:
+                if first == last:
+                    self.keys.hold_one(states.hashes[first - states.base] & SLOT, code)
+                else:
+                    self.keys.hold(states.slots(first, last - first + 1), code)
+        shared = [self.share(run.ledger_id, *share, is_known=False) for share in shares] if shares else []
+        codes = bytes(states.states[run.first - states.base :])
+        self._moves = crc32(codes, self._moves + run.first & _U32)
+        if states.hashes is not None and WAITING in codes:
+            waiting = compress(range(run.first, run.last + 1), codes.translate(_IS_WAITING))
+            self.waiting_keys.add(run.ledger_id, states, list(waiting))
+        return given, shared
+
+    def _moved(
+        self, ledger_id: int, states: EntryStates, changed: Sequence[tuple[int, int]], after: int
+    ) -> bool:
+        """Note that entries, given with the state they had, have another now that no consumer has. True if
+        that frees a key for which entries wait."""
+        if states.hashes is None or not changed:
+            return False
+        waited = [entry for entry, before in changed if before == WAITING]
+        if waited:
+            self.waiting_keys.remove(ledger_id, states, waited)
+        if after == WAITING:
+            self.waiting_keys.add(ledger_id, states, [entry for entry, _ in changed])
+        slots = [states.hashes[entry - states.base] & SLOT for entry, _ in changed]
+        owned = [slot for slot, (_, code) in zip(slots, changed, strict=True) if code >= FIRST_OWNER]
+        return any(map(self.waiting_keys.waits_in, self.keys.release(owned)))
+
+    def _moved_run(self, ledger_id: int, states: EntryStates, first: int, changed: bytes, after: int) -> bool:
+        """The same for entries from ``first`` on: each with the state it had, or 0 if that is unchanged."""
+        if states.hashes is None or changed.count(NONE) == len(changed):
+            return False
+        span = range(first, first + len(changed))
+        if WAITING in changed:
+            waited = changed.translate(_IS_WAITING)
+            self.waiting_keys.remove(ledger_id, states, list(compress(span, waited)))
+        if after == WAITING:
+            self.waiting_keys.add(ledger_id, states, list(compress(span, changed)))
+        slots = states.slots(first, len(changed))
+        free = self.keys.release(compress(slots, changed.translate(_IS_OWNED)))
+        if after >= FIRST_OWNER:
+            self.keys.hold(list(compress(slots, changed)), after)
+        return any(map(self.waiting_keys.waits_in, free))
+
+    def settle(self, group: AckGroup) -> bool:
+        """Note that entries were acknowledged. True if that frees a key for which entries wait."""
+        states = self._ledgers.get(group.ledger_id)
+        if states is None:
+            return False
+        if group.form == FORM_RANGE:
+            if group.first == group.last:
+                return self._settle_one(group.ledger_id, states, group.first)
+            return self.settle_range(group.ledger_id, group.first, group.last)
+        if group.form == FORM_BITMAP:
+            first, codes = states.settle_some(group.first, group.mask())
+            known = codes.lstrip(b"\0")
+            if known:
+                at = first + len(codes) - len(known)
+                self._moves = crc32(known.translate(None, b"\0"), self._moves + at & _U32)
+            return self._moved_run(group.ledger_id, states, first, codes, NONE)
+        changed = self._move_some(states, group.expanded(), SETTLE)
+        if states.counts is not None:
+            for entry, _ in changed:
+                states.counts[entry - states.base] = 0
+        return self._moved(group.ledger_id, states, changed, NONE)
+
+    def _settle_one(self, ledger_id: int, states: EntryStates, entry: int) -> bool:
+        code = states.settle(entry)
+        if code == NONE:
+            return False
+        self._moves = crc32(bytes((code,)), self._moves + entry & _U32)
+        if states.hashes is None:
+            return False
+        if code == WAITING:
+            self.waiting_keys.remove(ledger_id, states, (entry,))
+        free = self.keys.release((states.hashes[entry - states.base] & SLOT,)) if code >= FIRST_OWNER else []
+        return bool(free) and self.waiting_keys.waits_in(free[0])
+
+    def settle_range(self, ledger_id: int, first: int, last: int) -> bool:
+        """The same for all entries ``first..last`` of a ledger."""
+        states = self._ledgers.get(ledger_id)
+        if states is None:
+            return False
+        old = self._move(states, first, last, SETTLE)
+        states.forget_counts(first, last)
+        return self._moved_run(ledger_id, states, max(first, states.base), old, NONE)
+
+    def assign(self, ledger_id: int, first: int, last: int, code: int) -> int:
+        """Give waiting entries to the consumer ``code``; returns how many messages."""
+        states = self._ledgers.get(ledger_id)
+        if states is None:
+            return 0
+        before = self.totals[code]
+        table = moving(WAITING, code)
+        old = self._move(states, first, last, table)
+        self._moved_run(ledger_id, states, max(first, states.base), old.translate(changing(table)), code)
+        return self.totals[code] - before
+
+    def share(
+        self, ledger_id: int, first: int, codes: bytes, *, is_known: bool = True
+    ) -> dict[int, int] | None:
+        """Give waiting entries to consumers; see `EntryStates.share`. While `waiting_keys` does not have them
+        yet, ``is_known`` is False."""
+        states = self._ledgers.get(ledger_id)
+        given = None if states is None else states.share(first, codes)
+        if states is None or given is None:
+            return None
+        self._moves = crc32(codes, self._moves + first & _U32)
+        if states.hashes is not None:
+            slots = list(compress(states.slots(first, len(codes)), codes))
+            self.keys.deal(slots, codes.translate(None, b"\0"))
+            if is_known:
+                entries = list(compress(range(first, first + len(codes)), codes))
+                self.waiting_keys.remove(ledger_id, states, entries)
+        return given
+
+    def recall(self, ledger_id: int, counted: Sequence[tuple[int, int]]) -> None:
+        """Set the counts of entries that were just added and came back before, as (entry, count)."""
+        states = self._ledgers.get(ledger_id)
+        if states is not None:
+            for entry, count in counted:
+                if states.state(entry) != NONE:
+                    states.set_count(entry, count)
+
+    def redeliveries(self, ledger_id: int, entry: int) -> int:
+        """How often an entry came back; 0 for one that is not here."""
+        states = self._ledgers.get(ledger_id)
+        if states is None or states.counts is None or not 0 <= entry - states.base < len(states.counts):
+            return 0
+        return states.redeliveries(entry)
+
+    def counted(self) -> Iterator[tuple[int, int, int]]:
+        for ledger_id, states in self._ledgers.items():
+            for entry, count in states.counted():
+                yield ledger_id, entry, count
+
+    def delay(self, ledger_id: int, entry_id: int) -> None:
+        """Let a waiting entry wait until it is due."""
+        states = self._ledgers.get(ledger_id)
+        if states is not None:
+            changed = self._move_some(states, (entry_id,), moving(WAITING, DELAYED))
+            self._moved(ledger_id, states, changed, DELAYED)
+
+    def come_due(self, ledger_id: int, entry_id: int) -> None:
+        """Let a delayed entry wait for a consumer: it is due. It may have been acknowledged meanwhile."""
+        states = self._ledgers.get(ledger_id)
+        if states is not None:
+            changed = self._move_some(states, (entry_id,), moving(DELAYED, WAITING))
+            self._moved(ledger_id, states, changed, WAITING)
+
+    def give_back(self, code: int, group: AckGroup) -> list[int]:
+        """Take back entries of the consumer ``code``, and count that; returns those that were its own."""
+        states = self._ledgers.get(group.ledger_id)
+        if states is None:
+            return []
+        changed = self._move_some(states, group.expanded(), moving(code, WAITING))
+        entries = [entry for entry, _ in changed]
+        states.count_redelivery(entries)
+        self._moved(group.ledger_id, states, changed, WAITING)
+        return entries
+
+    def give_back_all(self, code: int, spared: Sequence[tuple[int, int, int]], *, counted: bool) -> None:
+        """Take back everything of the consumer ``code``.
+
+        Args:
+            code: of the consumer.
+            spared: (ledger, first, last): not counted as redelivered.
+            counted: whether the rest is.
+        """
+        for ledger_id, first, last in spared:
+            self._give_back_runs(code, ledger_id, first, last, counted=False)
+        for ledger_id in self._ledgers:
+            self._give_back_runs(code, ledger_id, 0, MAX_ENTRY_ID, counted=counted)
+
+    def _give_back_runs(self, code: int, ledger_id: int, first: int, last: int, *, counted: bool) -> None:
+        if (states := self._ledgers.get(ledger_id)) is None:
+            return
+        table = moving(code, WAITING)
+        for start, stop in states.runs(code, first, last):
+            old = self._move(states, start, stop, table)
+            if counted:
+                states.count_redelivery(range(start, stop + 1))
+            self._moved_run(ledger_id, states, start, old, WAITING)
+
+    def trim(self, ledger_id: int, floor: int) -> None:
+        """Forget everything before an entry: the mark-delete position passed it."""
+        for one in [one for one in self._ledgers if one < ledger_id]:
+            states = self._ledgers.pop(one)
+            old = self._move(states, states.base, states.end, SETTLE)
+            self._moved_run(one, states, states.base, old, NONE)
+        first = self._ledgers.get(ledger_id)
+        if first is not None and floor - first.base >= _TRIM_STEP:
+            first.trim(floor)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def state(self, ledger_id: int, entry_id: int) -> int:
+        states = self._ledgers.get(ledger_id)
+        return NONE if states is None else states.state(entry_id)
+
+    def ledger(self, ledger_id: int) -> EntryStates | None:
+        return self._ledgers.get(ledger_id)
+
+    def waiting_runs(self) -> Iterator[tuple[int, int, int]]:
+        """Waiting entries as (ledger, first, last), ascending."""
+        if not self.totals[WAITING]:
+            return
+        for ledger_id in sorted(self._ledgers):
+            states = self._ledgers[ledger_id]
+            entry = 0
+            while (run := states.waiting(entry)) is not None:
+                yield ledger_id, *run
+                entry = run[1] + 1
+
+    def runs(self, code: int) -> Iterator[tuple[int, int, int]]:
+        """Entries of a state as (ledger, first, last), ascending."""
+        for ledger_id in sorted(self._ledgers):
+            for run in self._ledgers[ledger_id].runs(code):
+                yield ledger_id, *run
+
+    def parts(self) -> list[tuple[int, int]]:
+        """Parts of chunked messages that are not the last, as (ledger, entry), ascending."""
+        if not self.has_parts:
+            return []
+        runs = self.runs(PART)
+        found = [(ledger_id, entry) for ledger_id, first, last in runs for entry in range(first, last + 1)]
+        self.has_parts = bool(found)
+        return found
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def pack(self, floors: dict[int, int]) -> list[list[Any]]:
+        packed = []
+        for ledger_id in sorted(self._ledgers):
+            states = self._ledgers[ledger_id]
+            skip = min(max(floors.get(ledger_id, 0) - states.base, 0), len(states.states))
+            live = states.states[skip:]
+            packed.append([ledger_id, states.base + skip, bytes(live), *_pack_numbers(states, skip, live)])
+        return packed
+
+    def unpack(self, packed: Sequence[Sequence[Any]]) -> None:
+        self.clear()
+        for ledger_id, base, live, messages, hashes, counts in packed:
+            if not (0 <= base <= MAX_ENTRY_ID and ledger_id >= 0):
+                raise ValueError(f"entries from {base} of ledger {ledger_id}")
+            states = self._ledgers[ledger_id] = EntryStates(base, self.totals)
+            states.states = bytearray(live)
+            states.messages = _unpack_column(messages, len(live))
+            states.hashes = _unpack_column(hashes, len(live))
+            if counts:
+                states.set_counts(counts)
+            for at, code in enumerate(live):
+                if code:
+                    self.totals[code] += 1 if states.messages is None else states.messages[at]
+            self.has_parts |= PART in live
+            self.keys.learn(states)
+            waiting = compress(range(base, states.end), live.translate(_IS_WAITING))
+            self.waiting_keys.add(ledger_id, states, list(waiting))
+
+
+def _pack_numbers(states: EntryStates, skip: int, live: bytes | bytearray) -> list[Any]:
+    columns: list[Any] = []
+    for numbers, default in ((states.messages, 1), (states.hashes, -1)):
+        if numbers is None:
+            columns.append(b"")
+            continue
+        kept = [number if code else 0 for number, code in zip(numbers[skip:], live, strict=True)]
+        # Any column of hashes, even of zeros, means that keys matter, as long as there are entries.
+        is_plain = all(number == default for number, code in zip(kept, live, strict=True) if code)
+        columns.append(b"" if is_plain else column_bytes(kept))
+    counts = states.counts
+    counted: list[list[int]] = (
+        []
+        if counts is None
+        else [[at, counts[skip + at]] for at, code in enumerate(live) if code and counts[skip + at]]
+    )
+    return [*columns, counted]
+
+
+def _unpack_column(data: bytes, number: int) -> array[int] | None:
+    if not data:
+        return None
+    column = column_of(data)
+    if len(column) != number:
+        raise ValueError(f"{len(column)} numbers for {number} entries")
+    return column

@@ -1,0 +1,383 @@
+"""One process's replica of a subscription, and the summaries by which it leaps over commands.
+
+One of hundreds of consumers, asleep most of the time, takes over the last summary in the journal instead of
+applying all commands since it was awake.
+
+A subscription's state as a document (docs/format/subscription.md): what a new generation of the
+journal starts from. The same state always gives the same bytes, which makes their checksum a test of
+replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+from zlib import crc32
+
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.acknowledgement import MAX_BATCH_SIZE, MAX_ENTRY_ID
+from embeddedpulsar._engine.format.document import (
+    KIND_SUBSCRIPTION_SNAPSHOT,
+    decode_document,
+    encode_document,
+    pack_map,
+    unpack_map,
+)
+from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES, Checkpoint, ConsumerRules
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
+from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, DispatchState, RestingCounts
+from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN, AckBitmaps, LedgerAcks
+from embeddedpulsar._engine.subscription.state.state_machine import (
+    CLAIMABLE,
+    MEMBERS,
+    NONE,
+    NOTHING_EXPIRED,
+    UNBLOCKED,
+    ExpiredCounts,
+    SubscriptionState,
+)
+from embeddedpulsar.exceptions import CorruptionError
+
+T = TypeVar("T")
+DISTORTIONS: Final = (KeyError, TypeError, ValueError, IndexError, OverflowError)
+"""The errors that reading a state from a malformed document may raise."""
+
+
+def encode_snapshot(state: SubscriptionState) -> bytes:
+    """The whole state.
+
+    Raises:
+        ValueError: larger than a document may be (64 MiB, some hundred thousand partly acknowledged ledgers).
+    """
+    dispatch = state.dispatch
+    counts = dispatch.counts.pack() if dispatch.counts else None
+    packed = dispatch.pack(state.acks) if dispatch.assigned_by_consumer else None
+    expired = state.expired.pack() if state.expired.total else None
+    return _document(state, packed, counts, state.last_active_ms, expired)
+
+
+def _document(
+    state: SubscriptionState,
+    dispatch: list[Any] | None,
+    counts: Any,
+    last_active_ms: int = 0,
+    expired: list[Any] | None = None,
+) -> bytes:
+    optional = {} if counts is None else {"counts": counts}
+    if expired is not None:
+        optional["expired"] = expired
+    if last_active_ms:
+        optional["last_active_ms"] = last_active_ms
+    return encode_document(
+        KIND_SUBSCRIPTION_SNAPSHOT,
+        {
+            "exists": state.exists,
+            "name": state.name,
+            "epoch": state.epoch,
+            "commands": state.commands,
+            "digest": state.digest,
+            "stale": state.stale,
+            "consumers": [_pack_consumer(consumer) for consumer in state.consumers.all()],
+            "dispatch": dispatch,
+            "ledgers": pack_ledgers(state.acks),
+            **optional,
+        },
+    )
+
+
+def decode_snapshot(data: bytes) -> SubscriptionState:
+    """The state `encode_snapshot` wrote.
+
+    Raises:
+        CorruptionError, ForeignFileError, UnsupportedFormatVersion: this is no such document.
+    """
+    fields = decode_document(data, KIND_SUBSCRIPTION_SNAPSHOT)
+    state = SubscriptionState()
+    try:
+        state.exists = _typed(bool, fields["exists"])
+        state.name = _typed(str, fields["name"])
+        state.epoch = _typed(int, fields["epoch"])
+        state.commands = _typed(int, fields["commands"])
+        state.digest = _typed(int, fields["digest"])
+        state.stale = _typed(int, fields["stale"])
+        for consumer in fields["consumers"]:
+            state.consumers.add(_consumer(*consumer))
+        state.acks = unpack_ledgers(fields["ledgers"])
+        if fields["dispatch"] is not None:
+            state.dispatch.unpack(fields["dispatch"])
+        state.dispatch.counts = RestingCounts.unpack(fields.get("counts", ()))
+        state.last_active_ms = _typed(int, fields.get("last_active_ms", 0))
+        state.expired = ExpiredCounts.unpack(fields.get("expired", NOTHING_EXPIRED))
+    except DISTORTIONS as e:
+        raise CorruptionError(reason=f"the snapshot lacks or distorts {e or type(e).__name__}") from e
+    return state
+
+
+def _typed(kind: type[T], value: object) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} where {kind.__name__} belongs")
+    return value
+
+
+def checkpoint_of(state: SubscriptionState) -> Checkpoint:
+    """A checksum that all replicas must agree on after the same commands.
+
+    Taken under the lock, so it does not read the single entries: `digest` stands for them, which every
+    change of an entry is mixed into.
+    """
+    dispatch = state.dispatch
+    outline = dispatch.outline() if dispatch.assigned_by_consumer else None
+    counts = len(dispatch.counts) or None
+    return Checkpoint(state.commands, state.digest, crc32(_document(state, outline, counts)))
+
+
+def pack_ledgers(acks: AckBitmaps) -> list[Any]:
+    """All acknowledgements, packed."""
+    return [_pack_ledger(ledger_id, one) for ledger_id, one in acks.ledgers()]
+
+
+def unpack_ledgers(packed: Sequence[Sequence[Any]], before: AckBitmaps | None = None) -> AckBitmaps:
+    """The acknowledgements that `pack_ledgers` packed.
+
+    Args:
+        packed: the result of `pack_ledgers`.
+        before: the same subscription at an earlier time, which is used up: bitmaps are long.
+    """
+    ledgers = []
+    for ledger_id, *fields in packed:
+        acks = None if before is None else before.ledger(ledger_id)
+        ledgers.append(_unpack_ledger(acks or LedgerAcks(), ledger_id, *fields))
+    return AckBitmaps.of(ledgers)
+
+
+def _pack_ledger(ledger_id: int, acks: LedgerAcks) -> list[Any]:
+    partial = [
+        [entry, whole.bit_length() - 1, acks.indexes(entry).to_bytes((whole.bit_length() + 6) >> 3, "little")]
+        for entry, whole in sorted(acks.partial.items())
+    ]
+    return [ledger_id, acks.entries, acks.floor, acks.window(), partial]
+
+
+def _unpack_ledger(
+    acks: LedgerAcks,
+    ledger_id: int,
+    entries: int,
+    floor: int,
+    window: bytes,
+    partial: list[tuple[int, int, bytes]],
+) -> tuple[int, LedgerAcks]:
+    if not (0 <= floor <= MAX_ENTRY_ID + 1 and OPEN <= entries <= MAX_ENTRY_ID + 1 and ledger_id >= 0):
+        raise ValueError(f"ledger {ledger_id} with {entries} entries acknowledged below {floor}")
+    acks.entries = entries
+    acks.restore(floor, window)
+    acks.partial.clear()
+    for entry, size, indexes in partial:
+        if not (0 <= entry <= MAX_ENTRY_ID and 0 < size <= MAX_BATCH_SIZE):
+            raise ValueError(f"batch {entry} of {size} messages")
+        acks.add_indexes(entry, size, int.from_bytes(indexes, "little"))
+    return ledger_id, acks
+
+
+def _pack_consumer(consumer: Consumer) -> list[Any]:
+    *fields, rules = consumer
+    return [*fields, [*rules[:-1], [list(one) for one in rules.ranges]]]
+
+
+def _consumer(
+    consumer_id: int,
+    name: str,
+    consumer_type: int,
+    priority: int,
+    uuid: bytes,
+    attached_ms: int,
+    epoch: int,
+    code: int,
+    rules: list[Any],
+) -> Consumer:
+    if len(_typed(bytes, uuid)) != 16:
+        raise ValueError(f"the uuid of consumer {name!r}")
+    _typed(str, name)
+    if consumer_type not in CONSUMER_TYPES:
+        raise ValueError(f"the type {consumer_type!r} of consumer {name!r}")
+    *numbers, ranges = rules
+    for number in (consumer_id, consumer_type, priority, attached_ms, epoch, code, *numbers):
+        _typed(int, number)
+    asked = ConsumerRules._make([*numbers, tuple((_typed(int, a), _typed(int, b)) for a, b in ranges)])
+    return Consumer(consumer_id, name, consumer_type, priority, uuid, attached_ms, epoch, code, asked)
+
+
+HOUSEKEEPER: Final = "__housekeeping"
+"""The name of the consumer that attaches for a moment to acknowledge what has expired."""
+_ACTIVITIES: Final = frozenset((record.CREATE, record.ATTACH, record.DETACH))
+
+LEAST_CONSUMERS: Final = 16
+"""With fewer of them none is far behind."""
+_MOST_PENDING: Final = 1024
+_MOST_DELAYED: Final = 64
+_MOST_COUNTS: Final = 64
+_MOST_BYTES: Final = 1 << 20
+
+
+def is_worth_it(state: SubscriptionState) -> bool:
+    """Whether a summary is made of such a state: many consumers, and little besides."""
+    dispatch = state.dispatch
+    ledger_id, entry_id = state.mark_delete
+    return (
+        len(dispatch.assigned_by_consumer) >= LEAST_CONSUMERS
+        and dispatch.read.ledger_id == ledger_id
+        and dispatch.read.entry_id - entry_id <= _MOST_PENDING
+        and len(dispatch.delayed) <= _MOST_DELAYED
+        and len(dispatch.counts) <= _MOST_COUNTS
+    )
+
+
+def pack_summary(state: SubscriptionState) -> bytes:
+    """Everything but the consumers and the division of keys among them, which `epoch` stands for."""
+    fields = {
+        "epoch": state.epoch,
+        "commands": state.commands,
+        "digest": state.digest,
+        "stale": state.stale,
+        "ledgers": pack_ledgers(state.acks),
+        "counts": state.dispatch.counts.pack(),
+        "dispatch": _pack_dispatch(state),
+    }
+    if state.expired.total:
+        fields["expired"] = state.expired.pack()
+    return pack_map(fields)
+
+
+def adopt_summary(state: SubscriptionState, content: bytes) -> bool:
+    """Take over the state of a summary.
+
+    Returns:
+        False, and nothing is changed, if consumers came or left, or were moved, between the two.
+
+    Raises:
+        CorruptionError: this is no summary. The state may be distorted then.
+    """
+    fields: dict[str, Any] = unpack_map(content, _MOST_BYTES)
+    try:
+        if not state.exists or fields["epoch"] != state.epoch or fields["commands"] < state.commands:
+            return False
+        state.acks = unpack_ledgers(fields["ledgers"], state.acks)
+        _unpack_dispatch(state.dispatch, fields["dispatch"])
+        state.dispatch.counts = RestingCounts.unpack(fields["counts"])
+        state.expired = ExpiredCounts.unpack(fields.get("expired", NOTHING_EXPIRED))
+        state.commands = fields["commands"]
+        state.digest = fields["digest"]
+        state.stale = fields["stale"]
+    except DISTORTIONS as e:
+        raise CorruptionError(reason=f"the summary lacks or distorts {e or type(e).__name__}") from e
+    return True
+
+
+def _pack_dispatch(state: SubscriptionState) -> list[Any]:
+    dispatch = state.dispatch
+    floors = {ledger_id: ledger.floor for ledger_id, ledger in state.acks.ledgers()}
+    assigned = dispatch.assigned_by_consumer.values()
+    return [
+        list(dispatch.read),
+        dispatch.pending.pack(floors),
+        dispatch.delayed.pack(),
+        [[consumer_id, *position] for consumer_id, position in dispatch.joined.items()],
+        dispatch.is_blocked,
+        bytes([one.code for one in assigned]),
+        [one.start for one in assigned],
+        [one.end for one in assigned],
+        [one.messages for one in assigned],
+        [one.code for one in assigned if one.is_blocked],
+        [[one.code, [list(each) for each in one.ranges]] for one in assigned if one.start < one.end],
+    ]
+
+
+def _unpack_dispatch(dispatch: DispatchState, packed: Sequence[Any]) -> None:
+    read, pending, delayed, joined, dispatch.is_blocked, codes, *columns, blocked, ranges = packed
+    assigned = list(dispatch.assigned_by_consumer.values())
+    if codes != bytes([one.code for one in assigned]):
+        raise ValueError("other consumers")
+    dispatch.read = Position(*read)
+    dispatch.pending.unpack(pending)
+    dispatch.delayed = DelayedDeliveryTracker.unpack(delayed)
+    dispatch.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
+    behind = dict(ranges)
+    for one, start, end, messages in zip(assigned, *columns, strict=True):
+        one.start, one.end, one.messages = start, end, messages
+        one.is_blocked = one.code in blocked
+        one.hold([(ledger_id, first, last) for ledger_id, first, last in behind.get(one.code, ())])
+    dispatch.has_blocked = dispatch.is_blocked or bool(blocked)
+
+
+class SubscriptionReplica:
+    """Role: between `Journal` and `SubscriptionState`; collects the effects of what was applied.
+
+    Callers: the holder of the subscription's lock.
+
+    Attributes:
+        state: the state; replaced by another object whenever the journal builds it anew.
+        effects: flags of everything applied since they were last taken. A snapshot does not say what led to
+            it: then they are those of any command that a process has to act on.
+        has_diverged: a checkpoint did not agree with this replica.
+    """
+
+    __slots__ = ("effects", "has_diverged", "state")
+
+    def __init__(self) -> None:
+        self.state = SubscriptionState()
+        self.effects = NONE
+        self.has_diverged = False
+
+    def reset(self, snapshot: bytes | None) -> None:
+        """Take over a snapshot, or nothing (see `_engine.log.journal.replica.Replica`)."""
+        self.state = SubscriptionState() if snapshot is None else decode_snapshot(snapshot)
+        self.effects |= MEMBERS | CLAIMABLE | UNBLOCKED
+        self.has_diverged = False
+
+    def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
+        """Apply a command others committed."""
+        command = record.decode(kind, payload)
+        if kind in _ACTIVITIES:
+            self._note_activity(command, time_ms)
+        waiting_keys = self.state.dispatch.pending.waiting_keys
+        try:
+            waiting_keys.is_replay = True
+            self.apply(command)
+        finally:
+            waiting_keys.is_replay = False
+
+    def apply_all(self, commands: Sequence[record.Command], active_ms: int) -> None:
+        """Apply own commands, which say at that time that consumers come or leave; 0 if they do not."""
+        for command in commands:
+            if active_ms:
+                self._note_activity(command, active_ms)
+            self.apply(command)
+
+    def _note_activity(self, command: record.Command, time_ms: int) -> None:
+        """Note that a consumer comes or leaves. Before the command is applied."""
+        state = self.state
+        is_activity = isinstance(command, record.Create)
+        if isinstance(command, record.Detach):
+            consumer = state.consumers.get(command.consumer_id)
+            is_activity = consumer is not None and consumer.name != HOUSEKEEPER
+        elif isinstance(command, record.Attach):
+            is_activity = command.name != HOUSEKEEPER
+        if is_activity:
+            state.last_active_ms = time_ms
+
+    def leap(self, kind: int, payload: bytes) -> bool:
+        """Take over a summary (see `_engine.log.journal.replica.Replica`)."""
+        return kind == record.SUMMARY and adopt_summary(self.state, payload)
+
+    def apply(self, command: record.Command) -> None:
+        if isinstance(command, record.Checkpoint) and command != checkpoint_of(self.state):
+            self.has_diverged = True
+        self.effects |= self.state.apply(command)
+
+    def snapshot(self) -> bytes:
+        return encode_snapshot(self.state)
+
+    def take_effects(self) -> int:
+        """Return the collected effects, and forget them."""
+        effects, self.effects = self.effects, NONE
+        return effects

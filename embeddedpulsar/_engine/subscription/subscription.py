@@ -1,0 +1,593 @@
+"""A subscription: the consumers that share a topic's messages, and the position they have reached.
+
+The class of a consumer's attachment, by the type of its subscription and the kind of its topic.
+
+What a subscription of a non-persistent topic missed: all that was sent before it, or without consumers.
+
+The state of a subscription as one process has opened it, also after it was deleted and made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.control import SubscriptionWord
+from embeddedpulsar._engine.log.journal.journal_file import COMPACT_BYTES
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.platform import deadline, disk, nofollow, package_log, threads
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.lease import Holder
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+from embeddedpulsar._engine.subscription.attachment.active_attachment import CompactedSource, note_first
+from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
+from embeddedpulsar._engine.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
+from embeddedpulsar._engine.subscription.attachment.membership import (
+    Admission,
+    AttachRequest,
+    Membership,
+    detach_lost,
+    names_of,
+)
+from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Asked
+from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS, dispatcher_for
+from embeddedpulsar._engine.subscription.liveness_monitor import (
+    KeepAlives,
+    LivenessMonitor,
+    WatchRing,
+    detach_at_last,
+    detach_surely,
+)
+from embeddedpulsar._engine.subscription.log_queries import (
+    SubscriptionStatistics,
+    acknowledged_in,
+    ledgers_of,
+    messages_left,
+    seek_commands,
+    statistics_of,
+)
+from embeddedpulsar._engine.subscription.shared_state import SharedState
+from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
+from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.subscription_files import (
+    StateOptions,
+    SubscriptionGone,
+    damage_reporter,
+)
+from embeddedpulsar.damage import DamageHook
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import (
+    BrokerMetadataError,
+    ConsumerAssignError,
+    ConsumerBusy,
+    CorruptionError,
+    PulsarException,
+    SubscriptionNotFound,
+)
+from embeddedpulsar.policies import KeySharedPolicy
+from embeddedpulsar.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.subscription.control import SubscriptionControl
+    from embeddedpulsar._engine.subscription.operator_commands import OperatorCommands
+
+
+def attachment_kind(is_claiming: bool, is_volatile: bool) -> Callable[..., Attachment]:
+    """Return the class of the attachment of a consumer. May import it, so not to be called under a lock.
+
+    Args:
+        is_claiming: whether consumers of the type claim entries: Shared and Key_Shared.
+        is_volatile: whether the topic is non-persistent.
+    """
+    # Imported on first use: most processes have consumers of one kind.
+    kind: Callable[..., Attachment]
+    if is_claiming:
+        late_import("sortedcontainers")  # for counts that a command keeps, under the lock
+    if is_volatile:
+        late = late_import("embeddedpulsar._engine.subscription.attachment.volatile_attachment")
+        kind = late.VolatileSharedAttachment if is_claiming else late.VolatileActiveAttachment
+    elif is_claiming:
+        kind = late_import(
+            "embeddedpulsar._engine.subscription.attachment.shared_attachment"
+        ).SharedAttachment
+    else:
+        kind = late_import(
+            "embeddedpulsar._engine.subscription.attachment.active_attachment"
+        ).ActiveAttachment
+    return kind
+
+
+def skip_missed(state: SubscriptionState, shared: SharedState, log: Log) -> None:
+    """Put a subscription without consumers behind everything that was sent. Inside a transaction."""
+    last = log.last_position()
+    if not len(state.consumers) and last is not None and state.exists and last > state.mark_delete:
+        shared.commit(seek_commands(log, last, inclusive=False))
+
+
+def note_birth(control: SubscriptionControl, log: Log, now_ms: int) -> None:
+    """Note when a subscription is made, and how many messages were sent before."""
+    control.words[SubscriptionWord.MADE_MS] = now_ms
+    control.words[SubscriptionWord.SENT_BEFORE] = log.survey().appended().messages
+
+
+class SubscriptionLives:
+    """Opens the state in a directory, and another when a subscription of that name has a new directory.
+
+    Role: a subscription that ended takes its directory along; consumers that were attached to it keep its
+    state, which says so. Invariants: `current` is never a state whose directory was removed.
+    Callers: any thread.
+
+    Attributes:
+        name: of the subscription; empty to take the one that is stored.
+        topic_directory: two above its own.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        options: StateOptions,
+        log_end: Callable[[], Position | None],
+        prepare: Callable[[SharedState], object],
+    ) -> None:
+        self.name = options.name
+        self.topic_directory: Final = os.path.dirname(os.path.dirname(directory))
+        self._directory: Final = directory
+        self._options: Final = options
+        self._log_end: Final = log_end
+        self._prepare: Final = prepare
+        self._lock: Final = threads.RLock()  # guards everything below
+        self._current: SharedState | None = None
+        self._ended: list[SharedState] = []
+
+    @property
+    def current(self) -> SharedState | None:
+        shared = self._current
+        if shared is None or not shared.is_removed:
+            return shared
+        try:
+            self._lock.acquire()
+            if self._current is shared:
+                self._current = None
+                self._ended.append(shared)
+            return self._current
+        finally:
+            self._lock.release()
+
+    def find(self) -> SharedState | None:
+        """The state, opened if there is a directory. The subscription may be deleted nevertheless."""
+        shared = self.current
+        if shared is None and os.path.isdir(self._directory):
+            with contextlib.suppress(FileNotFoundError):  # not any more
+                shared = self._open()
+        return shared
+
+    def existing(self) -> SharedState:
+        """The state, opened if need be."""
+        shared = self.find()
+        if shared is None:
+            raise SubscriptionNotFound(f"there is no subscription {self.name!r}; create it by subscribing")
+        return shared
+
+    def make(self) -> SharedState:
+        """The state, in a directory that is made if need be."""
+        above = os.path.dirname(self._directory)
+        while (shared := self.find()) is None:
+            try:
+                for path in (above, self._directory):
+                    with contextlib.suppress(FileExistsError):
+                        disk.DISK.mkdir(path)
+            except FileNotFoundError:
+                if not os.path.isdir(above):
+                    raise  # the topic is gone, too
+                # Another process that deletes a subscription of this name took the new directory for it.
+        return shared
+
+    def _open(self) -> SharedState:
+        try:
+            deadline.enter(self._lock, f"the opening of subscription {self.name!r}")
+            if self._current is None:
+                shared = SharedState.open(self._directory, self._options, self._log_end)
+                self._prepare(shared)
+                try:
+                    self._check_name(shared.transact(lambda state: state.name if state.exists else ""))
+                except BaseException:
+                    shared.close()
+                    raise
+                self._current = shared
+            return self._current
+        finally:
+            self._lock.release()
+
+    def _check_name(self, stored: str) -> None:
+        """Check the name: two names may have the same directory."""
+        if stored and self.name not in ("", stored):
+            raise CorruptionError(
+                path=self._directory,
+                reason=f"this directory belongs to subscription {stored!r}, not {self.name!r}",
+                remedy="use another name for the new subscription",
+            )
+        self.name = self.name or stored
+
+    def take(self) -> SharedState | None:
+        """Return what is open, for the caller to close; close all that ended before."""
+        shared, self._current = self._current, None
+        ended, self._ended = self._ended, []
+        for one in ended:
+            one.close()
+        return shared
+
+
+class Subscription:
+    """One subscription of one topic, as this process has it.
+
+    Role: the face of everything in this package; topics hand these out. Opening one that does not exist makes
+    no file: `create` does.
+    Durable: what a method changed is, when it returns, at the level given to `open`.
+    Callers: any thread. In a forked child it is closed.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        log: Log,
+        mailbox: Mailbox,
+        settings: BrokerSettings,
+        options: StateOptions,
+    ) -> None:
+        self.directory: Final = directory
+        self._log: Final = log
+        self._mailbox: Final = mailbox
+        self._settings: Final = settings
+        self._options: Final = options
+        self._lives: Final = SubscriptionLives(directory, options, log.last_position, self._prepare)
+        self._attached: dict[int, str] = {}
+        """The consumers that were attached through this object, and some that have left: their threads."""
+        self._own_scheduler: SchedulerLike | None = None
+        self._admission: Admission | None = None
+        self._keep_alives: Final = KeepAlives(settings.keepAliveIntervalSeconds, options.clock)
+        scheduler = options.scheduler
+        self._liveness_monitor: Final = LivenessMonitor(
+            mailbox, scheduler, self._keep_alives, self.detach_dead
+        )
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        name: str = "",
+        *,
+        managed_ledger: Log,
+        mailbox: Mailbox,
+        peers: Peers,
+        clock: Clock,
+        settings: BrokerSettings,
+        scheduler: SchedulerLike | None = None,
+        durability: str | None = None,
+        compact_bytes: int = COMPACT_BYTES,
+        damage: DamageHook | None = None,
+        admission: Admission | None = None,
+    ) -> Subscription:
+        """A subscription whose files are opened by its first use, and recovered if they are of another boot.
+
+        Args:
+            directory: of the subscription; need not exist.
+            name: of the subscription; empty to take the one that is stored there.
+            managed_ledger: the topic's log.
+            mailbox, peers: how this process waits, and wakes others.
+            clock: stamps commands.
+            settings: limits.
+            scheduler: runs the flushes of level "interval"; one of its own if None.
+            durability: "process", "interval" or "flush", for acknowledgements too; default that of the log.
+            compact_bytes: length at which a journal is replaced by a snapshot; for tests and tuning.
+            damage: called with what cannot be read, outside all locks; it is logged if None.
+            admission: says how many consumers there may be; those of the settings if None.
+        """
+        ledger_options, hook = managed_ledger.options, damage or package_log.damage
+        options = StateOptions(
+            name=name,
+            peers=peers,
+            clock=clock,
+            scheduler=scheduler or clock.scheduler(),
+            durability=durability or ledger_options.durability,
+            interval_s=ledger_options.interval_ms / 1000,
+            lock_timeout_s=ledger_options.lock_timeout_s,
+            boot=ledger_options.boot_id,
+            compact_bytes=compact_bytes,
+            report=damage_reporter(managed_ledger, name, hook),
+            check_in_place=managed_ledger.check_in_place,
+        )
+        subscription = cls(directory, managed_ledger, mailbox, settings, options)
+        subscription._admission = admission
+        if scheduler is None:
+            subscription._own_scheduler = options.scheduler
+        return subscription
+
+    def _prepare(self, shared: SharedState) -> None:
+        watch_ring = WatchRing(shared, self._mailbox.uuid, self._options.peers, self._keep_alives)
+        self._liveness_monitor.watch_ring, shared.on_members = watch_ring, self._liveness_monitor.look
+        shared.on_passed = self._log.trimming.suggest
+
+    @property
+    def name(self) -> str:
+        return self._lives.name
+
+    @property
+    def _shared(self) -> SharedState | None:
+        return self._lives.current
+
+    # -- existence ---------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether there is such a subscription. Reads one word once its directory was seen.
+
+        Raises:
+            CorruptionError, StorageError, LockTimeout: see `SharedState.open`; or it has another name.
+        """
+        shared = self._lives.find()
+        return shared is not None and shared.exists
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether its files lead to no state and nothing says its name. It is kept: the process that
+        subscribes by name gets it. Opens nothing."""
+        shared = self._shared
+        return shared is not None and shared.is_damaged
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was deleted, or never opened. Opens nothing."""
+        shared = self._shared
+        return shared is None or not shared.exists
+
+    def create(self, initial: Position) -> bool:
+        """Make the subscription unless it exists, in whatever process.
+
+        Args:
+            initial: its mark-delete position: entries after it are delivered. `BEFORE_FIRST` for all entries
+                there are, `Log.last_position` for none of them.
+
+        Returns:
+            Whether this call made it.
+        """
+        is_made: bool | None = None
+        while is_made is None:
+            with contextlib.suppress(SubscriptionGone):  # meanwhile: it gets another directory
+                is_made = nofollow.within(
+                    self._lives.topic_directory, lambda: self._create(self._lives.make(), initial)
+                )
+        self._log.trimming.note_retreat()
+        return is_made
+
+    def _create(self, shared: SharedState, initial: Position) -> bool:
+        def body(state: SubscriptionState) -> bool:
+            if state.exists:
+                return False
+            if self._log.is_volatile:
+                note_birth(shared.control, self._log, self._options.clock.wall_ms())
+            epoch = shared.control.words[SubscriptionWord.EPOCH] + 1
+            shared.create(record.Create(self.name, epoch, *initial))
+            return True
+
+        return shared.transact(body)
+
+    def delete(self, force: bool = False) -> None:
+        """Remove the subscription. Its acknowledgements are gone when this returns, at every level.
+
+        Args:
+            force: whether or not consumers are attached; theirs then fail with AlreadyClosed.
+
+        Raises:
+            BrokerMetadataError: consumers are attached (living ones; the dead are detached first).
+        """
+        shared = self._existing()
+
+        def body(state: SubscriptionState) -> None:
+            if not state.exists:
+                return
+            self._detach_dead(shared, state)
+            if len(state.consumers) and not force:
+                names = names_of(state.consumers)
+                raise BrokerMetadataError(f"{self.name!r} has consumers: {names}; close them first")
+            shared.remove()
+
+        shared.transact(body)
+
+    def unsubscribe(self, attachment: Attachment) -> None:
+        """Remove the subscription in the name of its only consumer.
+
+        Raises:
+            BrokerMetadataError: other consumers are attached as well.
+        """
+        shared = self._existing()
+
+        def body(state: SubscriptionState) -> None:
+            self._detach_dead(shared, state)
+            others = names_of(state.consumers, but=attachment.consumer_id)
+            if others:
+                text = "unsubscribe() is for the only consumer of a subscription"
+                raise BrokerMetadataError(f"{text}; {others} of {self.name!r} must be closed first")
+            if state.exists:
+                shared.remove()
+
+        shared.transact(body)
+
+    def clear_away(self) -> bool:
+        """Remove the files of a subscription that does not exist; see `SharedState.clear_away`."""
+        shared = self._lives.find()
+        return shared is None or shared.clear_away()
+
+    def _existing(self) -> SharedState:
+        return self._lives.existing()
+
+    # -- consumers ---------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        consumer_name: str,
+        consumer_type: int = ConsumerType.Exclusive,
+        client_uuid: bytes | None = None,
+        priority: int = 0,
+        *,
+        receiver_queue_size: int = 1000,
+        key_shared: KeySharedPolicy | None = None,
+        topic: str = "",
+        partition: int = -1,
+        several_topics: bool = False,
+        chunks: ChunkOptions = DEFAULT_CHUNKS,
+        compacted: CompactedSource | None = None,
+        keep: Callable[[Attachment], object] = lambda attachment: None,
+    ) -> Attachment:
+        """Attach a consumer. Consumers whose process died, or is silent for too long, are detached first.
+
+        Args:
+            consumer_name: for statistics, and to order consumers by.
+            consumer_type: must be that of the consumers attached already.
+            client_uuid: the lease of the consumer's process; default this process's own.
+            priority: priority level, 0 being the best.
+            receiver_queue_size: messages it is ready to take at once.
+            key_shared: how keys are divided on Key_Shared; default AUTO_SPLIT, in order.
+            topic, partition: of the subscription, for the choice of the active consumer on Failover.
+            several_topics: whether the consumer consumes other topics too.
+            chunks: what becomes of chunked messages whose last part does not come.
+            compacted: what an active consumer reads in the place of the log; None for the log.
+            keep: called with the attachment as the last step. A caller that is interrupted before the call
+                returns detaches what was kept.
+
+        Raises:
+            SubscriptionNotFound: there is no such subscription.
+            ConsumerBusy: the consumers that are attached do not admit this one.
+            ConsumerAssignError: the keys cannot be divided with this one.
+        """
+        shared = self._existing()
+        asked = Asked(self._settings, key_shared, topic, partition, several_topics)
+        rules, own = dispatcher_for(consumer_type).rules(asked), self._mailbox.uuid
+        uuid, admission = client_uuid or own, self._admission
+        most = self._settings.maxConsumersPerSubscription if admission is None else admission.most_consumers()
+        wanted = AttachRequest(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, most)
+        settings, alive = self._settings, self._keep_alives
+        membership = Membership(
+            wanted, own, self._log, shared, self._options, settings, alive, self._attached
+        )
+        facts, is_claiming = ledgers_of(self._log), consumer_type in CLAIM_DISPATCHERS
+        kind = attachment_kind(is_claiming, self._log.is_volatile)
+        self._liveness_monitor.show_alive()
+
+        def body(state: SubscriptionState) -> Attachment:
+            if not state.exists:
+                raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
+            if self._log.is_volatile:
+                self._detach_dead(shared, state)
+                skip_missed(state, shared, self._log)
+            if compacted is not None:
+                note_first(shared.directory, state, facts)
+            consumer = membership.join(state, facts)
+            rest = (chunks,) if is_claiming else (state, chunks, compacted)
+            return kind(self._log, shared, membership, consumer, *rest)
+
+        try:
+            attach = partial(shared.transact, body)
+            attach = attach if admission is None else partial(admission.admit, attach)
+            attachment = self._keep_alives.patiently(attach, self.detach_dead)
+            self._liveness_monitor.begin(attachment)
+            attachment.prepare()
+            keep(attachment)
+            return attachment
+        except BaseException as error:
+            if isinstance(error, (ConsumerBusy, ConsumerAssignError)):
+                self._name_holders(error, shared)
+            # The caller never gets this consumer (Ctrl-C, for example), so only this method can detach it.
+            if membership.tried:
+                detach_surely(shared, self._log, membership.tried, self._options.scheduler.call_later, uuid)
+            raise
+
+    def _name_holders(self, error: ConsumerBusy | ConsumerAssignError, shared: SharedState) -> None:
+        """Add to the error where the attached consumers are: outside of the lock, because the system is
+        asked."""
+        with contextlib.suppress(PulsarException, OSError):  # the error itself is what matters
+            consumers = shared.transact(lambda state: state.consumers.all())
+            threads = self._attached
+            holders = [
+                Holder(one.name, one.client_uuid, threads.get(one.consumer_id, "")) for one in consumers
+            ]
+            if holders:
+                error.args = (f"{error.args[0]}; attached: {self._options.peers.described(holders)}",)
+
+    def _detach_dead(self, shared: SharedState, state: SubscriptionState, with_silent: bool = True) -> None:
+        keep_alives = self._keep_alives if with_silent else None
+        detach_lost(state, shared, self._log, self._options.peers, keep_alives)
+
+    def detach_dead(self, with_silent: bool = True) -> None:
+        """Detach the consumers of processes that died, or were silent for ``keepAliveIntervalSeconds``. When
+        a death is reported, the latter come later: others wait for the messages of the dead one."""
+        shared = self._existing()
+        self._liveness_monitor.show_alive()
+        shared.transact(lambda state: self._detach_dead(shared, state, with_silent))
+
+    def consumers(self) -> list[Consumer]:
+        """The attached consumers whose process lives, the longest attached first."""
+        self.detach_dead()
+        return self._existing().transact(lambda state: state.consumers.all())
+
+    # -- position ----------------------------------------------------------------------------------
+
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to and including this position is acknowledged. Lock-free, and never ahead of the
+        truth: ledgers before it may be trimmed."""
+        return self._existing().control.mark_delete
+
+    def seek(self, position: Position, inclusive: bool) -> None:
+        """Put all consumers at ``position``, or behind it; see `Attachment.seek`. Needs no consumer."""
+        shared = self._existing()
+        commands = seek_commands(self._log, position, inclusive)
+        shared.transact(lambda state: shared.commit(commands) if state.exists else None)
+        self._log.trimming.note_retreat()
+
+    def operator_commands(self) -> OperatorCommands:
+        """Acknowledging and giving back without being a consumer. Raises SubscriptionNotFound."""
+        late = late_import("embeddedpulsar._engine.subscription.operator_commands")
+        own, clock = self._mailbox.uuid, self._options.clock
+        commands: OperatorCommands = late.OperatorCommands(self._existing(), self._log, own, clock)
+        return commands
+
+    def backlog(self) -> int:
+        return messages_left(self._log, self._existing().transact(acknowledged_in))
+
+    def statistics(self) -> SubscriptionStatistics:
+        self.detach_dead()
+        shared = self._existing()
+        statistics = shared.transact(lambda state: statistics_of(state, shared.divergences))
+        return statistics._replace(backlog=self.backlog())
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Make every change of this subscription so far survive a power loss."""
+        self._existing().sync()
+
+    def close(self) -> None:
+        """Detach the consumers attached through this object, flush what level "interval" owes, and give files
+        and maps back. Idempotent."""
+        shared = self._lives.take()
+        self._liveness_monitor.end()
+        try:
+            if shared is not None:
+                with contextlib.closing(shared):
+                    if self._attached and not shared.is_foreign:
+                        # Of this process: in a new life of the subscription, others have those ids.
+                        detach_at_last(shared, self._log, self._attached, self._mailbox.uuid)
+        finally:
+            if self._own_scheduler is not None:
+                self._own_scheduler.close()
+
+    def __repr__(self) -> str:
+        state = "not open" if self._shared is None else "exists" if self.exists() else "does not exist"
+        return f"<Subscription {self.name!r} {state}>"

@@ -1,0 +1,427 @@
+"""The directory of one subscription: opened as a whole, looked at without a lock, taken away in the end.
+
+Order of the removal, under the subscription's lock: 1. the word REMOVED says that this directory is not used
+again; 2. the directory gets a name that no process looks for; without the lock: 3. its files are removed. A
+process that waits for the lock meanwhile, or has it at rest, finds REMOVED in the control words it mapped
+before. One that opens the directory finds lock and control words of one and the same life, or opens them
+again. A process that dies after 1 leaves the rest to the next one that opens the directory, after 2 to
+housekeeping.
+
+What is still known of a subscription of which no file leads to the state any more.
+
+A damaged subscription is kept. It holds the log back from a position behind which everything that was
+acknowledged is known to be, and delivers again from there: some messages come again, and none is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Final
+
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
+from embeddedpulsar._engine.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document
+from embeddedpulsar._engine.format.journal_record import RECORD_SIZE, JournalRecord
+from embeddedpulsar._engine.log.filenames import gone_path, journal_path, lock_path, snapshot_path
+from embeddedpulsar._engine.log.journal.journal_file import (
+    JournalFile,
+    choose,
+    generations,
+    note_lost,
+    replay,
+)
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.topic_control import is_deleted
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
+from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+from embeddedpulsar._engine.subscription.control import SubscriptionControl
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar.damage import Damage, DamageHook
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
+
+_SEEK_SIZE: Final = RECORD_SIZE + record.POSITION_BODY.size
+_LONGEST_NAME: Final = 512
+_BEFORE_SLUG: Final = len("s-" + 26 * "x" + "-")
+
+
+def name_in(directory: str) -> str:
+    """The name of a durable subscription, of which the name of its directory holds a digest.
+
+    Returns:
+        The name that has this digest, found in the name of the directory itself or in what is left of its
+        files; "" if none is found.
+    """
+    base = os.path.basename(directory)
+    for candidate in _names(directory, base):
+        if subscription_directory_name(candidate) == base:
+            return candidate
+    return ""
+
+
+def _names(directory: str, base: str) -> Iterator[str]:
+    yield base[_BEFORE_SLUG:]
+    journals, snapshots = generations(directory)
+    for generation in reversed(snapshots):
+        path = snapshot_path(directory, generation)
+        try:
+            name = decode_document(disk.DISK.read_file(path), KIND_SUBSCRIPTION_SNAPSHOT).get("name")
+        except (CorruptionError, ForeignFileError, FileNotFoundError):
+            continue
+        if isinstance(name, str):
+            yield name
+    for generation in journals:
+        yield from _names_left(disk.DISK.read_file(journal_path(directory, generation), 1 << 12))
+
+
+def _names_left(data: bytes) -> Iterator[str]:
+    """The name in the first record of a journal, whatever else of the record is damaged: where the length of
+    the name is, every length is tried."""
+    start = 64 + RECORD_SIZE + record.CREATE_HEADER.size
+    for length in range(1, min(_LONGEST_NAME, len(data) - start) + 1):
+        try:
+            yield data[start : start + length].decode()
+        except UnicodeDecodeError:
+            continue
+
+
+def words_position(control: SubscriptionControl, word: int) -> Position | None:
+    """The mark-delete position in control words whose header is intact; None if they say of no subscription.
+
+    Words of zeros, which a power loss may leave, name no position: ledger 0 is the place before all entries.
+
+    Args:
+        control: the words.
+        word: what the commit word was before a recovery.
+    """
+    if control.header is None or not split_journal(word)[1] or not control.is_possible():
+        return None
+    position = control.mark_delete
+    return position if position.ledger_id or position == BEFORE_FIRST else None
+
+
+def rewound_position(directory: str, reached: Position) -> Position:
+    """The lowest position that a lost command may have put a subscription back to.
+
+    Args:
+        directory: of the subscription.
+        reached: the mark-delete position by the commands that can be read.
+
+    Returns:
+        ``reached``, or the position of a command behind the damage that can be read; before the first entry
+        if one of the lost commands may have been a seek.
+    """
+    lowest = reached
+    for generation in generations(directory)[0]:
+        try:
+            journal = JournalFile(directory, generation)
+        except FileNotFoundError:
+            continue
+        for _, found in journal.records(strict=False):
+            if journal.damage:
+                lowest = min(lowest, _position_of(found) or lowest)
+        if journal.is_empty or any(
+            may_hold(journal.data, lost.offset, lost.end_offset, _SEEK_SIZE) for lost in journal.damage
+        ):
+            return BEFORE_FIRST
+    return lowest
+
+
+def _position_of(found: JournalRecord) -> Position | None:
+    if found.type != record.SEEK:
+        return None
+    command = record.decode(found.type, found.payload)
+    return Position(command.ledger_id, command.entry_id)
+
+
+def may_hold(data: bytes, start: int, stop: int, size: int) -> bool:
+    """Whether a record of that size may have been among the bytes that do not verify.
+
+    Not if they are too few; nor if they are one record of another size, by its own length and by where the
+    next record begins.
+    """
+    if start < 64:
+        return False  # the header; the records behind it are verified by themselves
+    lost = (stop or len(data)) - start
+    if lost < size:
+        return False
+    length = int.from_bytes(data[start : start + 4], "little")
+    is_single = length == lost or (stop >= len(data) and not any(data[start + length :]))
+    return not is_single or length == size
+
+
+def from_where(position: Position) -> str:
+    """From where a subscription with that mark-delete position delivers, in words."""
+    if position <= BEFORE_FIRST:
+        return "from the first message that is stored"
+    return f"from behind {position.ledger_id}:{position.entry_id}"
+
+
+def complete(
+    replica: SubscriptionReplica, directory: str, name: str, known: Position | None, time_ms: int
+) -> bool:
+    """Give a replica that was built from damaged files the state that loses nothing.
+
+    Args:
+        replica: as the readable commands left it.
+        directory: of the subscription.
+        name: of the subscription; empty if it is not known.
+        known: its mark-delete position by its control words, None if they say none.
+        time_ms: when; a subscription that is made again counts as active then.
+
+    Returns:
+        False if nothing says which subscription it is; then the replica is as it was.
+    """
+    state = replica.state
+    if state.exists:
+        lowest = rewound_position(directory, state.mark_delete) if known is None else known
+        if lowest < state.mark_delete:
+            replica.apply(record.Seek(*lowest))
+        return True
+    name = name or name_in(directory)
+    if name:
+        replica.apply(record.Create(name, state.epoch + 1, *(known or BEFORE_FIRST)))
+        replica.state.last_active_ms = time_ms
+    return bool(name)
+
+
+def position_at_rest(directory: str) -> Position | None:
+    """What `words_position` says of the control file of a directory that no process uses."""
+    try:
+        control = SubscriptionControl.open(directory)
+    except (FileNotFoundError, CorruptionError):
+        return None
+    try:
+        return words_position(control, control.words[SubscriptionWord.JOURNAL])
+    finally:
+        control.close()
+
+
+_ATTEMPTS: Final = 4
+
+
+class StateOptions(NamedTuple):
+    """Surroundings and settings of one `SharedState`.
+
+    Attributes:
+        name: the subscription's, to start anew with when nothing else is left; empty if not known.
+        peers: to wake others.
+        clock: stamps commands.
+        scheduler: runs the flushes of level "interval".
+        durability: "process", "interval" or "flush".
+        interval_s: seconds between flushes at level "interval".
+        lock_timeout_s: how long to wait for the lock.
+        boot: identity of the boot in which control words are believed.
+        compact_bytes: see `_engine.log.journal.journal_file.COMPACT_BYTES`.
+        report: called with what could not be read, outside the lock.
+        check_in_place: raises if the topic's directory is not the one that was opened.
+    """
+
+    name: str
+    peers: Peers
+    clock: Clock
+    scheduler: SchedulerLike
+    durability: str
+    interval_s: float
+    lock_timeout_s: float
+    boot: bytes
+    compact_bytes: int
+    report: DamageHook
+    check_in_place: Callable[[], object] = int
+
+
+def damage_reporter(log: Log, name: str, hook: DamageHook) -> DamageHook:
+    """Return a `StateOptions.report` that names topic and subscription. It reports nothing of a topic that
+    was deleted: its files are being removed."""
+
+    def report(found: Damage) -> object:
+        return None if is_deleted(log.words) else hook(found._replace(topic=log.name, subscription=name))
+
+    return report
+
+
+failpoints.declare("removal:marked", "removal:renamed", "removal:half_removed")
+
+
+class SubscriptionGone(Exception):
+    """The directory of a subscription was taken away: it has another one, or none. Internal."""
+
+
+def open_files(directory: str, timeout_s: float) -> tuple[FileLock, SubscriptionControl]:
+    """The lock and the control words of a subscription, which belong together.
+
+    Raises:
+        FileNotFoundError: there is no such directory, or not any more.
+        LockTimeout: another process stayed in the lock.
+        StorageError: the files are of a newer release, or cannot be written.
+    """
+    while True:
+        lock = FileLock(lock_path(directory))
+        gone = ""
+        try:
+            try:
+                lock.acquire(timeout_s)
+                if _is_current(lock):
+                    control = _mapped(directory)
+                    if control.is_removed and not is_bare(directory):
+                        # The files of a subscription go before this word is set: the word is damaged.
+                        control.header = None
+                        control.words[SubscriptionWord.REMOVED] = 0
+                    if not control.is_removed:
+                        return lock, control
+                    control.close()
+                    gone = _rename(directory)
+            finally:
+                lock.release()
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+        nofollow.forget()
+        if gone:
+            remove_gone(gone)
+
+
+def _mapped(directory: str) -> SubscriptionControl:
+    try:
+        return SubscriptionControl.open(directory)
+    except (FileNotFoundError, CorruptionError):
+        return SubscriptionControl.create(directory)
+
+
+def _is_current(lock: FileLock) -> bool:
+    """Whether the file that is locked has the name. As long as it is locked the directory is not renamed."""
+    try:
+        named = os.stat(lock.path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(lock.fd))
+
+
+def is_bare(directory: str) -> bool:
+    """Whether nothing is left that belongs to a subscription."""
+    return not any(generations(directory))
+
+
+def is_volatile(directory: str) -> bool:
+    """Whether a directory is that of a subscription that ends with its consumers. Nothing is lost with it."""
+    return os.path.basename(directory).startswith(NON_DURABLE_PREFIX)
+
+
+def is_word_damaged(directory: str, control: SubscriptionControl) -> bool:
+    """Whether the commit word says that there is no subscription, and the files of its generation say that it
+    did not end. A process that dies while it makes one leaves a later generation, one that dies while it ends
+    one leaves a journal that says so. Without the lock, a directory that goes meanwhile says nothing."""
+    generation, end = split_journal(control.words[SubscriptionWord.JOURNAL])
+    damage: list[Damage] = []
+    try:
+        if end or not generation or is_bare(directory):
+            return False
+        found = choose(directory, KIND_SUBSCRIPTION, damage)
+    except FileNotFoundError:
+        return False
+    return found.newest == generation and (found.journal is not None or bool(damage))
+
+
+def may_have_ended(directory: str, *, durable: bool) -> bool:
+    """Whether the directory may hold an ended subscription. Takes no lock."""
+    try:
+        with contextlib.closing(SubscriptionControl.open(directory)) as control:
+            return not durable or not split_journal(control.words[SubscriptionWord.JOURNAL])[1]
+    except (FileNotFoundError, CorruptionError):
+        return True
+
+
+def take_away(directory: str, control: SubscriptionControl) -> str:
+    """Steps 1 and 2, under the lock; returns what `remove_gone` is to remove."""
+    control.mark_removed()
+    failpoints.hit("removal:marked")
+    return _rename(directory)
+
+
+def _rename(directory: str) -> str:
+    gone = gone_path(os.path.dirname(directory), os.urandom(8).hex())
+    with contextlib.suppress(FileNotFoundError):  # the directory was removed with its topic
+        disk.DISK.replace(directory, gone)
+    failpoints.hit("removal:renamed")
+    return gone
+
+
+def remove_gone(directory: str) -> None:
+    """Step 3. What cannot be removed stays for housekeeping."""
+    with contextlib.suppress(OSError):
+        for name in descriptors.names_in(directory):
+            with contextlib.suppress(FileNotFoundError):  # another process removes them too
+                disk.DISK.unlink(os.path.join(directory, name))
+            failpoints.hit("removal:half_removed")
+        disk.DISK.rmdir(directory)
+
+
+def mark_deletes(directories: Sequence[str], boot: bytes) -> list[Position]:
+    """The mark-delete positions of the subscriptions in ``directories`` that exist. Takes no lock.
+
+    Some 50 us each, and one descriptor at a time. If no process has opened a subscription since the last
+    boot, its journal is read. A returned position is where the subscription is, or one before that.
+
+    Raises:
+        StorageError: the position of one of them is unknown: nothing may be trimmed.
+        DescriptorLimitError: no descriptor was to be had.
+    """
+    found = [_mark_delete(directory, boot) for directory in directories]
+    return [position for position in found if position is not None]
+
+
+def _mark_delete(directory: str, boot: bytes) -> Position | None:
+    attempt = 0
+    while True:
+        try:
+            return _mark_delete_once(directory, boot)
+        except (FileNotFoundError, NotADirectoryError, CorruptionError):
+            if not os.path.isdir(directory):
+                return None  # it ended
+            # Two reads without the lock may be of two moments. A file went between them: the journal has a
+            # new generation, or the subscription was deleted and made again. Or the words were read before
+            # there were any, and the journal when it had no command yet: the subscription was just made.
+            attempt += 1
+            if attempt == _ATTEMPTS:
+                raise
+
+
+def _mark_delete_once(directory: str, boot: bytes) -> Position | None:
+    word, known = None, None
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, CorruptionError):
+        control = descriptors.opening(f"cannot look at {directory}", SubscriptionControl.open, directory)
+        with closing(control):
+            word = control.words[SubscriptionWord.JOURNAL] if control.is_word_known else None
+            if word and control.is_trusted(boot) and split_journal(word)[1] and control.is_possible():
+                return control.mark_delete
+            known = None if word is None else words_position(control, word)
+    return _from_files(directory, word, known)
+
+
+def _from_files(directory: str, word: int | None, known: Position | None) -> Position | None:
+    """What snapshot and journal say; if commands are missing, nothing behind ``known``, which the words say.
+
+    Also used if the words say that there is nothing, as they do when all is damaged and no process that knows
+    the name has started the subscription anew yet.
+    """
+    damage: list[Damage] = []
+    journal = choose(directory, KIND_SUBSCRIPTION, damage).journal
+    is_behind = note_lost(directory, word, journal, damage)
+    replica = SubscriptionReplica()
+    if journal is not None:
+        replay(journal, replica, damage)
+    if damage:
+        raise CorruptionError(path=damage[0].path, offset=damage[0].offset, reason=damage[0].reason)
+    if not replica.state.exists:
+        return None
+    mark_delete = replica.state.mark_delete
+    return min(mark_delete, known) if is_behind and known is not None else mark_delete

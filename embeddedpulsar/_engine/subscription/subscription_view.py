@@ -1,0 +1,288 @@
+"""A subscription as an onlooker sees it: whole and up to date, without its lock, and nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+from embeddedpulsar._engine.format import subscription_record as record
+from embeddedpulsar._engine.format.control import (
+    KIND_SUBSCRIPTION,
+    SUBSCRIPTION_CONTROL_SIZE,
+    SubscriptionWord,
+)
+from embeddedpulsar._engine.format.entry_decoder import EntryView
+from embeddedpulsar._engine.log.journal.journal_file import JournalPlace, JournalView
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.platform import deadline, threads
+from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked_entries
+from embeddedpulsar._engine.subscription.control import Facts, Granted, SubscriptionControl
+from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
+from embeddedpulsar._engine.subscription.dispatch.look_ahead import ranges_for
+from embeddedpulsar._engine.subscription.log_queries import Acknowledged, acknowledged_in
+from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry
+from embeddedpulsar._engine.subscription.state.entry_states import DELAYED
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar._engine.subscription.state.state_machine import ExpiredCounts, SubscriptionState
+from embeddedpulsar._engine.subscription.subscription_files import (
+    complete,
+    is_volatile,
+    is_word_damaged,
+    words_position,
+)
+from embeddedpulsar.damage import DamageHook
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import NamedTuple
+
+R = TypeVar("R")
+
+_SENT_BEFORE: Final = SubscriptionWord.SENT_BEFORE
+_MADE_MS: Final = SubscriptionWord.MADE_MS
+
+
+class ConsumerFacts(NamedTuple):
+    """A consumer that is attached, and whose process lives.
+
+    Attributes:
+        consumer: what it attached as.
+        held: messages assigned to it and not acknowledged; 0 if its type assigns none.
+        is_blocked: it holds too many of them.
+        permits: messages it could be assigned now, were it not blocked; None if its type assigns none.
+        assigned: messages assigned to it since it attached; None likewise.
+        oldest: the first entry of those that it holds; None if it holds none, or its type assigns none.
+        acked_ms: when it last wrote an acknowledgement, ms since the epoch; 0 for never, or unknown.
+    """
+
+    consumer: Consumer
+    held: int
+    is_blocked: bool
+    permits: int | None
+    assigned: int | None
+    oldest: Position | None = None
+    acked_ms: int = 0
+
+
+class SubscriptionFacts(NamedTuple):
+    """A subscription at one moment.
+
+    Attributes:
+        name: of the subscription.
+        acknowledged: what is acknowledged.
+        consumers: those whose process lives, the longest attached first.
+        active: the name of the consumer that gets the messages; None if its type has none, or without
+            consumers.
+        delayed: messages that were read and are not due.
+        is_blocked: its consumers together hold too many messages.
+        read: the entry that is read next; None without consumers, or if its type has none.
+        last_active_ms: when a consumer last came or left; 0 if that is unknown.
+        expired: messages that expired.
+        given: messages that its applications got, of a non-persistent topic; as are the other two.
+        sent_before: messages that were sent before it was made.
+        made_ms: when that was.
+    """
+
+    name: str
+    acknowledged: Acknowledged
+    consumers: tuple[ConsumerFacts, ...]
+    active: str | None
+    delayed: int
+    is_blocked: bool
+    read: Position | None
+    last_active_ms: int
+    expired: ExpiredCounts
+    given: int = 0
+    sent_before: int = 0
+    made_ms: int = 0
+
+
+class SubscriptionView:
+    """The state of one subscription, followed without its lock.
+
+    Role: what `Admin` and the like look at. Acknowledgements that a consumer has not yet written to the
+    journal do not count. Invariants: nothing is written; no lock of another process is waited for.
+    Callers: any thread.
+
+    Args:
+        directory: of the subscription; need not exist.
+        boot: identity of the boot in which control words are believed.
+        report: called with what cannot be read, once.
+    """
+
+    def __init__(self, directory: str, boot: bytes, report: DamageHook) -> None:
+        self._directory: Final = directory
+        self._boot: Final = boot
+        self._report: Final = report
+        self._lock: Final = threads.RLock()  # guards everything below
+        self._control: SubscriptionControl | None = None
+        self._replica = SubscriptionReplica()
+        self._journal: JournalView | None = None
+
+    def look(self, body: Callable[[SubscriptionState], R]) -> R | None:
+        """``body(state)``, which must neither change nor keep the state; None if there is no subscription.
+
+        Raises:
+            StorageError: its files cannot be read.
+        """
+        try:
+            deadline.enter(self._lock, f"a look at {self._directory}")
+            return body(self._replica.state) if self._is_there() else None
+        finally:
+            self._lock.release()
+
+    def unacked_entries(self, log: Log) -> Iterator[EntryView]:
+        """The entries of the topic that are not acknowledged, in order, chunked messages whole, up to the
+        tail. What others acknowledge meanwhile may be left out."""
+        return unacked_entries(log, self.look)
+
+    def redeliveries(self, ledger_id: int, entry_id: int) -> int:
+        """How often an entry was delivered again; 0 on Exclusive and Failover, which do not count."""
+        return self.look(lambda state: state.dispatch.redeliveries(ledger_id, entry_id)) or 0
+
+    def facts(self, is_alive: Callable[[bytes], bool]) -> SubscriptionFacts | None:
+        """Everything of interest; None if there is no subscription.
+
+        Args:
+            is_alive: whether the process of a lease lives.
+        """
+
+        def body(state: SubscriptionState) -> SubscriptionFacts:
+            control = self._control
+            granted: Facts = {} if control is None else Granted(control, state.consumers)
+            facts = _facts_of(state, granted, is_alive)
+            if control is None:
+                return facts
+            before, made_ms = control.words[_SENT_BEFORE], control.words[_MADE_MS]
+            consumers = tuple(
+                one._replace(acked_ms=_acked_ms(control, one.consumer)) for one in facts.consumers
+            )
+            return facts._replace(
+                given=control.given(), sent_before=before, made_ms=made_ms, consumers=consumers
+            )
+
+        return self.look(body)
+
+    def _is_there(self) -> bool:
+        """Whether the subscription exists; then the replica is up to date."""
+        is_there = self._follow()
+        journal = self._journal
+        if journal is not None and journal.damage:
+            # Without the lock: the control words may have been those of a moment before it was made.
+            self.close()
+            is_there = self._follow()
+            journal = self._journal
+        if journal is None or not (journal.damage or journal.is_behind):
+            return is_there
+        self._complete()
+        for found in journal.damage:
+            self._report(found._replace(subscription=self._replica.state.name))
+        return True
+
+    def _follow(self) -> bool:
+        journal = self._opened()
+        if journal is None:
+            return False
+        control = self._control
+        if control is not None and not control.is_trusted(self._boot):
+            control.reload()  # another process may have recovered the words
+        is_trusted = control is not None and control.is_trusted(self._boot) and control.is_possible()
+        if control is not None and is_trusted and is_word_damaged(self._directory, control):
+            is_trusted = False
+        is_known = is_volatile(self._directory) or (control is not None and control.is_word_known)
+        is_there = journal.follow(is_trusted=is_trusted, is_word_known=is_known)
+        if self._replica.has_diverged:
+            journal.read_again()
+            is_there = journal.follow(is_trusted=is_trusted, is_word_known=is_known)
+        return is_there and self._replica.state.exists
+
+    def _complete(self) -> None:
+        """Show a damaged subscription as it will be when it is opened, and until then as holding the log back
+        from there."""
+        control, replica = self._control, self._replica
+        known = None if control is None else words_position(control, control.words[SubscriptionWord.JOURNAL])
+        if not complete(replica, self._directory, "", known, 0):
+            name = os.path.basename(self._directory)
+            replica.apply(record.Create(name, 1, *(known or BEFORE_FIRST)))
+
+    def _opened(self) -> JournalView | None:
+        """The journal of the subscription that is in the directory now; it may be another than before."""
+        if self._control is not None and _is_named(self._control):
+            return self._journal
+        self.close()
+        try:
+            self._control = SubscriptionControl.open(self._directory, writable=False)
+            words = self._control.words
+        except (FileNotFoundError, NotADirectoryError, CorruptionError):
+            if not os.path.isdir(self._directory):
+                return None
+            words = memoryview(bytes(SUBSCRIPTION_CONTROL_SIZE)).cast("Q")  # lost: the files know
+        self._replica = SubscriptionReplica()
+        place = JournalPlace(
+            self._directory,
+            words,
+            SubscriptionWord.JOURNAL,
+            KIND_SUBSCRIPTION,
+            leap_word=SubscriptionWord.SUMMARY,
+        )
+        self._journal = JournalView(place, self._replica)
+        return self._journal
+
+    def close(self) -> None:
+        """Give the map back. Idempotent; another look maps it again."""
+        try:
+            deadline.enter(self._lock, f"a look at {self._directory}")
+            control, self._control, self._journal = self._control, None, None
+            if control is not None:
+                control.close()
+        finally:
+            self._lock.release()
+
+
+def _is_named(control: SubscriptionControl) -> bool:
+    """Whether the path of the control words leads to them."""
+    try:
+        return os.stat(control.path).st_ino == control.identity
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _facts_of(
+    state: SubscriptionState, granted: Facts, is_alive: Callable[[bytes], bool]
+) -> SubscriptionFacts:
+    alive = {one.client_uuid: is_alive(one.client_uuid) for one in state.consumers.all()}
+    living = ConsumerRegistry()
+    for one in state.consumers.all():
+        if alive[one.client_uuid]:
+            living.add(one)
+    dispatch, kind = state.dispatch, living.consumer_type
+    dispatcher = None if kind is None else ACTIVE_DISPATCHERS.get(kind)
+    active = None if dispatcher is None else living.get(dispatcher.active(living))
+    return SubscriptionFacts(
+        name=state.name,
+        acknowledged=acknowledged_in(state),
+        consumers=tuple(_consumer_facts(state, granted, one) for one in living.all()),
+        active=None if active is None else active.name,
+        delayed=dispatch.pending.totals[DELAYED],
+        is_blocked=dispatch.is_blocked,
+        read=dispatch.read if dispatch.assigned_by_consumer else None,
+        last_active_ms=state.last_active_ms,
+        expired=state.expired,
+    )
+
+
+def _consumer_facts(state: SubscriptionState, granted: Facts, consumer: Consumer) -> ConsumerFacts:
+    assigned = state.dispatch.assigned_by_consumer.get(consumer.consumer_id)
+    if assigned is None:
+        return ConsumerFacts(consumer, 0, False, None, None)
+    permits = max(0, granted.get(consumer.consumer_id, 0) - assigned.messages)
+    held = state.dispatch.holds(consumer.consumer_id)
+    first = ranges_for(state, consumer.consumer_id, 0, 1)
+    oldest = min((Position(one.ledger_id, one.first) for one in first), default=None)
+    return ConsumerFacts(consumer, held, assigned.is_blocked, permits, assigned.messages, oldest)
+
+
+def _acked_ms(control: SubscriptionControl, consumer: Consumer) -> int:
+    """When a consumer last acknowledged, by the words; not what an earlier one with its code did."""
+    acked_ms = control.acked_ms(consumer.code, consumer.consumer_id)
+    return acked_ms if acked_ms >= consumer.attached_ms else 0
