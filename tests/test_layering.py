@@ -161,11 +161,11 @@ LATE_UPWARDS: dict[tuple[str, str], str] = {
         "embeddedpulsar._engine.cold.fetching",
     ): "a reader of a log misses it, and what reads locations needs pyarrow",
     (
-        "embeddedpulsar.topic.late_offload",
+        "embeddedpulsar._engine.store.topic",
         "embeddedpulsar.offload.topic_offload",
     ): "a topic begins what its policies ask for; that needs whole columns, which read topics",
     (
-        "embeddedpulsar.topic.sinks.sink_upkeep",
+        "embeddedpulsar._engine.store.sink_place",
         "embeddedpulsar.spark.sink_commit",
     ): "a store finishes what a driver of Spark left",
 }

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.store.damage_channel import tell
+from embeddedpulsar._engine.store.memory_root import is_private
+from embeddedpulsar._engine.store.store import Store
+from embeddedpulsar._engine.store.store_root import STORE_FORMAT, ServiceUrl, read_meta
 from embeddedpulsar.admin import store_care
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.brokers import Brokers
@@ -22,17 +26,12 @@ from embeddedpulsar.admin.topic_looks import all_kept_ledgers
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, PulsarException
-from embeddedpulsar.topic.damage_channel import tell
-from embeddedpulsar.topic.memory_root import is_private
-from embeddedpulsar.topic.service_url import ServiceUrl
-from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.store_root import STORE_FORMAT, read_meta
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.care.store_check import CareProgress
+    from embeddedpulsar._engine.store.care.store_repair import RepairReport
     from embeddedpulsar.admin.store_activity import ActivityWatch
     from embeddedpulsar.functions.function_calls import Functions
-    from embeddedpulsar.topic.care.care_progress import CareProgress
-    from embeddedpulsar.topic.care.repair_plan import RepairReport
 
 
 class Admin(SaysWhatThereIs):
@@ -261,7 +260,7 @@ class Admin(SaysWhatThereIs):
             ()
         """
         store = self._open_store()
-        late = late_import("embeddedpulsar.topic.care.store_repair")
+        late = late_import("embeddedpulsar._engine.store.care.store_repair")
         if not dry_run:
             store.check_writable()
             if store.is_temporary:  # it would end when this Admin gives it up for the repair

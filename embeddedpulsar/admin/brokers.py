@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.store.policies.policy import OWNER
+from embeddedpulsar._engine.store.policies.table import DYNAMIC_SETTINGS
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.settings import BrokerSettings, write_setting
-from embeddedpulsar.topic.policies.policy import OWNER
-from embeddedpulsar.topic.policies.table import DYNAMIC_SETTINGS
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.policies.policy import TopicPolicy
-    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar._engine.store.policies.policy import TopicPolicy
+    from embeddedpulsar._engine.store.store import Store
 
 
 class Brokers(SaysWhatThereIs):

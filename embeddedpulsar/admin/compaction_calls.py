@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.store.background.topic_compaction import (
+    NOT_RUN,
+    LongRunningProcessStatus,
+    joint_status,
+)
 from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.exceptions import NotAllowedError
-from embeddedpulsar.topic.exclusive_work import NOT_RUN, LongRunningProcessStatus, joint_status
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.topic import Topic
+    from embeddedpulsar._engine.store.topic import Topic
 
 
 def compact(self: HasStore, topic: str) -> None:

@@ -11,6 +11,7 @@ from embeddedpulsar._engine.format.sealed_entry import raw_view
 from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, interrupts
+from embeddedpulsar._engine.store.schema_registry import origin_of
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.subscription_calls import check_number, skip_all
 from embeddedpulsar.admin.topic_access import log_names
@@ -19,15 +20,14 @@ from embeddedpulsar.message import Message, MessageOrigin, messages_left
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema
-from embeddedpulsar.topic.schemas.message_origins import origin_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.store import Store
+    from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription import Subscription
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.producer.producer import Producer
-    from embeddedpulsar.topic.store import Store
-    from embeddedpulsar.topic.topic import Topic
 
 OPERATOR: Final = "__dead_letters"
 """The subscription of a dead letter topic that acknowledges what was published again or given up."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.store.policies.keeping import KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic.policies.keeping import KEEP_UNTIL_SUBSCRIBED, RETENTION
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log_survey import LedgerFigures
-    from embeddedpulsar.topic.store import Store
-    from embeddedpulsar.topic.topic import Topic
+    from embeddedpulsar._engine.store.store import Store
+    from embeddedpulsar._engine.store.topic import Topic
 
 OPEN: Final = "open"
 BACKLOG: Final = "backlog"

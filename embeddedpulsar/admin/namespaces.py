@@ -6,18 +6,18 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.store.policies import admitting
+from embeddedpulsar._engine.store.policies.policy_changes import is_namespace
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.policy_values import (
     AutoTopicCreationOverride,
     DelayedDeliveryPolicies,
 )
-from embeddedpulsar.topic.policies import admitting
-from embeddedpulsar.topic.policies.policy_changes import is_namespace
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT, without_system_topics
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar._engine.store.store import Store
 
 
 _DOMAINS: Final = {"PERSISTENT": f"{PERSISTENT}:", "NON_PERSISTENT": f"{NON_PERSISTENT}:", "ALL": ""}

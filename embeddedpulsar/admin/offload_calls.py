@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.store.background.topic_compaction import (
+    NOT_RUN,
+    LongRunningProcessStatus,
+    joint_status,
+)
 from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.topic.exclusive_work import NOT_RUN, LongRunningProcessStatus, joint_status
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.topic import Topic
+    from embeddedpulsar._engine.store.topic import Topic
 
 
 def offload(self: HasStore, topic: str, size_threshold: int = 0) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.store.policies import admitting, keeping
+from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.backlog_quota import DESTINATION_STORAGE, BacklogQuota
 from embeddedpulsar.enums import ConsumerType
@@ -20,11 +22,9 @@ from embeddedpulsar.policy_values import (
     SubscribeRate,
 )
 from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
-from embeddedpulsar.topic.policies import admitting, keeping
-from embeddedpulsar.topic.policies.policy import TopicPolicy, Value
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar._engine.store.store import Store
 
 
 class Policies(SaysWhatThereIs, ABC):

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.store.policies.policy import OWNER
+from embeddedpulsar._engine.store.policies.resource_groups import GROUPS, GroupChange, HeldGroup, no_group
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic.policies.policy import OWNER
-from embeddedpulsar.topic.policies.resource_groups import GROUPS, GroupChange, HeldGroup, no_group
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar.policy_values import ResourceGroup
-    from embeddedpulsar.topic.store import Store
 
 
 class ResourceGroupUsage(NamedTuple):

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.store.schema_registry import StoredSchema
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused
 from embeddedpulsar.schema.schema import Schema, SchemaInfo
-from embeddedpulsar.topic.schemas.schema_document import StoredSchema
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar._engine.store.store import Store
 
 _ANY = Schema[Any] | SchemaInfo | StoredSchema | Mapping[str, Any]
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
+from embeddedpulsar._engine.store.care.store_check import made_topics
+from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.admin.topic_figures import topic_stats
 from embeddedpulsar.exceptions import PulsarException, TopicNotFound
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic.care.words_at_rest import made_topics
-from embeddedpulsar.topic.catalog import root_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar.admin.topic_stats import ConsumerStats
-    from embeddedpulsar.topic.store import Store
 
 _UNSAID: Final = ProcessFacts()
 

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar.topic.service_url import directory_of
+from embeddedpulsar._engine.store.store_root import directory_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.care.care_progress import CareProgress
-    from embeddedpulsar.topic.care.store_backup import BackupReport
-    from embeddedpulsar.topic.care.store_report import StoreReport
-    from embeddedpulsar.topic.care.store_restore import RestoreReport
-    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar._engine.store.care.store_backup import BackupReport
+    from embeddedpulsar._engine.store.care.store_check import CareProgress, StoreReport
+    from embeddedpulsar._engine.store.care.store_restore import RestoreReport
+    from embeddedpulsar._engine.store.store import Store
 
 
 class HasFiles(Protocol):
@@ -57,7 +56,7 @@ def check(
     """
     store = self._open_store()
     name = None if topic is None else TopicName.parse(topic).full
-    late = late_import("embeddedpulsar.topic.care.store_check")
+    late = late_import("embeddedpulsar._engine.store.care.store_check")
     done: StoreReport = late.check_store(store.root, is_closed=False, topic=name, on_progress=on_progress)
     return done
 
@@ -106,7 +105,7 @@ def backup(
         (1, 1)
     """
     store = self._open_store()
-    late = late_import("embeddedpulsar.topic.care.store_backup")
+    late = late_import("embeddedpulsar._engine.store.care.store_backup")
     names = None if topics is None else [TopicName.parse(topic).full for topic in topics]
     report: BackupReport = late.backup_store(store, directory_of(target), names, on_progress)
     return report
@@ -134,6 +133,6 @@ def restore(
         NotAllowedError: the target is not empty, or another process makes or restores a backup there.
         StorageError: the backup is damaged, or no room. Nothing is made.
     """
-    late = late_import("embeddedpulsar.topic.care.store_restore")
+    late = late_import("embeddedpulsar._engine.store.care.store_restore")
     report: RestoreReport = late.restore_store(directory_of(source), directory_of(target), on_progress)
     return report

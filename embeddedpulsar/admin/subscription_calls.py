@@ -22,8 +22,8 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription import Subscription
-    from embeddedpulsar.topic.topic import Topic
 
 
 # -- creating and deleting -----------------------------------------------------------------------------------

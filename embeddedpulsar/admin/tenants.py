@@ -10,7 +10,7 @@ from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.namespaces import delete_topics
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar._engine.store.store import Store
 
 
 class Tenants(SaysWhatThereIs):

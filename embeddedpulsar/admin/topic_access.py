@@ -14,9 +14,9 @@ from embeddedpulsar.exceptions import SubscriptionNotFound
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.store import Store
+    from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription import Subscription
-    from embeddedpulsar.topic.store import Store
-    from embeddedpulsar.topic.topic import Topic
 
 _PATIENCE_S: Final = 5.0
 

@@ -28,8 +28,8 @@ from embeddedpulsar.enums import ConsumerType, ProducerAccessMode
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.peers import ProcessFacts
+    from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription_view import ConsumerFacts, SubscriptionFacts
-    from embeddedpulsar.topic.topic import Topic
 
 _WINDOW_MS: Final = 60_000
 _LONG_MS: Final = 1000

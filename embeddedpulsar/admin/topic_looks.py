@@ -21,6 +21,9 @@ from embeddedpulsar._engine.format.sealed_entry import raw_view
 from embeddedpulsar._engine.log.log_positions import last_message_id, read_whole_entry
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.peers import lease_holders
+from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
+from embeddedpulsar._engine.store.schema_registry import origin_of
 from embeddedpulsar.admin import topic_figures
 from embeddedpulsar.admin.internal_stats import AnalyzeSubscriptionBacklogResult, TopicInternalStats
 from embeddedpulsar.admin.kept_ledgers import KeptLedger, KeptLedgers, kept_ledgers, ledgers_of
@@ -29,15 +32,12 @@ from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata, Partition
 from embeddedpulsar.exceptions import InvalidMessage, NotAllowedError, SubscriptionNotFound
 from embeddedpulsar.message import Message, messages_left
 from embeddedpulsar.message_id import MessageId, make
-from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
-from embeddedpulsar.topic.schemas.message_origins import origin_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry_decoder import EntryView
-    from embeddedpulsar.topic.store import Store
-    from embeddedpulsar.topic.topic import Topic
+    from embeddedpulsar._engine.store.store import Store
+    from embeddedpulsar._engine.store.topic import Topic
 
 _MOST_ID: Final = 1 << 32
 

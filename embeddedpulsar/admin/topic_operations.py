@@ -13,8 +13,8 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.store import Store
-    from embeddedpulsar.topic.topic import Topic
+    from embeddedpulsar._engine.store.store import Store
+    from embeddedpulsar._engine.store.topic import Topic
 
 
 # -- ending --------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar.admin import (
     compaction_calls,
     offload_calls,
@@ -16,13 +17,12 @@ from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
 from embeddedpulsar.exceptions import TopicNotFound
 from embeddedpulsar.policy_values import DelayedDeliveryPolicies
-from embeddedpulsar.topic.policies import admitting
 from embeddedpulsar.topic_name import TopicName, without_system_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar._engine.store.store import Store
 
 _DEFAULT_NAMESPACE = "public/default"
 

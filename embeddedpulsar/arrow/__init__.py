@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.store.store_root import directory_of
 from embeddedpulsar.arrow.schema import (
     ALL_COLUMNS,
     KNOWN,
@@ -33,7 +34,6 @@ from embeddedpulsar.enums import ConsumerCryptoFailureAction
 from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.topic.service_url import directory_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -346,10 +346,10 @@ def _typed(
     mode: str,
 ) -> TypedColumns:
     require_pyarrow()
+    from embeddedpulsar._engine.store.store_root import root_of
     from embeddedpulsar.arrow.plan import topic_partitions
     from embeddedpulsar.arrow.topic_schemas import common_definition
     from embeddedpulsar.arrow.typed_columns import TypedColumns, decoding_of
-    from embeddedpulsar.topic.store_root import root_of
 
     root = root_of(path)
     if definition is None:
@@ -385,9 +385,9 @@ def _planned(
 ) -> tuple[tuple[str, ...], list[EntryRange]]:
     require_pyarrow()
     names = check_columns(columns)
+    from embeddedpulsar._engine.store.store_root import root_of
     from embeddedpulsar.arrow.damage import raise_lost, warn_of_lost
     from embeddedpulsar.arrow.plan import Bounds, plan_log, topic_partitions
-    from embeddedpulsar.topic.store_root import root_of
 
     root = root_of(path)
     bounds = Bounds(start, end, milliseconds(start_time), milliseconds(end_time))

@@ -17,12 +17,12 @@ from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLO
 from embeddedpulsar._engine.log.recovery.chain_scan import scan_log
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
+from embeddedpulsar._engine.store.catalog.catalog import Catalog
+from embeddedpulsar._engine.store.catalog.root_layout import CATALOG, TOPICS
+from embeddedpulsar._engine.store.catalog.topic_places import find_directory, read_meta
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.topic.catalog.catalog import Catalog
-from embeddedpulsar.topic.catalog.root_layout import CATALOG, TOPICS
-from embeddedpulsar.topic.catalog.topic_places import find_directory, read_meta
 from embeddedpulsar.topic_name import TopicName, directory_name
 
 

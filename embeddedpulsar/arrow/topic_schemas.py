@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.store.schema_registry import NO_VERSION, SchemaDocument, read_schemas
 from embeddedpulsar.arrow.pair_decoder import pair_definition
 from embeddedpulsar.arrow.plan import partition_total, topic_directory
 from embeddedpulsar.enums import SchemaType
@@ -15,8 +16,6 @@ from embeddedpulsar.schema.key_value_info import KeyValueInfo
 from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.schema.schema_avro import with_defaults
 from embeddedpulsar.schema_enums import KeyValueEncodingType
-from embeddedpulsar.topic.schemas.schema_document import NO_VERSION, SchemaDocument
-from embeddedpulsar.topic.schemas.schema_registry import read_schemas
 from embeddedpulsar.topic_name import TopicName
 
 RECORDS: Final = (SchemaType.JSON, SchemaType.AVRO)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.output import as_json, print_json
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic.exclusive_work import ERROR, RUNNING
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
     from embeddedpulsar.admin.topic_access import HasStore
-    from embeddedpulsar.topic.exclusive_work import LongRunningProcessStatus
 
 _PAUSE_S: Final = 0.05
 

@@ -15,13 +15,18 @@ from typing import Final
 
 from embeddedpulsar._engine.log.log_check import Problem
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.store.care.store_check import (
+    NOTES,
+    UNVERIFIED,
+    StoreReport,
+    TopicReport,
+    check_store,
+)
+from embeddedpulsar._engine.store.store_root import directory_of
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.store_directory import refusal, rights
 from embeddedpulsar.cli.terminal import end_after_broken_pipe, standard_streams
 from embeddedpulsar.exceptions import TopicNotFound, UnsupportedVersionError
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_report import NOTES, UNVERIFIED, StoreReport, TopicReport
-from embeddedpulsar.topic.service_url import directory_of
 from embeddedpulsar.topic_name import TopicName
 
 CLEAN: Final = 0

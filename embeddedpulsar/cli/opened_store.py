@@ -8,11 +8,11 @@ from typing import Final
 
 import click
 
+from embeddedpulsar._engine.store.store_root import ServiceUrl
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.store_directory import refusal
 from embeddedpulsar.cli.terminal import argument_path, printable
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.topic.service_url import ServiceUrl
 
 _DOMAIN: Final = "persistent://"
 _SHOWN: Final = 3

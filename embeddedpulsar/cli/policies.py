@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.backlog_quota import (
@@ -27,7 +28,6 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
-from embeddedpulsar.topic.policies import admitting
 
 if TYPE_CHECKING:
     _IntType = click.ParamType[int]

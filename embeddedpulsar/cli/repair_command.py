@@ -7,12 +7,11 @@ import sys
 
 import click
 
+from embeddedpulsar._engine.store.care.store_repair import RepairReport, repair_store
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, is_confirmed, print_json
 from embeddedpulsar.cli.output import destroys as asks
 from embeddedpulsar.cli.progress_line import ProgressLine
-from embeddedpulsar.topic.care.repair_plan import RepairReport
-from embeddedpulsar.topic.care.store_repair import repair_store
 
 DAMAGED = 1
 

@@ -6,9 +6,9 @@ import os
 
 from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform.access import access_denied
+from embeddedpulsar._engine.store import store_root
+from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar.exceptions import AccessDeniedError, StorageError, UnsupportedVersionError
-from embeddedpulsar.topic import store_root
-from embeddedpulsar.topic.catalog import root_layout
 
 
 def refusal(root: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.store.catalog.topic_list import partition_names
 from embeddedpulsar.client.client_config import client_config
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.client.common.arguments import check_type, check_type_or_none
@@ -30,7 +31,6 @@ from embeddedpulsar.enums import (
 from embeddedpulsar.message import T
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.schema.schema import BYTES
-from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from embeddedpulsar._engine.store.store_root import ServiceUrl
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
     UINT32_MAX,
@@ -23,7 +24,6 @@ from embeddedpulsar.client.common.network_options import (
 )
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic.service_url import ServiceUrl
 
 _DAY_MS = 24 * 3600 * 1000
 

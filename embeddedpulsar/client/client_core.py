@@ -14,6 +14,8 @@ from embeddedpulsar._engine.platform import deadline, fork, threads
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar._engine.platform.file_lock import in_order, results
 from embeddedpulsar._engine.platform.scheduler import BackgroundWork
+from embeddedpulsar._engine.store.damage_channel import tell
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.opened_parts import OPENED
 from embeddedpulsar.client.common.partition_watch import PartitionWatch
@@ -24,17 +26,15 @@ from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.workers import Workers
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
-from embeddedpulsar.topic.damage_channel import tell
-from embeddedpulsar.topic.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar.client.client_config import ClientConfig
     from embeddedpulsar.client.common.client_context import Closable, PublisherLike, Receiver
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.damage import Damage
-    from embeddedpulsar.topic.open_topics import TopicUse
 
 
 LONGEST_S: Final = 5.0

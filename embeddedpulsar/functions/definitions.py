@@ -6,15 +6,15 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.store.policies.policy import TopicPolicy
+from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError, TopicNotFound
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.instance_context import Definition
 from embeddedpulsar.functions.state_log import NAMESPACE
-from embeddedpulsar.topic.policies.policy import TopicPolicy
-from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar._engine.store.store import Store
 
 _PREFIX: Final = "function."
 

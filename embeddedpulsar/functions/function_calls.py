@@ -34,8 +34,8 @@ from embeddedpulsar.functions.trigger import trigger
 from embeddedpulsar.functions.user_code import described, found_in, process_of
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar.functions.instance_context import Definition
-    from embeddedpulsar.topic.store import Store
 
 
 class Functions(SaysWhatThereIs):

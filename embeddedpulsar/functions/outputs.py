@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.key_hash import partition_hash
 from embeddedpulsar._engine.platform.scheduler import Backoff
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar.enums import CompressionType, HashingScheme
 from embeddedpulsar.exceptions import ProducerBusy
 from embeddedpulsar.functions.state_table import Output, Pending
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.schema import BYTES
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

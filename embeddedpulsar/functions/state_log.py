@@ -15,8 +15,8 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policy_values import InactiveTopicPolicies
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar.client.client import Client
-    from embeddedpulsar.topic.store import Store
 
 NAMESPACE: Final = "public/functions"
 """Where the state topics are, and in whose document the definitions."""

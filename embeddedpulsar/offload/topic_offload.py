@@ -31,15 +31,19 @@ from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import descriptors, package_log
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.background.topic_compaction import (
+    ExclusiveWork,
+    LongRunningProcessStatus,
+    status_of,
+)
+from embeddedpulsar._engine.store.topic import OffloadRecord, read_offload_record
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.offload.ledger_offload import LedgerSource, discard, release, upload
-from embeddedpulsar.topic.exclusive_work import ExclusiveWork, LongRunningProcessStatus, status_of
-from embeddedpulsar.topic.late_offload import OffloadRecord, read_offload_record
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-    from embeddedpulsar.topic.policies.keeping import OffloadRules
+    from embeddedpulsar._engine.store.policies.keeping import OffloadRules
 
 _FETCHED_MS: Final = 600_000
 """How long a log that was fetched back stays at least, unless the topic is offloaded by a call."""

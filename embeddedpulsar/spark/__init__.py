@@ -72,8 +72,8 @@ def finish_commits(path: str | os.PathLike[str]) -> int:
     from embeddedpulsar.arrow.schema import require_pyarrow
 
     require_pyarrow()
+    from embeddedpulsar._engine.store.store_root import root_of
     from embeddedpulsar.spark.sink_commit import finish_commits as finish
-    from embeddedpulsar.topic.store_root import root_of
 
     return finish(root_of(path))
 

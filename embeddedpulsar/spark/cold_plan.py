@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar._engine.cold.fetching import MESSAGES
 from embeddedpulsar._engine.cold.location import hadoop_uri
 from embeddedpulsar._engine.log.cold_ledger import OFFLOADED, cold_ledgers
+from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar.arrow.plan import listed_segments, topic_directory, topic_partitions
 from embeddedpulsar.arrow.schema import SCHEMA_VERSION, check_columns
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.spark.column_types import struct_type
-from embeddedpulsar.topic.store_root import root_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,6 +9,8 @@ from typing import Any
 
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
+from embeddedpulsar._engine.store.catalog.root_layout import TOPICS
+from embeddedpulsar._engine.store.catalog.topic_places import directories_in, read_meta
 from embeddedpulsar.arrow.plan import (
     Bounds,
     EntryRange,
@@ -27,8 +29,6 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import NO_PRUNING, Pruning
 from embeddedpulsar.spark.options import Limits, Place, ReadOptions, topics_matching
-from embeddedpulsar.topic.catalog.root_layout import TOPICS
-from embeddedpulsar.topic.catalog.topic_places import directories_in, read_meta
 from embeddedpulsar.topic_name import TopicName
 
 Task = tuple[EntryRange, ...]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow.schema import FAILFAST, check_columns, check_mode
 from embeddedpulsar.client.consumer.topic_group.expression_tree import matches_no_name
@@ -18,7 +19,6 @@ from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPatter
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration, InvalidTopicName
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.topic.store_root import root_of
 from embeddedpulsar.topic_name import TopicName
 
 DEFAULT_PARTITION_BYTES: Final = 64 << 20

@@ -9,6 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
+from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
+from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
+from embeddedpulsar._engine.store.store_session import read_settings
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.column_writer import ColumnNames, ColumnPortion, portions_of
 from embeddedpulsar.arrow.pair_encoder import PairEncoder, check_keys, payload_encoder, value_part
@@ -27,9 +30,6 @@ from embeddedpulsar.enums import HashingScheme
 from embeddedpulsar.exceptions import MessageTooBig, TopicNotFound
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.sink_options import DELIVER_AT, SinkOptions
-from embeddedpulsar.topic.policies.admitting import MAX_MESSAGE_SIZE
-from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.store_session import read_settings
 from embeddedpulsar.topic_name import TopicName
 
 _PREFIX: Final = ProducerPrefix("")

@@ -18,6 +18,7 @@ from embeddedpulsar._engine.log.segment_snapshot import topic_incarnation
 from embeddedpulsar._engine.log.trimming import pin_for_commit, unpin
 from embeddedpulsar._engine.platform import clock, disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar._engine.store.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of
 from embeddedpulsar.arrow.plan import topic_directory
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.bulk.staged_entry import (
@@ -37,7 +38,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.sink_sealing import sealed_files
-from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.spark.options import Paths, key_paths, number
-from embeddedpulsar.topic.store_root import root_of
 from embeddedpulsar.topic_name import TopicName
 
 DELIVER_AT: Final = "__deliverAt"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar._engine.format.staged_rows import record_head, staged_records
 from embeddedpulsar._engine.platform import clock, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar._engine.store.sink_place import SinkPlace, staged_name
 from embeddedpulsar.client.producer.bulk.staged_entry import StagedEntry, entry_terms
 from embeddedpulsar.crypto.entry_cipher import EntryCipher
 from embeddedpulsar.crypto.key_reader import Encryption
@@ -21,7 +22,6 @@ from embeddedpulsar.crypto.rows_cipher import RowsCipher
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.spark.options import key_reader
 from embeddedpulsar.spark.sink_options import SinkOptions
-from embeddedpulsar.topic.sinks.sink_place import SinkPlace, staged_name
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer import Producer

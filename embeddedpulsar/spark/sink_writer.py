@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 
 from embeddedpulsar._engine.format.staged_rows import record_head
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.store.sink_place import SinkPlace, sink_key, staged_name
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.bulk.staged_entry import StagedEntry, publish_entries
 from embeddedpulsar.crypto.rows_cipher import RowsCipher
@@ -24,7 +25,6 @@ from embeddedpulsar.spark.sink_commit import SinkCommit, SinkIdentity, StagedFil
 from embeddedpulsar.spark.sink_options import SinkOptions
 from embeddedpulsar.spark.sink_sealing import encryption_of
 from embeddedpulsar.spark.worker_memory import spare_modules
-from embeddedpulsar.topic.sinks.sink_place import SinkPlace, sink_key, staged_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
+from embeddedpulsar._engine.store.catalog.topic_places import read_meta
 from embeddedpulsar.arrow.plan import Bounds, EntryRange, plan_segments, topic_directory
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
@@ -27,7 +28,6 @@ from embeddedpulsar.spark.log_plan import (
 )
 from embeddedpulsar.spark.stream_offsets import LogOffset, Offsets
 from embeddedpulsar.spark.stream_options import NO_LIMIT, StreamOptions
-from embeddedpulsar.topic.catalog.topic_places import read_meta
 from embeddedpulsar.topic_name import TopicName
 
 _ANEW: Final = "start the query with a new checkpoint"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.store.care.store_check import StoreReport
 from embeddedpulsar.testing.manual_clock import ManualClock
 from embeddedpulsar.testing.store_checks import assert_clean, check_store
 from embeddedpulsar.testing.trial_store import trial_store
-from embeddedpulsar.topic.care.store_report import StoreReport
 
 if TYPE_CHECKING:
     from embeddedpulsar.testing.stand_in import patched_pulsar

@@ -11,7 +11,7 @@ from embeddedpulsar._engine.platform import clock as clocks
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.clock import Clock, ThreadLike
 from embeddedpulsar._engine.platform.scheduler import Beat, SchedulerClosed, Timer, Timers
-from embeddedpulsar.topic.store_registry import REGISTRY
+from embeddedpulsar._engine.store.store import REGISTRY
 
 
 class ManualClock:

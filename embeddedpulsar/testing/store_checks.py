@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_report import StoreReport
+from embeddedpulsar._engine.store.care.store_check import StoreReport, check_store
 
 __all__ = ["assert_clean", "check_store"]
 

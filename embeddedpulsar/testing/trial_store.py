@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, TypeVar
 from urllib.parse import quote
 
+from embeddedpulsar._engine.store.store import Store
+from embeddedpulsar._engine.store.store_root import ServiceUrl
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.service_url import ServiceUrl
-from embeddedpulsar.topic.store import Store
 
 Place = TypeVar("Place", bound="str | os.PathLike[str]")
 _numbers: Final = itertools.count(1)

@@ -12,9 +12,9 @@ import pytest
 
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import Admin, Client, Consumer, InitialPosition, Producer, Timeout, connect
+from embeddedpulsar._engine.store import memory_root
+from embeddedpulsar._engine.store.store import REGISTRY
 from embeddedpulsar.admin.topics import Topics
-from embeddedpulsar.topic import memory_root
-from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.conformance import broker
 from tests.conformance.manual_time import ManualTime
 from tests.support.clients import texts

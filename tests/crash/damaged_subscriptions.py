@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 
 from embeddedpulsar import Admin, Client, MessageId
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.store.care.store_repair import repair_store
+from embeddedpulsar._engine.store.care.store_restore import restore_store
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import PulsarException, StorageError
-from embeddedpulsar.topic.care.store_repair import repair_store
-from embeddedpulsar.topic.care.store_restore import restore_store
-from embeddedpulsar.topic.store import Store
 from tests.storms.store_corruption import believe
 from tests.support.store_copies import copy_store
 

@@ -15,16 +15,14 @@ from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition,
 from embeddedpulsar._engine.log import trimming
 from embeddedpulsar._engine.platform import clock
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
+from embeddedpulsar._engine.store.care.store_check import StoreReport, check_store
+from embeddedpulsar._engine.store.care.store_repair import RepairReport, repair_store
+from embeddedpulsar._engine.store.sink_place import DONE, PENDING, SinkPlace
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import PulsarException, Timeout
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.schema import StringSchema
-from embeddedpulsar.topic.care.repair_plan import RepairReport
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_repair import repair_store
-from embeddedpulsar.topic.care.store_report import StoreReport
-from embeddedpulsar.topic.exclusive_work import LongRunningProcessStatus
-from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace
-from embeddedpulsar.topic.store import Store
 from tests.storms.store_corruption import believe
 from tests.support.store_copies import copy_store
 

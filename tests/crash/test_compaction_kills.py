@@ -9,8 +9,8 @@ import pytest
 
 from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.store.background import topic_compaction  # declares the steps
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic import topic_compaction  # declares the steps
 from tests.children import die_at
 from tests.conformance.compacting import TOPIC, compact, compacted, next_ledger, send, send_batch, values
 

@@ -15,9 +15,9 @@ from embeddedpulsar import Admin, Client, Damage, InitialPosition
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.subscription_record import SEEK
 from embeddedpulsar._engine.log.journal.journal_file import JournalFile
+from embeddedpulsar._engine.store.care.store_check import check_store
+from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_repair import repair_store
 from tests.crash import damaged_subscriptions as damaged
 from tests.crash.damaged_subscriptions import Case, History
 

@@ -20,7 +20,7 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.log.filenames import index_path, ledgers_of, log_path
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar.topic.store import Store
+from embeddedpulsar._engine.store.store import Store
 from tests.support.ledger_files import OTHER_BOOT
 
 SENT = [b"%d" % n for n in range(35)]

@@ -11,8 +11,8 @@ import pytest
 
 from embeddedpulsar import Client, InitialPosition
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care.store_repair import repair_store
 from tests.children import die_at
 from tests.storms.store_corruption import believe
 from tests.support.store_copies import copy_store

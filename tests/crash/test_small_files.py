@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.store.care.store_check import REPAIR
+from embeddedpulsar._engine.store.care.store_repair import RepairReport
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care.repair_plan import RepairReport
-from embeddedpulsar.topic.care.store_report import REPAIR
 from tests.crash import small_files
 from tests.crash.small_files import DAMAGES, SUBSCRIPTIONS, Use, unacknowledged
 

@@ -11,10 +11,10 @@ import pytest
 
 from embeddedpulsar._engine.format import subscription_record, topic_record
 from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.store.producers.topic_journal import ProducerTable
 from embeddedpulsar._engine.subscription.state.state_machine import REWOUND, SubscriptionState
 from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar.exceptions import UnsupportedFormatVersion
-from embeddedpulsar.topic.producers.producer_table import ProducerTable
 from tests.subscription_site import SubscriptionSite, read_all
 
 BODY = struct.Struct("<Qq")

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
+from embeddedpulsar._engine.store.policies.policy import ChangingTopic, TopicPolicy
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.policies.policy import ChangingTopic, TopicPolicy
-from embeddedpulsar.topic.store import Store
 from tests.support.write_policies import ROOT
 
 told: list[tuple[str, int]] = []
@@ -108,7 +108,7 @@ CLOSED_TO_CONSUMERS: Final = switch_policy(
 )
 """
 ENFORCED = """
-    from embeddedpulsar.topic.policies.admitting import CLOSED_TO_CONSUMERS
+    from embeddedpulsar._engine.store.policies.admitting import CLOSED_TO_CONSUMERS
 
     if topic.policies.value(CLOSED_TO_CONSUMERS):
         raise NotAllowedError(f"{topic.name} is closed to consumers")
@@ -158,9 +158,9 @@ def test_a_policy_is_a_row_and_the_code_that_enforces_it(tmp_path: Path):
     (copy / "docs").mkdir()
     shutil.copy(ROOT / "docs/policies.md", copy / "docs")
     shutil.copy(ROOT / "pyproject.toml", copy)
-    sheet = copy / "embeddedpulsar/topic/policies/admitting.py"
+    sheet = copy / "embeddedpulsar/_engine/store/policies/admitting.py"
     sheet.write_text(sheet.read_text("utf-8") + ROW, "utf-8")
-    enforcing = copy / "embeddedpulsar/topic/policies/creation_policy.py"
+    enforcing = copy / "embeddedpulsar/_engine/store/policies/creation_policy.py"
     line = "    enabled = topic.policies.value(SUBSCRIPTION_TYPES)\n"
     text = enforcing.read_text("utf-8")
     assert line in text

@@ -9,8 +9,8 @@ import pytest
 
 from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.store.catalog import catalog  # it declares steps when it is imported
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.catalog import catalog  # it declares steps when it is imported
 from tests.children import die_at
 
 MODULES = (catalog,)

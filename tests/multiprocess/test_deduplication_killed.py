@@ -11,8 +11,8 @@ import pytest
 
 from embeddedpulsar import Client, MessageId, Producer
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
-from embeddedpulsar.topic.store import Store
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
+from embeddedpulsar._engine.store.store import Store
 
 ON = "brokerDeduplicationEnabled=true\n"
 LEDGERS = (

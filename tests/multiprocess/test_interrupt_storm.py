@@ -17,7 +17,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import Client, ConsumerType, InitialPosition
-from embeddedpulsar.topic.store_registry import REGISTRY
+from embeddedpulsar._engine.store.store import REGISTRY
 from tests.multiprocess.children import Child, say
 
 OPTIONS: dict[str, Any] = {"batching_enabled": True, "batching_max_messages": 50}

@@ -10,7 +10,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.topic.policies.keeping import KEEP_UNTIL_SUBSCRIBED
+from embeddedpulsar._engine.store.policies.keeping import KEEP_UNTIL_SUBSCRIBED
 from tests.multiprocess.children import Child, say
 
 EARLIEST = pulsar.InitialPosition.Earliest

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
-from embeddedpulsar.topic import memory_root
+from embeddedpulsar._engine.store import memory_root
 
 _SIZE = 8 << 20
 
@@ -21,7 +21,7 @@ import os, sys, threading
 import embeddedpulsar as pulsar
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, MessageId
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.topic import memory_root
+from embeddedpulsar._engine.store import memory_root
 memory_root.SHARED_MEMORY = sys.argv[1]
 
 def fill(action):
@@ -269,7 +269,7 @@ print(os.listdir(sys.argv[1]))
 def test_a_descendant_reads_the_store_of_its_ancestor(tmp_path: Path):
     """As the workers of Spark do, which the process with the store starts by way of others."""
     reader = (
-        "import sys; from embeddedpulsar import arrow; from embeddedpulsar.topic import memory_root; "
+        "import sys; from embeddedpulsar import arrow; from embeddedpulsar._engine.store import memory_root; "
         f"memory_root.SHARED_MEMORY = {str(tmp_path)!r}; "
         "print(arrow.read_topic(sys.argv[1], 'topic').num_rows)"
     )

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, AlreadyClosed, Client, ConsumerType
+from embeddedpulsar._engine.store.policies.admitting import MAX_PRODUCERS
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.backlog_quota import BacklogQuota
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.policies.admitting import MAX_PRODUCERS
-from embeddedpulsar.topic.store import Store
 from tests.children import die_at
 from tests.multiprocess.children import Child, say
 

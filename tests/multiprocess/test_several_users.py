@@ -16,10 +16,10 @@ import pytest
 
 from embeddedpulsar import Client, ConsumerType, InitialPosition, Timeout
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import AccessDeniedError, ConsumerBusy, ForeignFileError, ProducerBusy
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
-from embeddedpulsar.topic.store import Store
 from tests.children import ForkedChild, in_child
 
 pytestmark = pytest.mark.skipif(

@@ -12,8 +12,8 @@ import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.topic.store import Store
 from tests.multiprocess.children import Child, say
 
 PREFIX = ProducerPrefix("p", 0)

@@ -33,10 +33,10 @@ from embeddedpulsar import (
     Producer,
 )
 from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.store.care import store_backup
+from embeddedpulsar._engine.store.care.store_check import check_store
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
 from embeddedpulsar.schema import AutoConsumeSchema, AvroSchema
-from embeddedpulsar.topic.care import store_backup
-from embeddedpulsar.topic.care.store_check import check_store
 from tests.storms.storm_report import StormReport
 
 SETTINGS: Final = (

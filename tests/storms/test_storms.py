@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.topic.care import backup_target
-from embeddedpulsar.topic.care.backup_target import BackupTarget
-from embeddedpulsar.topic.care.topic_cut import TopicCut
+from embeddedpulsar._engine.store.care import backup_target
+from embeddedpulsar._engine.store.care.backup_target import BackupTarget
+from embeddedpulsar._engine.store.care.store_cut import TopicCut
 from tests.source_tree import ROOT
 from tests.storms import (
     all_storms,

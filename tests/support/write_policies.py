@@ -1,4 +1,4 @@
-"""Writes what follows from the table of policies (`embeddedpulsar.topic.policies.table`).
+"""Writes what follows from the table of policies (`embeddedpulsar._engine.store.policies.table`).
 
 ``make policies`` runs it after a row has changed. It writes
 
@@ -27,17 +27,17 @@ sys.path.insert(0, str(ROOT))
 
 import embeddedpulsar  # noqa: E402
 from embeddedpulsar import policy_values  # noqa: E402
-from embeddedpulsar.topic.policies.policy import (  # noqa: E402
-    BOTH,
-    NAMESPACES,
-    REQUIRED,
-    TOPICS,
-    Calls,
-    Option,
-    Setting,
-    TopicPolicy,
+from embeddedpulsar._engine.store.policies.policy import (  # noqa: E402
+    BOTH,  # noqa: E402
+    NAMESPACES,  # noqa: E402
+    REQUIRED,  # noqa: E402
+    TOPICS,  # noqa: E402
+    Calls,  # noqa: E402
+    Option,  # noqa: E402
+    Setting,  # noqa: E402
+    TopicPolicy,  # noqa: E402
 )
-from embeddedpulsar.topic.policies.table import ROWS  # noqa: E402
+from embeddedpulsar._engine.store.policies.table import ROWS  # noqa: E402
 
 Rows = Mapping[str, TopicPolicy[Any]]
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import policy_values
+from embeddedpulsar._engine.store.policies.policy import BOTH, NAMESPACES, TOPICS
+from embeddedpulsar._engine.store.policies.table import ROWS
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.policies.policy import BOTH, NAMESPACES, TOPICS
-from embeddedpulsar.topic.policies.table import ROWS
 from tests.support import write_policies
 
 KINDS = {"topics": Topics, "namespaces": Namespaces}

@@ -93,10 +93,10 @@ class TopicWord:
     JOURNAL: Final = 96  # generation << 32 | end offset >> 3
     RECOVERIES: Final = 104
     STATE: Final = 112
-    PUBLISH_RATE: Final = 120  # three words: see `topic.policies.rate_limiter.SharedRate`
+    PUBLISH_RATE: Final = 120  # three words: see `_engine.store.policies.resource_groups.SharedRate`
     PUBLISH_LIMITED: Final = 123  # how often producers had to wait for the publish rate
     DISPATCH_RATE: Final = 128  # three words
-    SUBSCRIBERS: Final = 136  # pairs, as many as `SUBSCRIBERS`: see `topic.policies.rate_policy`
+    SUBSCRIBERS: Final = 136  # pairs, as many as `SUBSCRIBERS`: see `_engine.store.policies.rate_policy`
 
 
 class SubscriptionWord:
@@ -118,7 +118,7 @@ class SubscriptionWord:
     CLAIMS: Final = 82  # raised with every assignment
     PUBLISHED: Final = 88  # the JOURNAL word these words speak of
     SUMMARY: Final = 90  # generation << 32 | offset >> 3 of the last SUMMARY in the journal; 0: none
-    DISPATCH_RATE: Final = 92  # three words: see `topic.policies.rate_limiter.SharedRate`
+    DISPATCH_RATE: Final = 92  # three words: see `_engine.store.policies.resource_groups.SharedRate`
     REMOVED: Final = 96  # 1: the subscription ended, and this directory is not used again
     SENT_BEFORE: Final = 104  # messages of a non-persistent topic before the subscription was made
     MADE_MS: Final = 105  # when it was made, of a non-persistent topic; ms since the epoch
@@ -145,7 +145,7 @@ class StoreWord:
 class ResourceGroupWord:
     """Words of one resource group's slot in the store's ctl. Under the store lock."""
 
-    PUBLISH_RATE: Final = 0  # three words: see `topic.policies.rate_limiter.SharedRate`
+    PUBLISH_RATE: Final = 0  # three words: see `_engine.store.policies.resource_groups.SharedRate`
     DISPATCH_RATE: Final = 3  # three words
     PUBLISHED: Final = 6  # messages and bytes that passed
     DISPATCHED: Final = 8  # likewise

@@ -1,6 +1,6 @@
 """The auditor of a topic's files: reads everything, trusts nothing, changes nothing.
 
-`embeddedpulsar.topic.care.store_check` checks a whole store with it.
+`embeddedpulsar._engine.store.care.store_check` checks a whole store with it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Problem(NamedTuple):
     """A finding.
 
     Attributes:
-        kind: one of the words of this module, of damage.py or of `topic.care.store_report`.
+        kind: one of the words of this module, of damage.py or of `_engine.store.care.store_check`.
         path: the file or directory.
         offset: where in the file it begins.
         text: what is wrong.

@@ -160,7 +160,8 @@ def is_of_this_boot(header: ControlHeader, directory: str) -> bool:
     """Whether the words of a topic or subscription in ``directory``, with that header, are of this boot.
 
     Containers may show another boot id than their neighbours. A process that opens the store takes the boot
-    that the processes in it agree on (`topic.store_control`); one that only reads the files asks whether any
+    that the processes in it agree on (`_engine.store.store_session`); one that only reads the files asks
+    whether any
     of those processes lives: then the machine was not rebooted since, and the words of their boot are true.
     """
     return header.boot_id == clock.boot_id() or header.boot_id == _boot_of_neighbours(directory)

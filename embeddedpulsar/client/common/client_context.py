@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+    from embeddedpulsar._engine.store.open_topics import TopicUse
+    from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar.client.client_config import ClientConfig
     from embeddedpulsar.client.common.callbacks import CallbackThread
     from embeddedpulsar.client.common.client_log import ClientLog
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.flusher import Flusher
     from embeddedpulsar.client.memory_limit import MemoryLimit
     from embeddedpulsar.client.workers import Workers
-    from embeddedpulsar.topic.open_topics import TopicUse
-    from embeddedpulsar.topic.store import Store
 
 R = TypeVar("R")
 

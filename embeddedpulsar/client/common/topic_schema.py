@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.store.catalog.topic_list import partition_names
+from embeddedpulsar._engine.store.policies.admitting import SCHEMA_VALIDATION
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import IncompatibleSchema
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
-from embeddedpulsar.topic.catalog.partition_checks import partition_names
-from embeddedpulsar.topic.policies.admitting import SCHEMA_VALIDATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.topic.store import Store
-    from embeddedpulsar.topic.topic import Topic
+    from embeddedpulsar._engine.store.store import Store
+    from embeddedpulsar._engine.store.topic import Topic
 
 _PROCESS: Final = "process"
 

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.log.log_positions import read_entry
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.store.policies.creation_policy import check_subscription_type
+from embeddedpulsar._engine.store.policies.rate_policy import check_subscribe_rate
+from embeddedpulsar._engine.store.schema_registry import origin_of
 from embeddedpulsar.client.common.deletion_retry import MOST_ATTEMPTS
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.client.consumer.rate_follower import CallLater, rate_follower
 from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
 from embeddedpulsar.message_id import LARGEST_ID, MessageId
-from embeddedpulsar.topic.policies.creation_policy import check_type
-from embeddedpulsar.topic.policies.rate_policy import check_subscribe_rate
-from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
+    from embeddedpulsar._engine.store.open_topics import TopicUse
+    from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
-    from embeddedpulsar.topic.open_topics import TopicUse
-    from embeddedpulsar.topic.topic import Topic
 
 
 class ConsumerSession:
@@ -112,7 +112,7 @@ class ConsumerSession:
         config = self.config
         name = config.subscription_name
         initial = BEFORE_FIRST if config.initial_position == InitialPosition.Earliest else None
-        check_type(topic, config.consumer_type)
+        check_subscription_type(topic, config.consumer_type)
         self.subscription = subscription = topic.use_subscription(name, True, initial, durable=self._durable)
         try:
             subscription.attach(

@@ -7,14 +7,14 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.topic.policies.rate_policy import dispatch_limiter
+from embeddedpulsar._engine.store.policies.rate_policy import dispatch_limiter
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.store.policies.resource_groups import Lock
+    from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
-    from embeddedpulsar.topic.policies.rate_limiter import Lock
-    from embeddedpulsar.topic.topic import Topic
 
 CallLater = Callable[[float, Callable[[], object]], object]
 

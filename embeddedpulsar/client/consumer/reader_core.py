@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar._engine.log.log_positions import has_chunks
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import fork
+from embeddedpulsar._engine.store.policies.creation_policy import check_subscription_type
+from embeddedpulsar._engine.store.schema_registry import origin_of
 from embeddedpulsar.client.common.opened_parts import OPENED
 from embeddedpulsar.client.consumer.closing import CloseGuard
 from embeddedpulsar.client.consumer.consumer_session import last_or_start, resolve
@@ -18,8 +20,6 @@ from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.message_id import LARGEST_ID, MessageId, make
-from embeddedpulsar.topic.policies.creation_policy import check_type
-from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.format.compacted import Block
     from embeddedpulsar._engine.format.entry import EntryView
+    from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
-    from embeddedpulsar.topic.topic import Topic
 
 _MANY: Final = 1 << 30
 _DISCARD, _FAIL = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureAction.FAIL
@@ -65,7 +65,7 @@ class ReaderCore:
 
     def _begin(self, topic: Topic) -> None:
         client, config = self.client, self.config
-        check_type(topic, ConsumerType.Exclusive)
+        check_subscription_type(topic, ConsumerType.Exclusive)
         self.topic_name = topic.name
         self.ledger = topic.ledger
         self._source = topic.compaction if config.is_read_compacted else topic.ledger

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.frame import METADATA_SIZE
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
+from embeddedpulsar._engine.store.policies.creation_policy import check_encryption
+from embeddedpulsar._engine.store.policies.rate_policy import publish_limiter
 from embeddedpulsar.backlog_quota import PRODUCER_REQUEST_HOLD
 from embeddedpulsar.client.common import awaited_call
 from embeddedpulsar.client.common.topic_schema import check_has_schema, registered
@@ -13,22 +16,19 @@ from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import DescriptorLimitError, PulsarException, StorageError
 from embeddedpulsar.schema.schema import BYTES
-from embeddedpulsar.topic.policies.admitting import MAX_MESSAGE_SIZE
-from embeddedpulsar.topic.policies.creation_policy import check_encryption
-from embeddedpulsar.topic.policies.rate_policy import publish_limiter
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar._engine.log.log import Log
+    from embeddedpulsar._engine.store.open_topics import TopicUse
+    from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter
+    from embeddedpulsar._engine.store.producers.producers import ProducerRegistration
+    from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar.client.common.client_context import ClientContext, PublisherLike
     from embeddedpulsar.client.producer.partitioned.partition_membership import PartitionMembership
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.topic.open_topics import TopicUse
-    from embeddedpulsar.topic.policies.rate_limiter import RateLimiter
-    from embeddedpulsar.topic.producers.producers import ProducerRegistration
-    from embeddedpulsar.topic.topic import Topic
 
 _ENTRIES_A_LOOK = 64
 _BYTES_A_LOOK = 8 << 20

@@ -11,9 +11,9 @@ from embeddedpulsar.exceptions import LockTimeout
 if TYPE_CHECKING:
     from collections.abc import Set
 
+    from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
-    from embeddedpulsar.topic.policies.rate_limiter import RateLimiter
 
 _LOOK_S: Final = 0.05
 """How often a caller that waits looks whether the rate was changed."""

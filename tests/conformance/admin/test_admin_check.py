@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, NotAllowedError, TopicNotFound, damage
-from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter
+from embeddedpulsar._engine.store.care.store_check import CareProgress, ProgressMeter
 from tests.support.damaged_files import flip
 
 
@@ -74,7 +74,7 @@ def test_progress_is_reported_once_a_second(monkeypatch: pytest.MonkeyPatch):
         def monotonic(self) -> float:
             return now[0]
 
-    monkeypatch.setattr("embeddedpulsar.topic.care.care_progress.SYSTEM_CLOCK", Clock())
+    monkeypatch.setattr("embeddedpulsar._engine.store.care.store_check.SYSTEM_CLOCK", Clock())
     seen: list[CareProgress] = []
     meter = ProgressMeter("checking", seen.append)
     for number in range(40):
@@ -89,14 +89,14 @@ def test_progress_is_reported_once_a_second(monkeypatch: pytest.MonkeyPatch):
 def test_every_kind_of_problem_is_explained():
     """What it means and what to do."""
     from embeddedpulsar._engine.log import log_check
-    from embeddedpulsar.topic.care import store_report
+    from embeddedpulsar._engine.store.care import store_check
 
-    words = vars(store_report).items()
+    words = vars(store_check).items()
     kinds = {value for name, value in words if name[0] != "_" and name.isupper() and isinstance(value, str)}
     kinds |= {log_check.LINK, log_check.TRAILER, log_check.STRAY, *damage._CONSEQUENCES}
     kinds -= {damage.CATALOG, damage.TOPIC_FILES}  # of reports to the application alone
-    kinds -= {store_report.REPAIR}  # a remedy
-    assert kinds <= set(store_report.MEANINGS)
+    kinds -= {store_check.REPAIR}  # a remedy
+    assert kinds <= set(store_check.MEANINGS)
 
 
 def test_repair(store_path: Path):

@@ -13,7 +13,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, StringSchema
-from embeddedpulsar.topic import service_url
+from embeddedpulsar._engine.store import store_root
 from tests.children import ROOT
 
 CONSUMER_TYPES = (
@@ -79,9 +79,9 @@ def test_no_directory(wrong: Any):
 @pytest.mark.parametrize(("system", "remedy"), [("posix", "/srv/data"), ("nt", "pathlib.Path(")])
 def test_a_path_of_windows(path: str, system: str, remedy: str, monkeypatch: pytest.MonkeyPatch):
     """It is no scheme: how a directory is written on this system."""
-    monkeypatch.setattr(service_url.os, "name", system)
+    monkeypatch.setattr(store_root.os, "name", system)
     with pytest.raises(ValueError, match="The scheme part is missing") as caught:
-        service_url.ServiceUrl.parse(path)
+        store_root.ServiceUrl.parse(path)
     assert remedy in str(caught.value)
 
 

@@ -17,6 +17,8 @@ from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import disk, nofollow
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
+from embeddedpulsar._engine.store import memory_root
+from embeddedpulsar._engine.store.store import REGISTRY, Store
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     ForeignFileError,
@@ -24,9 +26,6 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     TopicNotFound,
 )
-from embeddedpulsar.topic import memory_root
-from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.conformance.conftest import receive_all
 
 URL = "memory://tests"

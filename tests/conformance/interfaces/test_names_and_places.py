@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, InvalidTopicName, TopicNotFound
+from embeddedpulsar._engine.store import store_root
+from embeddedpulsar._engine.store.catalog import topic_list
+from embeddedpulsar._engine.store.store_root import directory_of
 from embeddedpulsar.arrow import dataset, export, read_topic, scan_topic
 from embeddedpulsar.cli import check
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic import service_url
-from embeddedpulsar.topic.catalog import topic_list
-from embeddedpulsar.topic.service_url import directory_of
 
 INVISIBLE = {
     "zero width space": "\u200b",
@@ -111,7 +111,7 @@ def test_a_file_url_wherever_a_store_is_named(tmp_path: Path, capsys):
 def test_a_home_that_is_not_known(tmp_path: Path, monkeypatch):
     """A path that begins with ~ is refused, not taken for a directory of that name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(service_url.os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(store_root.os.path, "expanduser", lambda path: path)
     for call in (lambda: Client("~/data"), lambda: Client(Path("~/data")), lambda: directory_of("~/data")):
         with pytest.raises(ValueError, match="this user has no home; write the path without ~"):
             call()

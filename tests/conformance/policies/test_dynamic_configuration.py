@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, SubscriptionNotFound, TopicNotFound
+from embeddedpulsar._engine.store.policies.admitting import PUBLISH_RATE
+from embeddedpulsar._engine.store.policies.table import DYNAMIC_SETTINGS, applied_to
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import AutoTopicCreationOverride, PublishRate
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.policies.admitting import PUBLISH_RATE
-from embeddedpulsar.topic.policies.table import DYNAMIC_SETTINGS, applied_to
 from tests.children import in_child
 from tests.conformance.pool import write_settings
 

@@ -17,9 +17,9 @@ from embeddedpulsar import (
     ProducerAccessMode,
     ProducerBusy,
 )
+from embeddedpulsar._engine.store.policies.admitting import MAX_PRODUCERS
+from embeddedpulsar._engine.store.topic_subscriptions import TopicSubscriptions
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
-from embeddedpulsar.topic.policies.admitting import MAX_PRODUCERS
-from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
 from tests.conformance.pool import write_settings
 
 SPACE = "public/default"

@@ -459,7 +459,7 @@ def test_wrong_dispatch_rates(site: Site, wrong: DispatchRate):
 
 def test_a_damaged_document(site: Site):
     """A rate that is none is damage, and names the kind."""
-    from embeddedpulsar.topic.policies.admitting import PUBLISH_RATE
+    from embeddedpulsar._engine.store.policies.admitting import PUBLISH_RATE
 
     with pytest.raises(CorruptionError, match="PublishRate"):
         PUBLISH_RATE.unpack({"publishThrottlingRateInMsg": "x"})

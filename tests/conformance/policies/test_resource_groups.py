@@ -19,11 +19,11 @@ from embeddedpulsar import (
 )
 from embeddedpulsar._engine.format.control import RESOURCE_GROUPS
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.store.policies import policy_changes, policy_documents
+from embeddedpulsar._engine.store.policies.resource_groups import GROUPS, HELD_GROUP
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import DispatchRate, PublishRate, ResourceGroup
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.policies import policy_changes, policy_documents
-from embeddedpulsar.topic.policies.resource_groups import GROUPS, HELD_GROUP
 from tests.children import die_at, in_child
 from tests.conformance.manual_time import ManualTime
 

@@ -16,7 +16,7 @@ from embeddedpulsar import (
     ProducerFenced,
 )
 from embeddedpulsar._engine.format.entry import encode_single
-from embeddedpulsar.topic.store_registry import REGISTRY
+from embeddedpulsar._engine.store.store import REGISTRY
 from tests.support.clients import wait_until
 
 Shared = ProducerAccessMode.Shared

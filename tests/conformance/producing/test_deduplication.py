@@ -6,8 +6,8 @@ import pytest
 
 from embeddedpulsar import Client, Interrupted, MessageId, ProducerAccessMode, Result
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar.exceptions import TopicNotFound
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 
 DUPLICATE = (-1, -1, -1, -1)
 

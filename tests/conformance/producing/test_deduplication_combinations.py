@@ -10,7 +10,7 @@ import pytest
 
 from embeddedpulsar import BatchingType, Client, CompressionType, Interrupted, MessageId, Result
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from tests.conformance.chunks import payload
 from tests.conformance.held import Answers, entries, held, payloads
 from tests.support.key_files import key_files

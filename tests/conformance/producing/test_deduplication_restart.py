@@ -8,7 +8,7 @@ from embeddedpulsar import Client, MessageId
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.clock import boot_id
-from embeddedpulsar.topic.store_registry import REGISTRY
+from embeddedpulsar._engine.store.store import REGISTRY
 from tests.conformance.manual_time import ManualTime
 from tests.support.process_state import reboot
 

@@ -8,7 +8,7 @@ from embeddedpulsar import Client
 from embeddedpulsar._engine.log import log_survey
 from embeddedpulsar._engine.log.log_survey import SequenceScan
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.topic.store_registry import REGISTRY
+from embeddedpulsar._engine.store.store import REGISTRY
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from embeddedpulsar import (
     MessageId,
     Result,
 )
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar.arrow import read_topic
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from tests.conformance.chunks import payload
 from tests.support.key_files import key_files
 

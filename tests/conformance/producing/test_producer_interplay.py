@@ -22,8 +22,8 @@ from embeddedpulsar import (
     ProducerQueueIsFull,
     Result,
 )
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar.client.producer.log_writer import LogWriter
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
 from tests.children import in_child
 from tests.conformance.chunks import begin_ledger, log_of, payload, use_small_entries
 from tests.conformance.conftest import Topic, receive_all

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, InitialPosition, MessageId
+from embeddedpulsar._engine.store.policies.keeping import RETENTION
+from embeddedpulsar._engine.store.store import REGISTRY
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.policies import Retention
-from embeddedpulsar.topic.policies.keeping import RETENTION
-from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with
 

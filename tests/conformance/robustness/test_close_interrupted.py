@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import embeddedpulsar as pulsar
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.subscription import liveness_monitor
 from embeddedpulsar._engine.subscription.attachment.active_attachment import ActiveAttachment
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
-from embeddedpulsar.topic.store import Store
 
 
 @pytest.mark.parametrize("is_released", [False, True])

@@ -11,8 +11,8 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import ConsumerType
+from embeddedpulsar._engine.store.store import REGISTRY
 from embeddedpulsar.client import client_core
-from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.strikes import strike
 
 
@@ -46,7 +46,8 @@ def small_heap() -> Iterator[None]:
 @pytest.mark.usefixtures("small_heap")
 # Not where locks are taken: a signal is not handled between any two instructions there, but strikes are.
 @pytest.mark.parametrize(
-    ("within", "step"), [("client", 31), ("topic/topic.py", 2), ("_engine/subscription/subscription.py", 2)]
+    ("within", "step"),
+    [("client", 31), ("_engine/store/topic.py", 2), ("_engine/subscription/subscription.py", 2)],
 )
 @pytest.mark.parametrize("kind", ["producer", "Exclusive", "Shared"])
 def test_nothing_stays_attached(client: Any, kind: str, within: str, step: int):
@@ -74,7 +75,8 @@ def test_nothing_stays_attached(client: Any, kind: str, within: str, step: int):
 
 @pytest.mark.usefixtures("small_heap")
 @pytest.mark.parametrize(
-    ("within", "step"), [("client", 17), ("topic/topic.py", 2), ("_engine/subscription/subscription.py", 2)]
+    ("within", "step"),
+    [("client", 17), ("_engine/store/topic.py", 2), ("_engine/subscription/subscription.py", 2)],
 )
 @pytest.mark.parametrize(
     "kind", ["producer", "partitions", "Exclusive", "Shared", "several", "reader", "table view"]

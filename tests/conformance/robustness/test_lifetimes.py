@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, ConsumerBusy, ConsumerType, InitialPosition, MessageId
+from embeddedpulsar._engine.store.store import REGISTRY
 from embeddedpulsar.client.client_core import OPEN_CLIENTS
-from embeddedpulsar.topic.store_registry import REGISTRY
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
 

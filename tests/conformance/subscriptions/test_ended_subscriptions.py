@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import AlreadyClosed, Client, ConsumerType, InitialPosition, MessageId, SubscriptionMode
-from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey
+from embeddedpulsar._engine.store.topic_subscriptions import SubscriptionKey
 from tests.children import in_child
 from tests.conformance.conftest import Topic, numbers, receive_all
 from tests.conformance.pool import take

@@ -13,10 +13,10 @@ import pytest
 from embeddedpulsar import AlreadyClosed, Client, ConsumerType, InitialPosition
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import DELETED
+from embeddedpulsar._engine.store.catalog import topic_deletion
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.consumer.topic_group import consumer_group
 from embeddedpulsar.exceptions import StoreGoneError
-from embeddedpulsar.topic.catalog import topic_deletion
 from tests.conformance.conftest import acknowledged_texts, receive_all
 from tests.subscription_site import SubscriptionSite
 from tests.support.clients import refresh_topics, send, store_of

@@ -12,13 +12,13 @@ import pytest
 
 from embeddedpulsar import Admin, Client, StringSchema, damage
 from embeddedpulsar._engine.log import log_check
+from embeddedpulsar._engine.store.care import store_check
+from embeddedpulsar._engine.store.care.store_check import ProgressMeter
 from embeddedpulsar.cli import check as program
 from embeddedpulsar.cli import progress_line
 from embeddedpulsar.cli.check import main
 from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care import care_progress, store_check, store_report
-from embeddedpulsar.topic.care.care_progress import ProgressMeter
 from tests.support.damaged_files import flip
 
 
@@ -68,13 +68,13 @@ SPOILS = {
     "message": ("topics/*/*.log", 4096 + 100, damage.HOLE),
     "index": ("topics/*/*.idx", 4096 + 10, damage.INDEX),
     "journal": ("topics/*/subscriptions/*/journal.*", 80, log_check.JOURNAL),
-    "topic.meta": ("topics/*/topic.meta", 20, store_report.META),
-    "store.meta": ("store.meta", 20, store_report.META),
+    "topic.meta": ("topics/*/topic.meta", 20, store_check.META),
+    "store.meta": ("store.meta", 20, store_check.META),
     "store.ctl": ("store.ctl", 20, log_check.CONTROL),
-    "catalog": ("catalog", 80, store_report.META),
-    "policies of a topic": ("topics/*/policies", 20, store_report.POLICIES),
-    "schemas of a topic": ("topics/*/schemas", 20, store_report.SCHEMAS),
-    "policies of a namespace": ("tenants/*", 20, store_report.POLICIES),
+    "catalog": ("catalog", 80, store_check.META),
+    "policies of a topic": ("topics/*/policies", 20, store_check.POLICIES),
+    "schemas of a topic": ("topics/*/schemas", 20, store_check.SCHEMAS),
+    "policies of a namespace": ("tenants/*", 20, store_check.POLICIES),
 }
 
 
@@ -232,7 +232,7 @@ def test_progress_is_for_long_checks(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             return now[0]
 
     monkeypatch.setattr(progress_line, "SYSTEM_CLOCK", Clock())
-    monkeypatch.setattr(care_progress, "SYSTEM_CLOCK", Clock())
+    monkeypatch.setattr(store_check, "SYSTEM_CLOCK", Clock())
     terminal = Terminal()
     progress = ProgressLine(terminal)
     meter = ProgressMeter("checking", progress.follow)

@@ -14,7 +14,7 @@ DURABLE = set(
 
 # Module -> the calls it may make, and why.
 ALLOWED: dict[str, tuple[set[str], str]] = {
-    "embeddedpulsar.topic.store_root": ({"mkdir"}, "a store that is thrown away survives nothing"),
+    "embeddedpulsar._engine.store.store_root": ({"mkdir"}, "a store that is thrown away survives nothing"),
 }
 
 

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 import pytest
 
 from embeddedpulsar._engine.platform.scheduler import BackgroundWork, SchedulerClosed, Timer, call_logged
+from embeddedpulsar._engine.store.background.housekeeping import Housekeeping
+from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.subscription.shared_state import StateFlusher
 from embeddedpulsar.client.consumer.due_entries import DueEntries
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
-from embeddedpulsar.topic.damage_channel import DamageChannel
-from embeddedpulsar.topic.housekeeping import Housekeeping
 from tests.ledger_site import LedgerSite, send
 
 

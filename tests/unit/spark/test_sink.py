@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
 from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.store.sink_place import PENDING, sinks_of
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import (
     InvalidConfiguration,
@@ -27,7 +28,6 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.spark import finish_commits, sink_commit, sink_writer
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.topic.sinks.sink_place import PENDING, sinks_of
 from tests.children import die_at
 from tests.conformance.chunks import log_of
 from tests.support.disks.faulty_disk import FaultyDisk

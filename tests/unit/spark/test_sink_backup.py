@@ -14,18 +14,18 @@ pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.store.care import store_cut
+from embeddedpulsar._engine.store.care.store_check import check_store
+from embeddedpulsar._engine.store.sink_place import PENDING, SinkPlace, sinks_of
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.spark import finish_commits, sink_commit
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care import sinks_cut
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.sinks.sink_place import PENDING, SinkPlace, sinks_of
 from tests.children import die_at
 from tests.conformance.chunks import log_of
 from tests.support.sinks import write
 
-assert sink_commit, sinks_cut  # imported: they declare the steps
+assert sink_commit, store_cut  # imported: they declare the steps
 POINTS = sorted(name for name in failpoints.names() if name.startswith("sink:") and "stag" not in name)
 TOPICS = ("t", "u")
 

@@ -10,9 +10,9 @@ import pytest
 
 from embeddedpulsar import damage
 from embeddedpulsar._engine.log.log_check import CONTROL, JOURNAL
+from embeddedpulsar._engine.store.care import store_check
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.testing.store_checks import assert_clean, check_store
-from embeddedpulsar.topic.care import store_report
 from tests.support.damaged_files import flip
 
 
@@ -49,34 +49,34 @@ def test_an_open_store_is_in_use(root: Path):
     try:
         client.create_producer("one")
         assert check_store(root, is_closed=False).is_clean
-        assert store_report.IN_USE in [problem.kind for problem in check_store(root).problems]
+        assert store_check.IN_USE in [problem.kind for problem in check_store(root).problems]
     finally:
         client.close()
     assert_clean(root)
 
 
 SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "store.meta": (lambda root: flip(root / "store.meta", 20), store_report.META),
-    "no store.meta": (lambda root: (root / "store.meta").unlink(), store_report.META),
+    "store.meta": (lambda root: flip(root / "store.meta", 20), store_check.META),
+    "no store.meta": (lambda root: (root / "store.meta").unlink(), store_check.META),
     "store.ctl": (lambda root: flip(root / "store.ctl", 20), CONTROL),
     "no store.ctl": (lambda root: (root / "store.ctl").unlink(), CONTROL),
     "catalog header": (lambda root: flip(root / "catalog", 20), JOURNAL),
-    "catalog record": (lambda root: flip(root / "catalog", 80), store_report.LEFTOVER),
+    "catalog record": (lambda root: flip(root / "catalog", 80), store_check.LEFTOVER),
     "no catalog": (lambda root: (root / "catalog").unlink(), JOURNAL),
-    "topic.meta": (lambda root: flip(only(root, "topics/*/topic.meta"), 20), store_report.META),
-    "no topic.meta": (lambda root: only(root, "topics/*/topic.meta").unlink(), store_report.META),
+    "topic.meta": (lambda root: flip(only(root, "topics/*/topic.meta"), 20), store_check.META),
+    "no topic.meta": (lambda root: only(root, "topics/*/topic.meta").unlink(), store_check.META),
     "message": (lambda root: flip(only(root, "topics/*/*.log"), 4096 + 300), damage.HOLE),
     "index": (lambda root: flip(only(root, "topics/*/*.idx"), 4096 + 30), damage.INDEX),
     "ctl": (lambda root: flip(only(root, "topics/*/ctl"), 20), CONTROL),
     "subscription": (lambda root: flip(only(root, "topics/*/subscriptions/*/journal.*"), 80), JOURNAL),
-    "foreign file": (lambda root: (root / "holiday.jpg").touch(), store_report.LEFTOVER),
-    "lease": (lambda root: os.mkfifo(root / "clients" / ("0" * 32)), store_report.LEFTOVER),
-    "temporary": (lambda root: (root / "store.meta.1-0.tmp").touch(), store_report.LEFTOVER),
-    "staging": (lambda root: (root / "staging" / "abc").mkdir(), store_report.LEFTOVER),
-    "unknown topic": (lambda root: (root / "topics" / "t-x").mkdir(), store_report.META),
+    "foreign file": (lambda root: (root / "holiday.jpg").touch(), store_check.LEFTOVER),
+    "lease": (lambda root: os.mkfifo(root / "clients" / ("0" * 32)), store_check.LEFTOVER),
+    "temporary": (lambda root: (root / "store.meta.1-0.tmp").touch(), store_check.LEFTOVER),
+    "staging": (lambda root: (root / "staging" / "abc").mkdir(), store_check.LEFTOVER),
+    "unknown topic": (lambda root: (root / "topics" / "t-x").mkdir(), store_check.META),
     "old ids": (
         lambda root: only(root, "topics/*/*01.log").rename(only(root, "topics/*") / f"{10**9:020d}.log"),
-        store_report.ID_REUSE,
+        store_check.ID_REUSE,
     ),
 }
 

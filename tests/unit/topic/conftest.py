@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.topic.store import Store
+from embeddedpulsar._engine.store.store import Store
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
+from embeddedpulsar._engine.store.open_topics import within_limit
 from embeddedpulsar.exceptions import DescriptorLimitError
-from embeddedpulsar.topic.open_topics import within_limit
 
 
 class Attempts:

@@ -1,4 +1,5 @@
-"""Unit tests of embeddedpulsar.topic.exclusive_work: what is asked for is done once, and its end is told."""
+"""Unit tests of embeddedpulsar._engine.store.background.topic_compaction: what is asked for is done once,
+and its end is told."""
 
 from __future__ import annotations
 
@@ -6,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.testing import ManualClock
-from embeddedpulsar.topic.exclusive_work import (
+from embeddedpulsar._engine.store.background.topic_compaction import (
     ERROR,
     NOT_RUN,
     RUNNING,
@@ -16,6 +16,7 @@ from embeddedpulsar.topic.exclusive_work import (
     LongRunningProcessStatus,
     joint_status,
 )
+from embeddedpulsar.testing import ManualClock
 
 
 @pytest.fixture

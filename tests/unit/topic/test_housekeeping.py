@@ -10,16 +10,16 @@ import pytest
 
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.exceptions import CorruptionError, LockTimeout, StorageError
-from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
-from embeddedpulsar.topic.damage_channel import DamageChannel
-from embeddedpulsar.topic.housekeeping import (
+from embeddedpulsar._engine.store.background.housekeeping import (
     GATHER_S,
     NOT_TRIMMED,
     PAUSE_S,
     ChoresFailed,
     Housekeeping,
 )
+from embeddedpulsar._engine.store.damage_channel import DamageChannel
+from embeddedpulsar.exceptions import CorruptionError, LockTimeout, StorageError
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 
 class Chores:

@@ -1,4 +1,5 @@
-"""Unit tests of embeddedpulsar.topic.inactive_topics: what is noted of the topics that this process uses."""
+"""Unit tests of embeddedpulsar._engine.store.background.inactive_topics: what is noted of the topics that
+this process uses."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from pathlib import Path
 
 from embeddedpulsar import Client
 from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.store.background.inactive_topics import InactiveTopics
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.inactive_topics import InactiveTopics
 
 
 def test_a_topic_that_is_closed_meanwhile(tmp_path: Path) -> None:

@@ -22,13 +22,13 @@ from embeddedpulsar import (
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, encode_document
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.care.backup_target import read_manifest
+from embeddedpulsar._engine.store.care.store_check import check_store
+from embeddedpulsar._engine.store.care.store_repair import repair_store
+from embeddedpulsar._engine.store.catalog.catalog import Catalog
+from embeddedpulsar._engine.store.sink_place import SinkPlace
 from embeddedpulsar.exceptions import ForeignFileError, StorageOSError
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care.backup_manifest import read_manifest
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_repair import repair_store
-from embeddedpulsar.topic.catalog.catalog import Catalog
-from embeddedpulsar.topic.sinks.sink_place import SinkPlace
 
 DECOYS = ("lock", "ctl", "keys", "00000000000000000001.log", "policies", "topic.meta", "store.lock", "x.tmp")
 LONG_AGO = 1_500_000_000

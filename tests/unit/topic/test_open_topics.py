@@ -10,9 +10,9 @@ import pytest
 from embeddedpulsar import Client, InitialPosition, MessageId
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.store.open_topics import MOST_IDLE
+from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy, LockTimeout, ProducerBusy
-from embeddedpulsar.topic.open_topics import MOST_IDLE
-from embeddedpulsar.topic.topic import Topic
 from tests.support.process_state import open_descriptors
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from embeddedpulsar.topic.service_url import ServiceUrl
+from embeddedpulsar._engine.store.store_root import ServiceUrl
 
 
 @pytest.mark.parametrize(

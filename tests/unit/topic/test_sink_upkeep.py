@@ -5,9 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from embeddedpulsar import Client
+from embeddedpulsar._engine.store.sink_place import (
+    DONE,
+    PENDING,
+    SINK_KEPT_S,
+    STAGED_KEPT_S,
+    SinkPlace,
+    SinkUpkeep,
+    sinks_of,
+    staged_name,
+)
 from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sinks_of, staged_name
-from embeddedpulsar.topic.sinks.sink_upkeep import SINK_KEPT_S, STAGED_KEPT_S, SinkUpkeep
 from tests.conformance.chunks import log_of
 
 

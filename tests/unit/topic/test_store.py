@@ -20,6 +20,8 @@ from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.platform import clock, disk, filesystem, ownership
 from embeddedpulsar._engine.platform.lease import lease_path
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
+from embeddedpulsar._engine.store.store import REGISTRY, Store
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
@@ -32,9 +34,6 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION
-from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.support.disks.faulty_disk import FaultyDisk
 
 PREFIX = ProducerPrefix("p", 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.topic.store_control import StoreControl
+from embeddedpulsar._engine.store.store_session import StoreControl
 
 HERE, THERE, NOW = b"boot of a host..", b"of a container..", b"after a reboot.."
 

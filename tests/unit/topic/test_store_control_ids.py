@@ -14,9 +14,15 @@ from embeddedpulsar._engine.format.control import StoreWord
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.store import Store
+from embeddedpulsar._engine.store.store_session import (
+    LARGEST_BLOCK,
+    LAST_ID,
+    SMALLEST_BLOCK,
+    LedgerIds,
+    StoreControl,
+)
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError
-from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.store_control import LARGEST_BLOCK, LAST_ID, SMALLEST_BLOCK, LedgerIds, StoreControl
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.disks.faulty_disk import FaultyDisk
 

@@ -8,10 +8,9 @@ import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
+from embeddedpulsar._engine.store.store import REGISTRY, Store
+from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar.exceptions import AlreadyClosed, SubscriptionNotFound
-from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.store_registry import REGISTRY
-from embeddedpulsar.topic.topic import Topic
 
 PREFIX = ProducerPrefix("p", 0)
 

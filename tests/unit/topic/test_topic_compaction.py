@@ -12,9 +12,9 @@ from embeddedpulsar._engine.log.compaction.compacted_ledger import CompactionRec
 from embeddedpulsar._engine.log.filenames import compaction_lock_path
 from embeddedpulsar._engine.platform import lease
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.background import topic_compaction
+from embeddedpulsar._engine.store.background.topic_compaction import TopicCompaction
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic import topic_compaction
-from embeddedpulsar.topic.topic_compaction import TopicCompaction
 
 
 @pytest.fixture

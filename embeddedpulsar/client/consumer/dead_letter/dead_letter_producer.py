@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import failpoints, fork, threads
 from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.store.catalog.topic_list import partition_names
+from embeddedpulsar._engine.store.policies.admitting import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.client.common.message_options import Options
 from embeddedpulsar.crypto.key_reader import Encryption
 from embeddedpulsar.exceptions import (
@@ -21,8 +23,6 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
 )
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
-from embeddedpulsar.topic.catalog.partition_checks import partition_names
-from embeddedpulsar.topic.policies.admitting import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.store.catalog.topic_list import partition_names
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
-from embeddedpulsar.topic.catalog.partition_checks import partition_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable

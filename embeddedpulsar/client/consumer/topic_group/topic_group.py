@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from embeddedpulsar._engine.platform import deadline, fork, threads
+from embeddedpulsar._engine.store.catalog.topic_list import partition_names
 from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, CloseGuard, together
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
 from embeddedpulsar.client.consumer.reader_core import ReaderCore
@@ -13,7 +14,6 @@ from embeddedpulsar.client.consumer.topic_group.group_delivery import GroupDeliv
 from embeddedpulsar.client.consumer.topic_group.matching_topics import MatchingTopics
 from embeddedpulsar.exceptions import AlreadyClosed, OperationNotSupported, PulsarException
 from embeddedpulsar.message_id import LARGEST_ID, MessageId
-from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

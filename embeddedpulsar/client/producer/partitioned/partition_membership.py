@@ -9,10 +9,10 @@ from embeddedpulsar._engine.platform import fork, threads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar._engine.store.producers.producers import ProducerRegistration
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.partition_watch import WatchedTopic
     from embeddedpulsar.client.producer.producer_session import ProducerSession
-    from embeddedpulsar.topic.producers.producers import ProducerRegistration
 
 
 class PartitionMembership:

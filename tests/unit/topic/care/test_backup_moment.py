@@ -13,13 +13,13 @@ import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Function, InitialPosition, MessageId
 from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.store.care import store_backup
+from embeddedpulsar._engine.store.care.backup_target import FileRecord, Manifest, read_manifest
 from embeddedpulsar.exceptions import StorageError, StorageFullError
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.schema import AvroSchema
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care import store_backup
-from embeddedpulsar.topic.care.backup_manifest import FileRecord, Manifest, read_manifest
 from tests.conformance.chunks import log_of
 
 assert store_backup  # imported: it declares the failpoints

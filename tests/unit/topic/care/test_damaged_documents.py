@@ -14,6 +14,10 @@ from embeddedpulsar._engine.cold.location import known_owner, make_owner
 from embeddedpulsar._engine.log import trimming
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import clock, disk
+from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
+from embeddedpulsar._engine.store.care.store_check import DOCUMENT, check_store
+from embeddedpulsar._engine.store.care.store_repair import repair_store
+from embeddedpulsar._engine.store.sink_place import DONE, PENDING, SinkPlace
 from embeddedpulsar._engine.subscription.attachment.active_attachment import note_start
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
@@ -21,11 +25,6 @@ from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.spark import sink_commit
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_repair import repair_store
-from embeddedpulsar.topic.care.store_report import DOCUMENT
-from embeddedpulsar.topic.exclusive_work import LongRunningProcessStatus
-from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace
 from tests.support.disks.faulty_disk import FaultyDisk
 
 NOW = 1_700_000_000_000

@@ -20,10 +20,10 @@ from embeddedpulsar._engine.format.journal_record import (
     valid_end,
 )
 from embeddedpulsar._engine.format.segment_header import COPY_OFFSETS, INDEX_HEADER, SEGMENT_HEADER
+from embeddedpulsar._engine.store.care.store_check import check_store
+from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar.cli.check import main as check_command
 from embeddedpulsar.exceptions import PulsarException, UnsupportedFormatVersion
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_repair import repair_store
 
 UNKNOWN = 60_000
 """The type of no command."""

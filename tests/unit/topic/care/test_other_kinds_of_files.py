@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId
+from embeddedpulsar._engine.store.care.store_check import check_store
+from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar.exceptions import PulsarException, StorageOSError
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_repair import repair_store
 from tests.support.store_copies import copy_store
 
 NAMESPACE = "public/default"

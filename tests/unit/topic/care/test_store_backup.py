@@ -15,10 +15,10 @@ from embeddedpulsar import (
     NotAllowedError,
     TopicNotFound,
 )
+from embeddedpulsar._engine.store.care.backup_target import read_manifest
+from embeddedpulsar._engine.store.care.store_cut import TopicCut
 from embeddedpulsar.exceptions import ForeignFileError, StorageError
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care.backup_manifest import read_manifest
-from embeddedpulsar.topic.care.topic_cut import TopicCut
 
 SETTINGS = "managedLedgerMaxSizePerLedgerMbytes=1\nmanagedLedgerMaxEntriesPerLedger=50\n"
 

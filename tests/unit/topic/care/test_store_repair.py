@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, InitialPosition, NotAllowedError, damage
+from embeddedpulsar._engine.store.care.store_check import check_store
+from embeddedpulsar._engine.store.care.store_repair import RepairReport, repair_store
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care.repair_plan import RepairReport
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_repair import repair_store
 from tests.storms import store_corruption
 from tests.support.store_copies import copy_store
 

@@ -14,11 +14,11 @@ import pytest
 
 from embeddedpulsar import Admin, Client, MessageId
 from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.store.care.store_check import check_store
+from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar.cli.check import main as check_command
 from embeddedpulsar.exceptions import PulsarException, StorageOSError
 from embeddedpulsar.testing import assert_clean
-from embeddedpulsar.topic.care.store_check import check_store
-from embeddedpulsar.topic.care.store_repair import repair_store
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.store_copies import copy_store
 

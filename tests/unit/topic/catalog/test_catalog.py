@@ -12,9 +12,8 @@ from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import KIND_TOPIC
 from embeddedpulsar._engine.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.catalog.catalog import BUILT_IN_NAMESPACES, Catalog
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.topic.catalog.catalog import Catalog
-from embeddedpulsar.topic.catalog.catalog_table import BUILT_IN_NAMESPACES
 
 
 class Opener:

@@ -12,14 +12,14 @@ import pytest
 from embeddedpulsar import Admin
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import clock, disk
+from embeddedpulsar._engine.store.catalog import topic_directories, topic_list
+from embeddedpulsar._engine.store.catalog.topic_places import directories_in, find_directory, read_meta
+from embeddedpulsar._engine.store.policies.keeping import RETENTION
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.damage import INDEX
 from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.testing.store_checks import assert_clean, check_store
-from embeddedpulsar.topic.catalog import topic_directories, topic_list
-from embeddedpulsar.topic.catalog.topic_places import directories_in, find_directory, read_meta
-from embeddedpulsar.topic.policies.keeping import RETENTION
-from embeddedpulsar.topic.store import Store
 from tests.support.disks.fake_disk import FakeDisk
 
 BASE = "persistent://public/default"

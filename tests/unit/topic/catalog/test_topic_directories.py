@@ -14,9 +14,9 @@ import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import clock, disk, failpoints
+from embeddedpulsar._engine.store.catalog.topic_places import read_meta, remove_tree, write_meta
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.topic.catalog.topic_places import read_meta, remove_tree, write_meta
-from embeddedpulsar.topic.store import Store
 from tests.support.disks.fake_disk import FakeDisk
 
 PREFIX = ProducerPrefix("p", 0)
@@ -97,7 +97,7 @@ def test_an_error_at_any_step_leaves_the_process_able_to_go_on(tmp_path: Path, p
             work(root)
     finally:
         failpoints.clear()
-        from embeddedpulsar.topic.store_registry import REGISTRY
+        from embeddedpulsar._engine.store.store import REGISTRY
 
         REGISTRY.close_all()
     assert len(os.listdir("/proc/self/fd")) == before

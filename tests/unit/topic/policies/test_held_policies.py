@@ -11,11 +11,10 @@ import pytest
 from embeddedpulsar._engine.format.control import StoreWord
 from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.store.policies.admitting import MAX_CONSUMERS, MAX_PRODUCERS
+from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies, PolicyDocuments, ValueOf
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.policies.admitting import MAX_CONSUMERS, MAX_PRODUCERS
-from embeddedpulsar.topic.policies.held_policies import HeldPolicies, ValueOf
-from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 
 NAME = "persistent://public/default/t"
 

@@ -14,6 +14,10 @@ from embeddedpulsar._engine.format.document import (
     encode_document,
 )
 from embeddedpulsar._engine.platform import disk
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION, IN_GROUP
+from embeddedpulsar._engine.store.policies.keeping import OFFLOAD_THRESHOLD, RETENTION
+from embeddedpulsar._engine.store.policies.policy import TopicPolicy
+from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
 from embeddedpulsar.exceptions import (
     CorruptionError,
     InvalidConfiguration,
@@ -22,10 +26,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.policies.admitting import DEDUPLICATION, IN_GROUP
-from embeddedpulsar.topic.policies.keeping import OFFLOAD_THRESHOLD, RETENTION
-from embeddedpulsar.topic.policies.policy import TopicPolicy
-from embeddedpulsar.topic.policies.policy_documents import PolicyDocuments
 from embeddedpulsar.topic_name import directory_name
 
 NAMESPACE = "public/default"

@@ -1,4 +1,4 @@
-"""Unit tests of embeddedpulsar.topic.policies.rate_limiter: tokens, to the nanosecond."""
+"""Unit tests of embeddedpulsar._engine.store.policies.resource_groups: tokens, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from embeddedpulsar.topic.policies.rate_limiter import (
+from embeddedpulsar._engine.store.policies.resource_groups import (
     BOUNDLESS,
     WORDS,
     Rate,

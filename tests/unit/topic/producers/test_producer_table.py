@@ -13,9 +13,9 @@ from embeddedpulsar._engine.format.topic_record import (
     decode_command,
     encode_command,
 )
+from embeddedpulsar._engine.store.producers.topic_journal import ProducerRequest, ProducerTable
 from embeddedpulsar.enums import ProducerAccessMode as Mode
 from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced
-from embeddedpulsar.topic.producers.producer_table import ProducerRequest, ProducerTable
 
 A, B, C = (bytes([n]) * 16 for n in range(3))
 

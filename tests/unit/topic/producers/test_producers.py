@@ -11,12 +11,11 @@ import pytest
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import clock, failpoints
+from embeddedpulsar._engine.store.producers.topic_journal import JOURNAL_CHECKED
+from embeddedpulsar._engine.store.store import REGISTRY, Store
+from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar.enums import ProducerAccessMode as Mode
 from embeddedpulsar.exceptions import AlreadyClosed, ProducerBusy, ProducerFenced, Timeout, TopicTerminated
-from embeddedpulsar.topic.producers.topic_journal import JOURNAL_CHECKED
-from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.store_registry import REGISTRY
-from embeddedpulsar.topic.topic import Topic
 from tests.support.clients import wait_until
 
 

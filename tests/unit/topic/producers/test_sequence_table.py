@@ -13,7 +13,7 @@ from embeddedpulsar._engine.format.topic_record import (
     SetDeduplication,
     TopicCommand,
 )
-from embeddedpulsar.topic.producers.producer_table import ProducerTable, Remembered, SequenceTable
+from embeddedpulsar._engine.store.producers.topic_journal import ProducerTable, Remembered, SequenceTable
 
 BOOT, OTHER = b"b" * 16, b"o" * 16
 

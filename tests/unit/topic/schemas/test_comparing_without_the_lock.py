@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, IncompatibleSchema
+from embeddedpulsar._engine.store import schema_registry
+from embeddedpulsar._engine.store.schema_registry import SchemaRegistry
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema.schema import Schema, SchemaInfo
 from embeddedpulsar.testing.store_checks import assert_clean
-from embeddedpulsar.topic.schemas import schema_document, schema_registry
-from embeddedpulsar.topic.schemas.schema_registry import SchemaRegistry
-from embeddedpulsar.topic.store import Store
 
 
 def info(**defaults: Any) -> SchemaInfo:
@@ -65,13 +65,13 @@ class Comparisons:
             return valid(new)
 
         monkeypatch.setattr(schema_registry, "why_invalid", why_invalid)
-        version_of = schema_document.SchemaDocument.version_of
+        version_of = schema_registry.SchemaDocument.version_of
 
         def found(document: Any, new: SchemaInfo) -> int:
             assert not lock.held
             return version_of(document, new)
 
-        monkeypatch.setattr(schema_document.SchemaDocument, "version_of", found)
+        monkeypatch.setattr(schema_registry.SchemaDocument, "version_of", found)
 
 
 @pytest.fixture

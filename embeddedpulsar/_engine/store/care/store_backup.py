@@ -1,0 +1,221 @@
+"""Copies a store into a directory of backups, while processes use it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar._engine.format import catalog_record
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import KIND_STORE, StoreWord
+from embeddedpulsar._engine.format.journal_record import JournalHeader, pack_journal_header, pack_record
+from embeddedpulsar._engine.platform import descriptors, disk, nofollow
+from embeddedpulsar._engine.store import store_root
+from embeddedpulsar._engine.store.care.backup_target import BackupTarget, Manifest
+from embeddedpulsar._engine.store.care.store_check import CareProgress, ProgressMeter
+from embeddedpulsar._engine.store.care.store_cut import SinksCut, StoreCut, TopicCut
+from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store.catalog.catalog import BUILT_IN_NAMESPACES, Catalog
+from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
+from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.store import Store
+
+_NOTHING: Final[Any] = None  # in place of a lock, for a catalog to which nothing is appended
+_PERSISTENT: Final = "persistent://"
+_IN_RECORD: Final = 1000
+
+
+class BackupReport(NamedTuple):
+    """What a backup holds.
+
+    Attributes:
+        path: the directory of the backup.
+        created_ms: when it began, in ms since 1970.
+        topics: topics and partitions.
+        files: files of the store.
+        size: bytes of them.
+        copied: bytes that were copied now; the rest was there from the backup before.
+    """
+
+    path: str
+    created_ms: int
+    topics: int
+    files: int
+    size: int
+    copied: int
+
+
+def backup_store(
+    store: Store,
+    target: str,
+    topics: Iterable[str] | None,
+    on_progress: Callable[[CareProgress], object] | None = None,
+) -> BackupReport:
+    """See `Admin.backup`. Names are full ones."""
+    root, target = store.root, nofollow.canonical(target)
+    _refuse_inside(root, target)
+    meta = store_root.read_meta(root)
+    assert meta is not None
+    created_ms = store.clock.wall_ms()
+    meter = ProgressMeter("copying", on_progress)
+    place = BackupTarget(target, meter)
+    try:
+        store_id = meta.store_id.hex()
+        if place.before is not None and place.before.store_id != store_id:
+            raise NotAllowedError(f"{target} holds backups of another store; choose another directory")
+        with contextlib.closing(
+            Catalog(_in(root, root_layout.CATALOG), _NOTHING, is_read_only=True)
+        ) as catalog:
+            chosen = _ChosenTopics(store, catalog, topics, place)
+            sinks = SinksCut(root, place)
+            kept = StoreCut(
+                root,
+                list_topics=chosen.entries,
+                open_cut=chosen.open,
+                drop=chosen.drop,
+                sinks=sinks,
+                meter=meter,
+            ).take()
+            sinks.finish({entry.name: chosen.directory_of(entry) for entry in kept if entry.is_made})
+            place.take_bytes(root_layout.CATALOG, _catalog_of(catalog, kept, created_ms))
+        _take_root(root, place)
+        ledger_id, client_number = _next_numbers(root)
+        manifest = Manifest(store_id, created_ms, ledger_id, client_number, len(kept), dict(place.records))
+        place.publish(manifest)
+    except Exception:
+        with contextlib.suppress(OSError):
+            place.discard()
+        raise
+    finally:
+        place.close()
+    return BackupReport(target, created_ms, len(kept), len(manifest.files), manifest.size, place.copied)
+
+
+def _refuse_inside(root: str, target: str) -> None:
+    if os.path.commonpath((root, target)) in (root, target):
+        raise NotAllowedError(f"the backup of {root} cannot be in {target}: one lies in the other")
+
+
+def _in(root: str, name: str) -> str:
+    return root_layout.in_root(root, name)
+
+
+class _ChosenTopics:
+    """The topics of a backup, for `StoreCut`. One thread.
+
+    Args:
+        store: the store.
+        catalog: its catalog.
+        topics: full names; None for all topics.
+        place: takes the files.
+    """
+
+    def __init__(
+        self, store: Store, catalog: Catalog, topics: Iterable[str] | None, place: BackupTarget
+    ) -> None:
+        self._store: Final = store
+        self._catalog: Final = catalog
+        self._topics: Final = None if topics is None else list(topics)
+        self._place: Final = place
+
+    def entries(self, is_first: bool) -> list[TopicEntry]:
+        """The topics that exist, with all their partitions, each once.
+
+        Raises:
+            TopicNotFound: in the first call, one does not exist; later it was deleted meanwhile.
+            NotAllowedError: one is not persistent.
+        """
+        if self._topics is None:
+            return [entry for entry in self._catalog.topics() if entry.name.startswith(_PERSISTENT)]
+        found: dict[str, TopicEntry] = {}
+        for name in self._topics:
+            parsed = TopicName.parse(name)
+            entry = self._catalog.find(parsed.base) if parsed.partition >= 0 else None
+            entry = entry or self._catalog.find(parsed.full)
+            if entry is None and is_first:
+                raise TopicNotFound(f"{name}: no such topic in {self._store.root}")
+            if entry is None:
+                continue
+            if not entry.name.startswith(_PERSISTENT):
+                raise NotAllowedError(
+                    f"{name} is not persistent: nothing of it is stored that could be copied"
+                )
+            for one in (entry, *self._catalog.with_logs(entry)):
+                found[one.name] = one
+        return list(found.values())
+
+    def directory_of(self, entry: TopicEntry) -> str:
+        """The directory of a topic."""
+        return os.path.join(_in(self._store.root, root_layout.TOPICS), entry.below_topics())
+
+    def open(self, entry: TopicEntry) -> TopicCut:
+        """The files of a topic."""
+
+        def open_topic() -> None:
+            use = self._store.use_topic(entry.name, create=False, to_look=True)
+            try:
+                use.topic.producers()
+                use.topic.subscriptions()
+            finally:
+                use.release()
+
+        return TopicCut(self._store.root, self.directory_of(entry), self._place, open_topic)
+
+    def drop(self, entry: TopicEntry) -> None:
+        """Forget what was taken of a topic."""
+        self._place.drop(f"{root_layout.TOPICS}/{entry.below_topics()}")
+
+
+def _catalog_of(catalog: Catalog, entries: list[TopicEntry], now_ms: int) -> bytes:
+    """A catalog with these topics, and with all namespaces and tenants."""
+    crc = int.from_bytes(os.urandom(4), "little")
+    parts = [pack_journal_header(JournalHeader(1, crc, 0, KIND_STORE))]
+    for kind, payload in _records(catalog, entries):
+        record, crc = pack_record(kind, payload, crc, now_ms)
+        parts.append(record)
+    return b"".join(parts)
+
+
+def _records(catalog: Catalog, entries: list[TopicEntry]) -> Iterator[tuple[int, bytes]]:
+    # A namespace may be deleted after the list of topics was taken: it is there as long as they are.
+    of_topics = dict.fromkeys(TopicName.parse(entry.name).namespace_name for entry in entries)
+    namespaces = list(dict.fromkeys([*catalog.namespaces(), *of_topics]))
+    tenants = list(dict.fromkeys([*catalog.tenants(), *(name.partition("/")[0] for name in namespaces)]))
+    for tenant in tenants:
+        yield catalog_record.TENANT, catalog_record.encode_namespace(tenant)
+    for namespace in namespaces:
+        yield catalog_record.NAMESPACE, catalog_record.encode_namespace(namespace)
+    for namespace in set(BUILT_IN_NAMESPACES) - set(namespaces):
+        yield catalog_record.NAMESPACE_DELETED, catalog_record.encode_namespace(namespace)
+    for tenant in {name.partition("/")[0] for name in BUILT_IN_NAMESPACES} - set(tenants):
+        yield catalog_record.TENANT_DELETED, catalog_record.encode_namespace(tenant)
+    for first in range(0, len(entries), _IN_RECORD):
+        yield catalog_record.TOPICS, catalog_record.encode_topics(entries[first : first + _IN_RECORD])
+
+
+def _take_root(root: str, place: BackupTarget) -> None:
+    """Take the documents of the store as a whole."""
+    for name in (root_layout.META, root_layout.SETTINGS):
+        with contextlib.suppress(FileNotFoundError):
+            place.take_bytes(name, disk.DISK.read_file(_in(root, name)))
+    tenants = _in(root, root_layout.TENANTS)
+    for name in descriptors.names_in(tenants) if os.path.isdir(tenants) else ():
+        if not name.endswith(".tmp"):
+            with contextlib.suppress(FileNotFoundError):
+                data = disk.DISK.read_file(os.path.join(tenants, name))
+                place.take_bytes(f"{root_layout.TENANTS}/{name}", data)
+
+
+def _next_numbers(root: str) -> tuple[int, int]:
+    """The next ledger id and client number."""
+    data = disk.DISK.read_file(_in(root, root_layout.CONTROL))
+
+    def word(number: int) -> int:
+        return int.from_bytes(data[8 * number : 8 * number + 8], "little")
+
+    return word(StoreWord.NEXT_LEDGER_ID), word(StoreWord.NEXT_CLIENT_NUMBER)

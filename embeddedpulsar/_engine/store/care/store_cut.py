@@ -1,0 +1,786 @@
+"""The moment of a backup: positions of all topics first, then the ends of all logs, then what was written.
+
+A message that is acknowledged has its effects: an output, a dead letter, a retry letter, a change of a
+function's state was stored before. So the positions of all subscriptions, and the tables of the producers,
+are taken before the end of any log is read. What was acknowledged by then has its effects before these ends;
+what was not comes again. The bytes below the ends do not change, so they are copied afterwards, however long
+that takes, and the documents that messages refer to come last.
+
+Two kinds of commits write to several logs, and say in one place that they did: batches of sinks, and runs of
+effectively-once functions, whose state topic has positions and outputs in one entry, stored before the
+outputs. There is no order of the logs that would suit them. The ends of all logs are read while no such
+commit begins: the record of each is read before and after, and where it changed, all ends are read again,
+after some attempts under the lock of that sink or function. The ends are words, some 20 us each.
+
+What is trimmed between the positions of its topic and the copy of its log, a topic that is new, a compacted
+ledger that is replaced: then the positions of that topic are taken again, and *all* ends are read again. What
+was copied is not copied again, so each attempt takes less time than the one before.
+
+The files of one topic in a backup, taken in the steps of `StoreCut` while others write.
+
+1. `take_positions`: the journals of the subscriptions, up to their commit words, and what says which
+   compacted ledger holds.
+2. `cut`: the tail word, the commit word of the topic's journal at that moment, and which ledgers there are.
+   None of this changes below the words.
+3. `take_log`: the journal and the ledgers up to them, and the compacted ledger.
+4. `take_documents`: schemas, policies and other documents that messages refer to.
+
+So no subscription is ahead of the log, no compacted ledger holds what the log has not, and every message has
+its schema. Producers are as of the end of the log: an older journal would not know that a name came back,
+whose messages deduplication would take a second time, and a newer one would drop messages that the log lacks.
+What is trimmed between the steps was acknowledged since the first one: then the positions are void, and the
+caller begins anew with them.
+
+What a backup has of the sinks: which batch each committed last, and commits that were begun.
+
+The records are taken before the ends of the logs are read, so the copied logs have every batch that a record
+counts as stored. They must not have more: a batch that was begun since is in the logs, whole or in part, and
+no record says so. Then both are taken again. A commit that is under way does no harm: its document `pending`
+says behind which end of each log it is, and the copied store finishes it, as any store does after a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import (
+    KIND_SUBSCRIPTION,
+    KIND_TOPIC,
+    SubscriptionWord,
+    TopicWord,
+    split_journal,
+    split_tail,
+)
+from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document
+from embeddedpulsar._engine.format.frame import MIN_FRAME_SIZE, TRAILER, TRAILER_SIZE, read_header
+from embeddedpulsar._engine.format.journal_record import JOURNAL_HEADER_SIZE
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    SEGMENT_HEADER_SIZE,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+)
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.cold_ledger import ledgers_with_cold, offloaded_ledger
+from embeddedpulsar._engine.log.filenames import compacted_in
+from embeddedpulsar._engine.log.log_check import trusted_words
+from embeddedpulsar._engine.log.segment import read_segment_header
+from embeddedpulsar._engine.log.trimming import commit_pin
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.care.backup_target import BackupTarget
+from embeddedpulsar._engine.store.care.store_check import ProgressMeter
+from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store.producers.topic_journal import JOURNAL_CHECKED
+from embeddedpulsar._engine.store.sink_place import DONE, LOCK, PENDING, SinkPlace, sinks_of
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    LockTimeout,
+    StorageError,
+    TopicNotFound,
+)
+from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.topic_name import NON_DURABLE_PREFIX
+
+_ATTEMPTS: Final = 50
+_LOOKS: Final = 1000
+_OTHERS: Final = (".lock", ".tmp", filenames.NEW_SUFFIX)
+_NOT_COPIED: Final = (filenames.CONTROL, filenames.LOCK, filenames.SUBSCRIPTIONS, filenames.PINS)
+_NO_COMMAND: Final = b"\x40\0\0\0\1\1\1\1"  # where a record may begin: a length, and a wrong checksum
+_OF_LEDGERS: Final = (filenames.LOG_SUFFIX, filenames.INDEX_SUFFIX, filenames.COLD_SUFFIX)
+
+
+class _Cut(NamedTuple):
+    """A moment of a log.
+
+    Attributes:
+        tail: the tail word.
+        journal: the commit word of the topic's journal; None where it is not to be believed.
+        ledgers: up to the tail.
+    """
+
+    tail: int = 0
+    journal: int | None = None
+    ledgers: tuple[int, ...] = ()
+
+
+class TopicCut:
+    """Takes the files of one topic. One thread; the store may be in use.
+
+    Args:
+        root: the directory of the store.
+        directory: of the topic.
+        target: takes the files.
+        open_topic: opens the topic and its subscriptions, so that their control words are believed.
+
+    Attributes:
+        directory: of the topic.
+        went: how often a ledger went before it was copied.
+        is_of_function: whether it holds the state of a function; known from the first `cut` on.
+    """
+
+    def __init__(
+        self, root: str, directory: str, target: BackupTarget, open_topic: Callable[[], object]
+    ) -> None:
+        self._root: Final = root
+        self.directory: Final = directory
+        self._target: Final = target
+        self._open_topic: Final = open_topic
+        self._first = 0  # the ledger from which on the positions need the log
+        self._record: bytes | None = None
+        self._compacted: list[str] = []
+        self._cut = _Cut()
+        self._copied: _Cut | None = None  # up to which the log was taken
+        self.is_of_function = False
+        self.went = 0
+        self._is_begun = False
+
+    def take_positions(self) -> None:
+        """Take the journals, and which compacted ledger holds.
+
+        Raises:
+            FileNotFoundError: the topic was deleted.
+            StorageError: it is changed all the time; or a file is damaged.
+        """
+        if not self._is_believed():
+            self._open_topic()
+        for _ in range(_ATTEMPTS):
+            try:
+                self._first = self._words()[TopicWord.TRIM]
+                if self._is_begun:  # by an attempt before; each search takes as long as there are files
+                    self._target.drop(self._relative(self.directory))
+                self._is_begun, self._copied = True, None
+                self._take_journals()
+                self._take_compaction_record()
+                return
+            except FileNotFoundError as e:
+                self._check_there()
+                missing = e  # another generation of a journal; or a subscription ended
+        raise self._moving(missing)
+
+    def cut(self) -> bool:
+        """Read where the log ends, and which ledgers it has.
+
+        Returns:
+            False if ledgers were trimmed since the positions were taken, or nothing says where it ends.
+
+        Raises:
+            FileNotFoundError: the topic was deleted.
+        """
+        for _ in range(_LOOKS):
+            journal = self._journal_word(self._words())
+            words = self._words()
+            if self._journal_word(words) == journal:
+                break  # the tail was read while the journal was so
+        else:
+            return False
+        tail, names = words[TopicWord.TAIL], descriptors.names_in(self.directory)
+        ledgers = ledgers_with_cold(self.directory, names)
+        self.is_of_function = filenames.FUNCTION_LOCK in names
+        to = split_tail(tail)[0]
+        self._cut = _Cut(tail, journal, tuple(one for one in ledgers if self._first <= one <= to))
+        words = self._words()
+        return words[TopicWord.TRIM] == self._first and (tail > 0 or not ledgers)
+
+    def tail(self) -> int:
+        """The tail word now."""
+        return self._words()[TopicWord.TAIL]
+
+    def take_log(self) -> bool:
+        """Take the ledgers up to the cut, and the compacted ledger, unless they are taken.
+
+        Returns:
+            False if some were trimmed or replaced before they could be copied.
+
+        Raises:
+            FileNotFoundError: the topic was deleted.
+            StorageError: files are missing all the time, or damaged.
+        """
+        if self._copied == self._cut:
+            return True
+        for _ in range(_ATTEMPTS):
+            try:
+                for name in self._compacted:
+                    path = os.path.join(self.directory, name)
+                    self._target.take_unchanging(self._relative(path), path)
+                self._take_journal(self.directory, self._cut.journal)
+                self._take_ledgers(self._cut.tail, self._cut.ledgers)
+                self._copied = self._cut
+                return True
+            except FileNotFoundError as e:
+                self._check_there()
+                words = self._words()
+                is_trimmed = words[TopicWord.TRIM] != self._first
+                if is_trimmed or self._is_replaced(words):
+                    return False
+                missing = e  # a ledger was offloaded meanwhile, or fetched back
+        raise self._moving(missing)
+
+    def _is_replaced(self, words: tuple[int, ...]) -> bool:
+        """Whether a compaction, or a new generation of the journal, took the place of files of the cut."""
+        if self._compaction_record() != self._record:
+            return True
+        before, now = self._cut.journal, self._journal_word(words)
+        return before is None or now is None or split_journal(before)[0] != split_journal(now)[0]
+
+    def take_documents(self) -> None:
+        """Take the documents that are replaced as a whole: description, policies, schemas and the like.
+
+        Raises:
+            FileNotFoundError: the topic was deleted.
+        """
+        for _ in range(_ATTEMPTS):
+            names = filter(self._is_document, descriptors.names_in(self.directory))
+            try:
+                for name in sorted(names):
+                    path = os.path.join(self.directory, name)
+                    self._target.take_unchanging(self._relative(path), path)
+                return
+            except FileNotFoundError as e:
+                self._check_there()
+                missing = e
+        raise self._moving(missing)
+
+    def is_there(self) -> bool:
+        """Whether the directory is there."""
+        return os.path.isdir(self.directory)
+
+    def _check_there(self) -> None:
+        if not self.is_there():
+            raise FileNotFoundError(self.directory)
+
+    def _moving(self, missing: FileNotFoundError) -> StorageError:
+        return StorageError(
+            path=self.directory,
+            reason=f"a file of the topic is missing whenever it is to be copied: {missing.filename}",
+            remedy="check the store; or try again when less is trimmed. The backup before is as it was",
+        )
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self._root).replace(os.sep, "/")
+
+    def _words(self) -> tuple[int, ...]:
+        words = trusted_words(self.directory, KIND_TOPIC)
+        return words or (0,) * 512
+
+    def _journal_word(self, words: tuple[int, ...]) -> int | None:
+        is_checked = words[JOURNAL_CHECKED] == words[TopicWord.EPOCH] + 1
+        return words[TopicWord.JOURNAL] if is_checked else None
+
+    def _is_believed(self) -> bool:
+        names = descriptors.names_in(self.directory)
+        is_used = filenames.CONTROL in names or bool(filenames.ledgers_of(names))
+        if is_used and not trusted_words(self.directory, KIND_TOPIC):
+            return False
+        if any(filenames.parse_generation(one) is not None for one in names):
+            if self._journal_word(self._words()) is None:
+                return False
+        return all(trusted_words(one, KIND_SUBSCRIPTION) for one in self._subscriptions())
+
+    def _subscriptions(self) -> list[str]:
+        parent = filenames.subscriptions_path(self.directory)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return [
+                os.path.join(parent, name)
+                for name in descriptors.names_in(parent)
+                if not name.startswith(NON_DURABLE_PREFIX) and not filenames.is_gone(name)
+            ]
+        return []
+
+    # -- 1. positions ------------------------------------------------------------------------------
+
+    def _take_journals(self) -> None:
+        for directory in self._subscriptions():
+            if os.path.isdir(directory):  # else it ended
+                words = trusted_words(directory, KIND_SUBSCRIPTION)
+                try:
+                    self._take_journal(directory, words[SubscriptionWord.JOURNAL] if words else None)
+                    path = filenames.compacted_start_path(directory)
+                    if os.path.exists(path):
+                        self._target.take_unchanging(self._relative(path), path)
+                except FileNotFoundError:
+                    if os.path.isdir(directory):
+                        raise
+                    self._target.drop(self._relative(directory))  # it ended meanwhile
+
+    def _take_compaction_record(self) -> None:
+        """Take the record of the last compaction: its horizon is not behind a tail that is read later."""
+        while True:
+            self._record = self._compaction_record()
+            self._compacted = sorted(
+                name
+                for name, number in compacted_in(descriptors.names_in(self.directory)).items()
+                if number > 0
+            )
+            if self._compaction_record() == self._record:
+                break  # else a compaction ended meanwhile, which replaced a file
+        if self._record is not None:
+            path = filenames.compaction_path(self.directory)
+            self._target.take_bytes(self._relative(path), self._record)
+
+    def _compaction_record(self) -> bytes | None:
+        try:
+            return disk.DISK.read_file(filenames.compaction_path(self.directory))
+        except FileNotFoundError:
+            return None
+
+    def _is_document(self, name: str) -> bool:
+        if name in _NOT_COPIED or name == filenames.COMPACTION or name.endswith((*_OTHERS, *_OF_LEDGERS)):
+            return False
+        is_of_journal = filenames.parse_generation(name) is not None
+        is_of_journal |= filenames.parse_generation(name, journal=False) is not None
+        return not is_of_journal and not compacted_in([name])
+
+    def _take_journal(self, directory: str, word: int | None) -> None:
+        """The generation that the commit word names; all files if it is not to be believed."""
+        names = descriptors.names_in(directory)
+        journals: dict[int, int | None]
+        if word is None:
+            journals = {one: None for name in names if (one := filenames.parse_generation(name)) is not None}
+        else:
+            number, committed = split_journal(word)
+            journals = {number: committed} if committed else {}
+            if not committed and os.path.basename(filenames.journal_path(directory, number)) in names:
+                journals = {number: None}  # the file itself says whether it ended, or the word is damaged
+            if committed and not self._has(directory, word):
+                found = {filenames.parse_generation(name) for name in names} - {None, number}
+                journals = {one: None for one in found if one is not None}
+                self._take_short(directory, number, committed)
+        for generation, end in journals.items():
+            path = filenames.journal_path(directory, generation)
+            length = os.path.getsize(path) if end is None else end
+            self._target.take_grown(self._relative(path), path, length, JOURNAL_HEADER_SIZE)
+            path = filenames.snapshot_path(directory, generation)
+            if os.path.basename(path) in names or os.path.exists(path):
+                self._target.take_unchanging(self._relative(path), path)
+
+    def _take_short(self, directory: str, generation: int, end: int) -> None:
+        """Take a damaged journal that does not have all that its commit word names.
+
+        A restored store has no such word. What is missing is filled with bytes that are no command, so that
+        it finds the damage, too; what a power loss leaves would look the same.
+        """
+        path, snapshot = (
+            filenames.journal_path(directory, generation),
+            filenames.snapshot_path(directory, generation),
+        )
+        data = disk.DISK.read_file(path) if os.path.exists(path) else b""
+        filler = _NO_COMMAND * (max(end - len(data), 512) // len(_NO_COMMAND) + 1)
+        self._target.take_bytes(self._relative(path), data + filler[len(data) % len(_NO_COMMAND) :])
+        if os.path.exists(snapshot):
+            self._target.take_unchanging(self._relative(snapshot), snapshot)
+
+    def _has(self, directory: str, word: int) -> bool:
+        """Whether the journal that a commit word names is there, as long as it says.
+
+        Raises:
+            FileNotFoundError: it is not, and the word is another meanwhile; or the directory is gone.
+        """
+        number, committed = split_journal(word)
+        try:
+            return os.path.getsize(filenames.journal_path(directory, number)) >= committed
+        except FileNotFoundError:
+            if directory == self.directory:
+                is_named = self._journal_word(self._words()) == word
+            else:
+                words = trusted_words(directory, KIND_SUBSCRIPTION)
+                is_named = bool(words) and words[SubscriptionWord.JOURNAL] == word
+            if not is_named or not os.path.isdir(directory):
+                raise
+            return False
+
+    # -- 3. ledgers --------------------------------------------------------------------------------
+
+    def _take_ledgers(self, tail: int, ledgers: tuple[int, ...]) -> None:
+        tail_ledger, tail_end = split_tail(tail)
+        for number, ledger in enumerate(ledgers):
+            end: int | None = tail_end
+            entries: int | None = None
+            if ledger != tail_ledger:
+                end, entries = self._ending(ledger, ledgers[number + 1])
+            self._take_ledger(ledger, end, entries)
+
+    def _ending(self, ledger: int, following: int) -> tuple[int | None, int | None]:
+        """Where a closed ledger ends, and how many entries it has; None if nothing says it."""
+        with contextlib.suppress(CorruptionError):
+            header = read_segment_header(self.directory, following)
+            if header.prev_ledger_id == ledger:
+                return header.prev_end_offset, header.prev_last_entry_id + 1
+        return None, None
+
+    def _take_ledger(self, ledger: int, end: int | None, entries: int | None) -> None:
+        path = filenames.log_path(self.directory, ledger)
+        if not os.path.exists(path):
+            self._take_cold(ledger)
+            return
+        length = os.path.getsize(path) if end is None else max(end, FIRST_FRAME_OFFSET)
+        length = min(length, os.path.getsize(path))
+        is_new = self._target.take_grown(self._relative(path), path, length, SEGMENT_HEADER_SIZE)
+        if entries is None:
+            entries = _entries(path, length)
+        self._take_index(ledger, entries, is_new=is_new)
+
+    def _take_index(self, ledger: int, entries: int | None, *, is_new: bool) -> None:
+        """Take the slots of so many entries; None for all that there are."""
+        path = filenames.index_path(self.directory, ledger)
+        end = None if entries is None else SLOTS_OFFSET + entries * SLOT_SIZE
+        try:
+            self._target.take_derived(self._relative(path), path, end, is_new=is_new)
+        except FileNotFoundError:
+            if self._words()[TopicWord.TRIM] != self._first:
+                raise  # it was trimmed meanwhile, with its log; else a restored store derives it
+
+    def _take_cold(self, ledger: int) -> None:
+        """Take the note and the index of a ledger whose log is in a location. A store made of the copy uses
+        the same objects, and does not remove them."""
+        note = offloaded_ledger(self.directory, ledger)
+        if note is None:
+            raise FileNotFoundError(self.directory)
+        path = filenames.cold_path(self.directory, ledger)
+        self._target.take_bytes(self._relative(path), note._replace(is_shared=True).packed())
+        self._take_index(ledger, note.entries, is_new=False)
+
+
+def _entries(path: str, end: int) -> int | None:
+    """The number of entries of a log that ends there; None if the last one cannot be read."""
+    if end <= FIRST_FRAME_OFFSET:
+        return 0
+    fd = disk.DISK.open_file(path, os.O_RDONLY)
+    try:
+        zero, length = TRAILER.unpack(disk.DISK.pread(fd, TRAILER_SIZE, end - TRAILER_SIZE))
+        if zero or not MIN_FRAME_SIZE <= length <= end - FIRST_FRAME_OFFSET:
+            return None
+        frame = disk.DISK.pread(fd, length, end - length)
+        return read_header(frame, 0, length).entry_id + 1
+    except CorruptionError:
+        return None
+    finally:
+        os.close(fd)
+
+
+WAIT_S: Final = 1.0
+"""So long a backup waits for the lock of a sink or a function that commits."""
+
+
+class _Begun(NamedTuple):
+    """The records of all sinks at one moment.
+
+    Attributes:
+        batches: the last batch of each sink whose commit was begun; -1 for none.
+        changed: the time at which a sink came or went last.
+    """
+
+    batches: dict[str, int]
+    changed: int
+
+
+class SinksCut:
+    """Takes the records of the sinks. One thread; the store may be in use.
+
+    Args:
+        root: of the store.
+        target: takes the files.
+    """
+
+    def __init__(self, root: str, target: BackupTarget) -> None:
+        self._root: Final = root
+        self._target: Final = target
+        self._plans: Final[dict[str, dict[str, Any]]] = {}
+        self._busy: Final[set[str]] = set()
+        self._taken = _Begun({}, 0)
+
+    def hold(self, locks: contextlib.ExitStack) -> None:
+        """Keep those sinks from beginning a commit that did during an attempt before. One that commits for
+        longer than `WAIT_S` is not waited for."""
+        for key in sorted(self._busy):
+            hold_for(SinkPlace(self._root, key).file(LOCK), locks)
+
+    def take(self) -> None:
+        """Take the records, and the staged rows that an unfinished commit names."""
+        self._plans.clear()
+        self._target.drop(root_layout.SINKS)
+        changed = self._changed()
+        self._taken = _Begun({one.key: self._take_sink(one) for one in sinks_of(self._root)}, changed)
+
+    def is_current(self) -> bool:
+        """Whether no sink began a commit, came or went since `take`."""
+        changed, taken = self._changed(), self._taken
+        begun = _Begun({one.key: self._read(one)[0] for one in sinks_of(self._root)}, changed)
+        both = begun.batches.keys() | taken.batches.keys()
+        self._busy.update(key for key in both if begun.batches.get(key) != taken.batches.get(key))
+        return begun == taken
+
+    def finish(self, directories: Mapping[str, str]) -> None:
+        """Settle which commits that were begun are in the backup.
+
+        Args:
+            directories: of the topics in the backup, by full name.
+        """
+        for key, plan in self._plans.items():
+            place = SinkPlace(self._root, key)
+            found = [(directories[name], floor) for name, _, floor in plan["logs"] if name in directories]
+            if not found:  # a backup of other topics: the batch is stored when it comes again
+                for name in (PENDING, *(file for file, *_ in plan["files"])):
+                    self._target.forget(self._relative(place, name))
+            for directory, floor in found:
+                path, content = commit_pin(directory, split_tail(floor)[0], key, place.file(PENDING))
+                self._target.take_bytes(os.path.relpath(path, self._root).replace(os.sep, "/"), content)
+
+    def _changed(self) -> int:
+        try:
+            return os.stat(root_layout.in_root(self._root, root_layout.SINKS)).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def _read(self, place: SinkPlace) -> tuple[int, dict[str, bytes], dict[str, Any] | None]:
+        """The last batch that was begun, the documents, and the plan of a commit that is not finished.
+
+        `pending` first: what it no longer says, `done` says.
+        """
+        found: dict[str, bytes] = {}
+        fields: dict[str, dict[str, Any]] = {}
+        for name in (PENDING, DONE):
+            with contextlib.suppress(FileNotFoundError):
+                found[name] = disk.DISK.read_file(place.file(name))
+                with contextlib.suppress(CorruptionError, ForeignFileError):  # it is copied as it is
+                    fields[name] = decode_document(found[name], KIND_SINK_COMMIT)
+        plan, done = fields.get(PENDING), fields.get(DONE)
+        if plan is not None and done is not None and done["batch"] >= plan["batch"]:
+            del found[PENDING]
+            plan = None
+        return max((int(one["batch"]) for one in fields.values()), default=-1), found, plan
+
+    def _take_sink(self, place: SinkPlace) -> int:
+        """Take the documents of a sink, and the rows that its unfinished commit names."""
+        while True:
+            batch, found, plan = self._read(place)
+            names = [name for name, *_ in plan["files"]] if plan is not None else []
+            missing = [name for name in names if not self._take_rows(place, name)]
+            if missing and self._read(place)[1].get(PENDING) != found[PENDING]:
+                self._target.drop(f"{root_layout.SINKS}/{place.key}")
+                continue  # the commit was finished meanwhile
+            if plan is not None:
+                self._plans[place.key] = plan
+            for name, data in found.items():
+                self._target.take_bytes(self._relative(place, name), data)
+            return batch
+
+    def _take_rows(self, place: SinkPlace, name: str) -> bool:
+        try:
+            self._target.take_unchanging(self._relative(place, name), place.file(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _relative(self, place: SinkPlace, name: str) -> str:
+        return f"{root_layout.SINKS}/{place.key}/{name}"
+
+
+def hold_for(path: str, locks: contextlib.ExitStack) -> bool:
+    """Take a file lock until ``locks`` are closed.
+
+    Returns:
+        False where that may not be, or its holder keeps it for longer than `WAIT_S`.
+    """
+    with contextlib.suppress(FileNotFoundError, PermissionError, LockTimeout):
+        lock = FileLock(path)
+        locks.callback(lock.close)
+        locks.callback(lock.release)
+        lock.acquire(WAIT_S)
+        return True
+    return False
+
+
+_UNLOCKED: Final = 3
+"""So often without locks; then sinks and functions that committed meanwhile wait while the ends are read."""
+_FUNCTIONS: Final = "functions"
+_SINKS: Final = "sinks"
+_TOPICS: Final = "topics"
+_REASONS: Final = {
+    _FUNCTIONS: "functions committed whenever the ends of the logs were read",
+    _SINKS: "Spark committed batches whenever the topics were copied",
+    _TOPICS: "topics were made, trimmed or compacted whenever they were copied",
+}
+
+failpoints.declare("backup:journals_taken", "backup:sinks_taken", "backup:cut", "backup:logs_taken")
+
+
+class StoreCut:
+    """Role: the order above, over the topics of a backup. Invariant: when `take` returns, every log that was
+    taken ends behind all positions that were. One thread; the store may be in use.
+
+    Args:
+        root: of the store, for errors.
+        list_topics: the topics of the backup that exist now; the argument says whether it is the first call.
+        open_cut: the files of a topic.
+        drop: forgets what was taken of a topic.
+        sinks: the records of the sinks.
+        meter: told which topic is copied.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        list_topics: Callable[[bool], list[TopicEntry]],
+        open_cut: Callable[[TopicEntry], TopicCut],
+        drop: Callable[[TopicEntry], object],
+        sinks: SinksCut,
+        meter: ProgressMeter,
+    ) -> None:
+        self._root: Final = root
+        self._list: Final = list_topics
+        self._open: Final = open_cut
+        self._drop: Final = drop
+        self._sinks: Final = sinks
+        self._meter: Final = meter
+        self._cuts: dict[TopicEntry, TopicCut | None] = {}  # None: it has no directory
+        self._due: list[TopicEntry] = []  # their positions are to be taken
+        self._busy: set[TopicEntry] = set()  # functions that committed during an attempt
+        self._reason = _TOPICS
+        self._missing: FileNotFoundError | None = None
+
+    def take(self) -> list[TopicEntry]:
+        """Take everything; return the topics that were taken.
+
+        Raises:
+            StorageError: something went on in every attempt that allows no cut; or a file is damaged.
+        """
+        self._follow_list(is_first=True)
+        for attempt in range(_ATTEMPTS):
+            self._take_positions()
+            failpoints.hit("backup:journals_taken")
+            if self._cut_logs(with_locks=attempt >= _UNLOCKED) and self._take_logs():
+                break
+        else:
+            raise self._error() from self._missing
+        failpoints.hit("backup:logs_taken")
+        self._each(lambda _, cut: cut.take_documents())
+        present = {(entry.name, entry.incarnation) for entry in self._list(False)}
+        for entry in list(self._cuts):
+            if (entry.name, entry.incarnation) not in present:  # deleted while its files were copied
+                self._forget(entry)
+        return [
+            entry if cut is not None else entry._replace(is_made=False) for entry, cut in self._cuts.items()
+        ]
+
+    def _follow_list(self, *, is_first: bool = False) -> None:
+        entries = self._list(is_first)
+        for gone in self._cuts.keys() - set(entries):
+            self._forget(gone)
+        self._due += [entry for entry in entries if entry not in self._cuts]
+        for entry in self._due:
+            if entry not in self._cuts:
+                self._cuts[entry] = self._open(entry) if entry.is_made else None
+
+    def _take_positions(self) -> None:
+        due, self._due = dict.fromkeys(self._due), []
+        for entry in due:
+            cut = self._cuts.get(entry)
+            if cut is not None:
+                self._guarded(entry, cut, lambda _, one: one.take_positions())
+
+    def _cut_logs(self, *, with_locks: bool) -> bool:
+        """Read the ends of all logs. False if they are no moment: then it is to be done again."""
+        with contextlib.ExitStack() as locks:
+            if with_locks:
+                self._sinks.hold(locks)
+            self._sinks.take()
+            failpoints.hit("backup:sinks_taken")
+            held = self._hold_functions(locks) if with_locks else set()
+            before = self._tails_of_functions()
+            self._follow_list()
+            if self._due:
+                self._reason = _TOPICS
+                return False
+            self._each(self._cut_log)
+            failpoints.hit("backup:cut")
+            after = self._tails_of_functions()
+            moved = {one for one in after if after[one] != before.get(one)} - held
+            self._busy |= moved
+            if not self._sinks.is_current():
+                self._reason = _SINKS
+            elif moved:
+                self._reason = _FUNCTIONS
+            elif self._due:
+                self._reason = _TOPICS
+            else:
+                return True
+            return False
+
+    def _cut_log(self, entry: TopicEntry, cut: TopicCut) -> None:
+        if not cut.cut():
+            self._due.append(entry)
+
+    def _hold_functions(self, locks: contextlib.ExitStack) -> set[TopicEntry]:
+        """Keep functions from committing that did before; returns those that do not."""
+        held = set()
+        for entry in sorted(self._busy & self._cuts.keys()):
+            cut = self._cuts[entry]
+            if cut is not None and hold_for(filenames.function_lock_path(cut.directory), locks):
+                held.add(entry)
+        return held
+
+    def _tails_of_functions(self) -> dict[TopicEntry, int]:
+        tails: dict[TopicEntry, int] = {}
+
+        def note(entry: TopicEntry, cut: TopicCut) -> None:
+            if cut.is_of_function:
+                tails[entry] = cut.tail()
+
+        self._each(note)
+        return tails
+
+    def _take_logs(self) -> bool:
+        """Copy up to the ends. False if a ledger went before it was copied."""
+        # What went once is copied first: it may be trimmed again soon.
+        count = len(self._cuts)
+        for number, (entry, cut) in enumerate(sorted(self._cuts.items(), key=_copied_last)):
+            self._meter.topic(number + 1, count)
+            if cut is not None and not self._guarded(entry, cut, lambda _, one: one.take_log()):
+                cut.went += 1
+                self._due.append(entry)
+                self._reason = _TOPICS
+                return False
+        return True
+
+    def _each(self, work: Callable[[TopicEntry, TopicCut], object]) -> None:
+        for entry, cut in list(self._cuts.items()):
+            if cut is not None:
+                self._guarded(entry, cut, work)
+
+    def _guarded(
+        self, entry: TopicEntry, cut: TopicCut, work: Callable[[TopicEntry, TopicCut], object]
+    ) -> object:
+        """Do ``work`` with a topic, which may have been deleted: then there is nothing left to do."""
+        with contextlib.suppress(TopicNotFound):
+            try:
+                return work(entry, cut)
+            except FileNotFoundError as e:
+                if cut.is_there():  # of a subscription that ended, perhaps
+                    self._missing = e
+                    self._due.append(entry)
+                    return False
+        self._cuts[entry] = None  # the list will say whether it was deleted
+        self._drop(entry)
+        return True
+
+    def _forget(self, entry: TopicEntry) -> None:
+        del self._cuts[entry]
+        self._drop(entry)
+
+    def _error(self) -> StorageError:
+        reason = _REASONS[self._reason]
+        if self._missing is not None:
+            reason = f"a file is missing whenever it is to be copied: {self._missing.filename}"
+        remedy = "check the store, or make the backup when less goes on; the one before is as it was"
+        return StorageError(path=self._root, reason=reason, remedy=remedy)
+
+
+def _copied_last(item: tuple[TopicEntry, TopicCut | None]) -> int:
+    return 0 if item[1] is None else -item[1].went

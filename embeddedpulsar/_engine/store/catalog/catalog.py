@@ -1,0 +1,655 @@
+"""The catalog: which tenants, namespaces and topics exist. Listing and look-up never open a topic.
+
+What the records of the catalog say: tenants, namespaces and topics by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, takewhile
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from embeddedpulsar._engine.format import catalog_record
+from embeddedpulsar._engine.format.catalog_record import (
+    TopicEntry,
+    decode_topic,
+    entries_of,
+    name_of,
+    pack_slot,
+    partitions_of,
+)
+from embeddedpulsar._engine.format.control import KIND_STORE
+from embeddedpulsar._engine.format.journal_record import (
+    FIRST_RECORD_OFFSET,
+    JOURNAL_HEADER_SIZE,
+    RECORD_SIZE,
+    JournalHeader,
+    JournalRecord,
+    pack_journal_header,
+    pack_record,
+    parse_journal_header,
+    unbroken_records,
+)
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, fork, threads
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    StorageError,
+    StorageFullError,
+    UnsupportedFormatVersion,
+)
+from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.topic_name import NON_PERSISTENT, PARTITION_SUFFIX, PERSISTENT
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.catalog.topic_index import TopicIndex
+
+
+BUILT_IN_NAMESPACES: Final = ("public/default", "public/functions", "pulsar/system")
+
+_OF_TOPICS: Final = (catalog_record.TOPIC, catalog_record.TOPICS, catalog_record.TOPIC_MADE)
+_OF_NAMES: Final = (
+    catalog_record.NAMESPACE,
+    catalog_record.NAMESPACE_DELETED,
+    catalog_record.TENANT,
+    catalog_record.TENANT_DELETED,
+)
+
+
+class _Recent(NamedTuple):
+    """What a topic is since the index was made: its slot and packed entry; 0 and None if it was deleted."""
+
+    at: int  # where in the catalog its record ends
+    slot: int
+    packed: bytes | None
+
+
+class _Ended(NamedTuple):
+    """How many topics of a name were deleted, and the last of them."""
+
+    at: int
+    lives: int
+    slot: int
+    incarnation: int
+
+
+class CatalogTable:
+    """Namespaces, tenants, and topics and deleted topics by name, sorted.
+
+    Role: the topics are in the mapped index, and those that changed since in memory. `rest_on` lets a newer
+    index hold what it covers.
+    Callers: one thread at a time; the catalog holds its mutex.
+
+    Attributes:
+        index: None while there is none.
+        namespaces, tenants: in order of creation, the built-in ones first.
+    """
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, None] = dict.fromkeys(BUILT_IN_NAMESPACES)
+        self.tenants: dict[str, None] = dict.fromkeys(map(_tenant_of, BUILT_IN_NAMESPACES))
+        self.index: TopicIndex | None = None
+        self._recent: dict[str, _Recent] = {}
+        self._sorted: list[str] = []  # its names; empty when there are others since
+        self._ended: dict[str, _Ended] = {}
+        self._decoded: tuple[bytes, TopicEntry] | None = None  # the last one: an opening asks several times
+
+    @property
+    def changes(self) -> int:
+        """How many names changed since the index was made."""
+        return len(self._recent)
+
+    @property
+    def size(self) -> int:
+        """How many topics there are, about: those since the index count although they are changed or gone."""
+        return len(self._recent) + (0 if self.index is None else self.index.header.topics)
+
+    def find(self, name: str) -> TopicEntry | None:
+        """The topic of that name."""
+        return self._find(name)[1]
+
+    def _find(self, name: str) -> tuple[int, TopicEntry | None]:
+        recent = self._recent.get(name)
+        if recent is not None:
+            return recent.slot, None if recent.packed is None else self._entry(recent.packed)
+        slot = 0 if self.index is None else self.index.find(name)
+        return slot, self.index.entry(slot) if slot and self.index is not None else None
+
+    def _entry(self, packed: bytes) -> TopicEntry:
+        known = self._decoded
+        if known is None or known[0] is not packed:
+            known = self._decoded = packed, decode_topic(packed)
+        return known[1]
+
+    def items(self, prefix: str, start: str = "") -> Iterator[tuple[str, int, int]]:
+        """(name, number of partitions, slot) of the topics whose names begin with ``prefix``, sorted, from
+        ``start`` on."""
+        old = iter(()) if self.index is None else self.index.items(prefix, start)
+        waiting = next(old, None)
+        names = self._names()
+        first = bisect_left(names, max(prefix, start))
+        for name in takewhile(lambda name: name.startswith(prefix), islice(names, first, None)):
+            while waiting is not None and waiting[0] < name:
+                yield waiting
+                waiting = next(old, None)
+            if waiting is not None and waiting[0] == name:
+                waiting = next(old, None)
+            recent = self._recent[name]
+            if recent.packed is not None:
+                yield name, partitions_of(recent.packed), recent.slot
+        if waiting is not None:
+            yield waiting
+            yield from old
+
+    def _names(self) -> list[str]:
+        """Those in memory, sorted: not before they are asked for, which an opening does not."""
+        if not self._sorted:
+            self._sorted = sorted(self._recent)
+        return self._sorted
+
+    def entries(self, prefix: str) -> Iterator[TopicEntry]:
+        """The topics whose names begin with ``prefix``, sorted by name."""
+        for name, _, slot in self.items(prefix):
+            recent = self._recent.get(name)
+            if recent is not None and recent.packed is not None:
+                yield decode_topic(recent.packed)
+            elif self.index is not None:
+                yield self.index.entry(slot)
+
+    def made_directories(self) -> set[str]:
+        """The directories of the topics that have one."""
+        index = self.index
+        old = () if index is None else (index.entry(slot) for slot in index.made())
+        recent = [decode_topic(one.packed) for one in self._recent.values() if one.packed is not None]
+        found = {entry.directory for entry in old if entry.name not in self._recent}
+        return found | {entry.directory for entry in recent if entry.is_made}
+
+    def ended(self, name: str) -> tuple[int, int]:
+        """How many topics of that name were deleted, and the incarnation of the last; (0, 0) for none."""
+        recent = self._ended.get(name)
+        if recent is not None:
+            return recent.lives, recent.incarnation
+        lives, slot = (0, 0) if self.index is None else self.index.ended(name)
+        return (lives, self.index.entry(slot).incarnation) if slot and self.index is not None else (0, 0)
+
+    def ended_lives(self) -> dict[str, int]:
+        """The incarnation that was deleted last, by the name of the topic."""
+        old = iter(()) if self.index is None else self.index.all_ended()
+        found = {entry.name: entry.incarnation for entry in old}
+        return found | {name: ended.incarnation for name, ended in self._ended.items()}
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def apply(self, record: JournalRecord, at: int) -> list[str]:
+        """Apply the record that begins at ``at``.
+
+        Returns:
+            The names of the topics that changed.
+
+        Raises:
+            CorruptionError: the record is malformed.
+            UnsupportedFormatVersion: a newer release wrote it.
+        """
+        start, end = at + RECORD_SIZE, at + record.length
+        if record.type in _OF_TOPICS:
+            packed = islice(entries_of(record.payload), 1 if record.type == catalog_record.TOPIC else None)
+            names = [self._put(one, start + place, end) for place, one in packed]
+            return [] if record.type == catalog_record.TOPIC_MADE else names
+        if record.type == catalog_record.TOPIC_DELETED:
+            name, incarnation = catalog_record.decode_topic_deleted(record.payload)
+            known = self.find(name)
+            if known is None or known.incarnation != incarnation:
+                return []
+            ends = (known, *self.with_logs(known))
+            return [one.name for one in ends if self._end(one.name, end)]
+        if record.type not in _OF_NAMES:
+            raise UnsupportedFormatVersion(
+                reason=f"the catalog has a record of type {record.type}, unknown to this release",
+                remedy="upgrade embeddedpulsar",
+            )
+        self._apply_name(record.type, catalog_record.decode_namespace(record.payload))
+        return []
+
+    def _apply_name(self, kind: int, name: str) -> None:
+        if kind == catalog_record.NAMESPACE:
+            self.namespaces[name] = None
+            self.tenants[_tenant_of(name)] = None
+        elif kind == catalog_record.NAMESPACE_DELETED:
+            self.namespaces.pop(name, None)
+        elif kind == catalog_record.TENANT:
+            self.tenants[name] = None
+        else:
+            self.tenants.pop(name, None)
+
+    def _put(self, packed: bytes, offset: int, end: int) -> str:
+        try:
+            name = name_of(packed).decode()
+        except UnicodeDecodeError as e:
+            raise CorruptionError(reason="a name in the catalog is not UTF-8") from e
+        if name not in self._recent:
+            self._sorted = []
+        self._recent[name] = _Recent(end, pack_slot(offset, packed), packed)
+        return name
+
+    def _end(self, name: str, at: int) -> bool:
+        slot, entry = self._find(name)
+        if entry is None:
+            return False
+        self._ended[name] = _Ended(at, self.ended(name)[0] + 1, slot, entry.incarnation)
+        if name not in self._recent:
+            self._sorted = []
+        self._recent[name] = _Recent(at, 0, None)
+        return True
+
+    def with_logs(self, entry: TopicEntry) -> list[TopicEntry]:
+        """The topic itself; of a partitioned one, those of its partitions that were ever opened."""
+        if not entry.partitions:
+            return [entry]
+        names = (f"{entry.name}{PARTITION_SUFFIX}{index}" for index in range(entry.partitions))
+        return [found for name in names if (found := self.find(name)) is not None]
+
+    def rest_on(self, index: TopicIndex) -> None:
+        """Let ``index``, which covers more than the present one, hold what it covers."""
+        end = index.header.end
+        self._recent = {name: one for name, one in self._recent.items() if one.at > end}
+        self._sorted = []
+        self._ended = {name: one for name, one in self._ended.items() if one.at > end}
+        self.close()
+        self.index = index
+
+    def merged(self) -> tuple[array[int], array[int], array[int]]:
+        """Slots of all topics, slots of the deleted ones and their lives, each sorted by name."""
+        topics = ((name, self._recent[name].slot) for name in self._names())
+        ended = ((name, one.slot, one.lives) for name, one in sorted(self._ended.items()))
+        if self.index is not None:
+            return self.index.merged(topics), *self.index.merged_ended(ended)
+        slots = array("Q", (slot for _, slot in topics if slot))
+        known = list(ended)
+        return slots, array("Q", (slot for _, slot, _ in known)), array("I", (lives for _, _, lives in known))
+
+    def close(self) -> None:
+        """Unmap the index. Idempotent."""
+        index, self.index = self.index, None
+        if index is not None:
+            index.close()
+
+
+def _tenant_of(namespace: str) -> str:
+    return namespace.partition("/")[0]
+
+
+Answer = TypeVar("Answer")
+INDEX_SUFFIX: Final = ".index"
+INDEX_AFTER: Final = 4096
+"""The index is made anew when so many topics changed: some 40 us of work for each, and 30 ms at opening."""
+_REPAIR: Final = "repair the store (embeddedpulsar repair): the catalog is written again from the topics"
+_SMALLEST_ENTRY: Final = 16  # no topic takes fewer bytes of the log
+
+failpoints.declare("catalog:record_written", "catalog:record_synced")
+failpoints.declare("catalog_index:log_synced", "catalog_index:replaced")
+
+
+class Catalog:
+    """An append-only log of chained records, followed by every process.
+
+    Role: one per process and store. A look-up first follows the log: one ``fstat`` when nothing is new. The
+    topics are in a sorted index beside the log, which is mapped; records since the index are in memory.
+    Invariants: the log ends where the chain of checksums ends; there is no word that says so. A record a
+    writer left half written does not continue the chain, and the next writer overwrites it; what may remain
+    of it behind a shorter record does not continue the chain either.
+    Durable: a record, once `append_topic` returned, if it was asked for. Otherwise a power loss may take
+    the last seconds of records; the topics' own ``topic.meta`` brings those back (`topic.healing`).
+    Callers: any thread. Appends hold `lock` (an outer lock: never under a topic's or subscription's).
+
+    Args:
+        path: of the log.
+        lock: of the catalog.
+        is_read_only: nothing is appended.
+        with_index: use the index, if there is one.
+        index_after: the index is made anew when so many topics changed.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        lock: FileLock,
+        *,
+        is_read_only: bool = False,
+        with_index: bool = True,
+        index_after: int = INDEX_AFTER,
+    ) -> None:
+        self.path = path
+        self._index_path: Final = path + INDEX_SUFFIX
+        self.lock = lock
+        self._mutex = threads.RLock()  # guards everything below
+        self._fd = disk.DISK.open_file(path, os.O_RDONLY if is_read_only else os.O_RDWR)
+        self._last = self._end = FIRST_RECORD_OFFSET
+        self._is_read_only = is_read_only
+        self._index_after = index_after
+        self._index_due = index_after
+        self._table = CatalogTable()
+        self._watchers: list[dict[str, None]] = []  # names of topics that changed; see `watch`
+        self.version = 0  # rises with every record read: watchers of the list compare it
+        try:
+            self._seed = self._crc = self._read_header().chain_seed
+            # A small log has none, or takes no longer itself.
+            if with_index and os.fstat(self._fd).st_size > _SMALLEST_ENTRY * index_after:
+                self._adopt_index()
+        except BaseException:
+            os.close(self._fd)
+            raise
+        fork.register(self)
+
+    @staticmethod
+    def create(path: str) -> None:
+        """Write an empty catalog, durably. Under the catalog lock."""
+        Catalog.remove_index(path)
+        seed = int.from_bytes(os.urandom(4), "little")
+        header = JournalHeader(generation=1, chain_seed=seed, snapshot_crc=0, owner_kind=KIND_STORE)
+        disk.DISK.atomic_write(path, pack_journal_header(header), durable=True)
+
+    @staticmethod
+    def remove_index(path: str) -> None:
+        """Remove the index of the catalog at ``path``, which another takes the place of, if there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            disk.DISK.unlink(path + INDEX_SUFFIX)
+
+    def _read_header(self) -> JournalHeader:
+        try:
+            header = parse_journal_header(disk.DISK.pread(self._fd, JOURNAL_HEADER_SIZE, 0))
+        except (CorruptionError, ForeignFileError) as e:
+            raise type(e)(path=self.path, offset=e.offset, reason=e.reason, remedy=_REPAIR) from None
+        except UnsupportedFormatVersion as e:
+            raise e.at(self.path) from None
+        if header.owner_kind != KIND_STORE:
+            raise CorruptionError(path=self.path, offset=20, reason="this journal is not a catalog")
+        return header
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def find(self, name: str) -> TopicEntry | None:
+        """The topic of that full name."""
+        try:
+            self._mutex.acquire()
+            self.follow()
+            return self._table.find(name)
+        finally:
+            self._mutex.release()
+
+    def topics(self, namespace: str | None = None) -> list[TopicEntry]:
+        """All topics, or those of ``tenant/namespace``, sorted by name."""
+        return self._ask(lambda table: list(chain.from_iterable(map(table.entries, _prefixes(namespace)))))
+
+    def listed(self, prefix: str) -> list[tuple[str, int]]:
+        """Name and number of partitions of each topic whose full name begins with ``prefix``, sorted.
+
+        Neither are other topics looked at, nor entries decoded."""
+        return self._ask(lambda table: [(name, partitions) for name, partitions, _ in table.items(prefix)])
+
+    def names_from(self, prefix: str, start: str, most: int) -> list[str]:
+        """The next ``most`` full names that begin with ``prefix``, from ``start`` on."""
+        return self._ask(lambda table: [name for name, *_ in islice(table.items(prefix, start), most)])
+
+    def listed_in(self, namespace: str | None) -> list[tuple[str, int]]:
+        """As `listed`, of a namespace; of the whole store for None."""
+        return list(chain.from_iterable(map(self.listed, _prefixes(namespace))))
+
+    def _ask(self, question: Callable[[CatalogTable], Answer]) -> Answer:
+        try:
+            self._mutex.acquire()
+            self.follow()
+            return question(self._table)
+        finally:
+            self._mutex.release()
+
+    def watch(self) -> dict[str, None]:
+        """Collect the names of topics that are made, grow or are deleted from now on, for `take_changes`.
+
+        Without it, who follows the list would have to compare all of it after every change."""
+        changed: dict[str, None] = {}
+        try:
+            self._mutex.acquire()
+            self.follow()
+            self._watchers.append(changed)
+        finally:
+            self._mutex.release()
+        return changed
+
+    def take_changes(self, changed: dict[str, None]) -> list[str]:
+        """The names collected since the last call, each once."""
+        try:
+            self._mutex.acquire()
+            self.follow()
+            names = list(changed)
+            changed.clear()
+        finally:
+            self._mutex.release()
+        return names
+
+    def unwatch(self, changed: dict[str, None]) -> None:
+        """Collect no more. Idempotent."""
+        try:
+            self._mutex.acquire()
+            self._watchers = [one for one in self._watchers if one is not changed]
+        finally:
+            self._mutex.release()
+
+    def namespaces(self) -> list[str]:
+        """All namespaces, the built-in ones first."""
+        self.follow()
+        return list(self._table.namespaces)
+
+    def has_namespace(self, name: str) -> bool:
+        """Whether ``tenant/namespace`` exists."""
+        self.follow()
+        return name in self._table.namespaces
+
+    def tenants(self) -> list[str]:
+        """All tenants, the built-in ones first."""
+        self.follow()
+        return list(self._table.tenants)
+
+    def follow(self) -> None:
+        """Apply what other processes appended."""
+        try:
+            self._mutex.acquire()
+            size = os.fstat(self._fd).st_size
+            if size <= self._end:
+                return
+            data = disk.DISK.pread(self._fd, size - self._end, self._end)
+            for record in unbroken_records(data, self._crc):
+                self._apply(record)
+                self._last, self._end = self._end, self._end + record.length
+                self._crc = record.crc
+            if self._table.changes >= 2 * self._index_due:
+                self._adopt_index()  # made by another process
+        finally:
+            self._mutex.release()
+
+    def _apply(self, record: JournalRecord) -> None:
+        try:
+            names = self._table.apply(record, self._end)
+        except (CorruptionError, UnsupportedFormatVersion) as e:
+            raise e.at(self.path) from None
+        for changed in self._watchers:
+            changed.update(dict.fromkeys(names))
+        self.version += 1
+
+    def with_logs(self, entry: TopicEntry) -> list[TopicEntry]:
+        """The topic itself; of a partitioned one, those of its partitions that were ever opened."""
+        return self._ask(lambda table: table.with_logs(entry))
+
+    def made_directories(self) -> set[str]:
+        """The directories of the topics that have one."""
+        return self._ask(lambda table: table.made_directories())
+
+    @property
+    def size(self) -> int:
+        """How many topics there are, about, of those that were read."""
+        return self._table.size
+
+    def ended(self, name: str) -> tuple[int, int]:
+        """How many topics of that name were deleted, and the incarnation of the last; (0, 0) for none."""
+        return self._ask(lambda table: table.ended(name))
+
+    def ended_lives(self) -> dict[str, int]:
+        """The incarnation that was deleted last, by the name of the topic."""
+        return self._ask(lambda table: table.ended_lives())
+
+    # -- the index ---------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends that was read."""
+        return self._end
+
+    @property
+    def has_index(self) -> bool:
+        """Whether there is an index that is of use."""
+        return self._table.index is not None
+
+    @property
+    def is_index_due(self) -> bool:
+        """Whether so many topics changed since the index that it should be made anew."""
+        most = self._table.changes + (os.fstat(self._fd).st_size - self._end) // _SMALLEST_ENTRY
+        is_possible = not self._is_read_only and most >= self._index_due  # else nothing is read
+        return is_possible and self._ask(lambda table: table.changes >= self._index_due)
+
+    def save_index(self) -> None:
+        """Make the index anew. Under `lock`."""
+        try:
+            self._mutex.acquire()
+            self.follow()
+            topics, ended, lives = self._table.merged()
+            # 1. The log: an index of records that a power loss took would be of no use.
+            self.sync()
+            if failpoints.ACTIVE:
+                failpoints.hit("catalog_index:log_synced")
+            # 2. The index, as a whole. Until then the old one holds, with more records after it.
+            covers = self._seed, self._crc, self._last, self._end
+            names = {"namespaces": list(self._table.namespaces), "tenants": list(self._table.tenants)}
+            write = descriptors.late_import(
+                "embeddedpulsar._engine.store.catalog.topic_index"
+            ).TopicIndex.write
+            write(self._index_path, covers=covers, topics=topics, ended=ended, lives=lives, names=names)
+            if failpoints.ACTIVE:
+                failpoints.hit("catalog_index:replaced")
+            self._adopt_index()
+        except StorageFullError:
+            self._index_due = self._table.changes + self._index_after  # the log has it all; later again
+        finally:
+            self._mutex.release()
+
+    def _adopt_index(self) -> None:
+        """Let the index in place hold what it covers; at first, begin behind what it covers."""
+        if not os.path.exists(self._index_path):
+            return
+        late = descriptors.late_import("embeddedpulsar._engine.store.catalog.topic_index")
+        try:
+            index = late.TopicIndex.open(self._index_path, self.path, os.fstat(self._fd).st_ino, self._seed)
+        except (FileNotFoundError, StorageError):
+            return  # none that is of use: the log says the same
+        is_first, present = self._end == FIRST_RECORD_OFFSET, self._table.index
+        if not is_first and index.header.end > self._end:
+            index.close()  # of records that are not read yet
+            return
+        if present is not None and index.header.end <= present.header.end:
+            index.close()
+            self._index_due = self._table.changes + self._index_after
+            return
+        self._table.rest_on(index)
+        self._index_due = self._index_after
+        if is_first:
+            self._crc, self._last, self._end = index.header.chain_crc, index.header.last, index.header.end
+            self._table.namespaces = dict.fromkeys(index.namespaces)
+            self._table.tenants = dict.fromkeys(index.tenants)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def append_topic(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
+        """Add a topic. Under `lock`, after `follow`."""
+        if entry.is_made and "/" not in entry.directory:
+            self._append(catalog_record.TOPIC, catalog_record.encode_topic(entry), now_ms, durable)
+        else:
+            self.append_topics([entry], now_ms, durable=durable)
+
+    def append_topics(self, entries: Sequence[TopicEntry], now_ms: int, *, durable: bool) -> None:
+        """Add topics, in one record, which must not be too large. Under `lock`, after `follow`."""
+        self._append(catalog_record.TOPICS, catalog_record.encode_topics(entries), now_ms, durable)
+
+    def append_topic_made(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
+        """Note that a topic has its directory. Under `lock`, after `follow`."""
+        self._append(catalog_record.TOPIC_MADE, catalog_record.encode_topics([entry]), now_ms, durable)
+
+    def append_topic_deleted(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
+        """Remove a topic, with all its partitions. Under `lock`, after `follow`."""
+        payload = catalog_record.encode_topic_deleted(entry.name, entry.incarnation)
+        self._append(catalog_record.TOPIC_DELETED, payload, now_ms, durable)
+
+    def append_namespace(self, name: str, now_ms: int, *, durable: bool) -> None:
+        """Add a namespace. Under `lock`, after `follow`."""
+        self._append(catalog_record.NAMESPACE, catalog_record.encode_namespace(name), now_ms, durable)
+
+    def append_namespace_deleted(self, name: str, now_ms: int) -> None:
+        """Remove a namespace, durably. Under `lock`, after `follow`."""
+        self._append(catalog_record.NAMESPACE_DELETED, catalog_record.encode_namespace(name), now_ms, True)
+
+    def append_tenant(self, name: str, now_ms: int, *, durable: bool) -> None:
+        """Add a tenant. Under `lock`, after `follow`."""
+        self._append(catalog_record.TENANT, catalog_record.encode_namespace(name), now_ms, durable)
+
+    def append_tenant_deleted(self, name: str, now_ms: int) -> None:
+        """Remove a tenant, durably. Under `lock`, after `follow`."""
+        self._append(catalog_record.TENANT_DELETED, catalog_record.encode_namespace(name), now_ms, True)
+
+    def _append(self, kind: int, payload: bytes, now_ms: int, durable: bool) -> None:
+        try:
+            self._mutex.acquire()
+            self.follow()
+            # 1. The record, in one write. Torn, it does not continue the chain and is as if it were not
+            # there.
+            record, _ = pack_record(kind, payload, self._crc, now_ms)
+            disk.DISK.pwrite_all(self._fd, [record], self._end)
+            if failpoints.ACTIVE:
+                failpoints.hit("catalog:record_written")
+            # 2. From here on all processes see it; flush it if it must survive a power loss.
+            if durable:
+                disk.DISK.fdatasync(self._fd, self.path)
+            if failpoints.ACTIVE:
+                failpoints.hit("catalog:record_synced")
+            if self.is_index_due:
+                self.save_index()
+        finally:
+            self._mutex.release()
+
+    def sync(self) -> None:
+        """Make all records so far survive a power loss."""
+        disk.DISK.fdatasync(self._fd, self.path)
+
+    def close(self) -> None:
+        """Give the descriptor back. Idempotent."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        try:
+            self._mutex.acquire()
+            self._table.close()
+        finally:
+            self._mutex.release()
+
+    def after_fork_in_child(self) -> None:
+        """Close the inherited descriptor; the child's store opens a catalog of its own."""
+        self._mutex = threads.RLock()
+        self.close()
+
+
+def _prefixes(namespace: str | None) -> tuple[str, ...]:
+    """What the full names of the topics of ``tenant/namespace`` begin with, sorted."""
+    if namespace is None:
+        return ("",)
+    return f"{NON_PERSISTENT}://{namespace}/", f"{PERSISTENT}://{namespace}/"

@@ -1,0 +1,514 @@
+"""Policies of namespaces and topics: small documents, replaced as a whole, that override ``broker.conf``.
+
+The policies that hold for an open topic, kept in memory until one is changed in any process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import StoreWord
+from embeddedpulsar._engine.format.document import KIND_POLICIES, decode_document, encode_document
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.platform import descriptors, disk, filesystem, threads
+from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store.policies.keeping import LETTERS
+from embeddedpulsar._engine.store.policies.policy import OWNER, Fields, TopicPolicy, Value
+from embeddedpulsar._engine.store.policies.resource_groups import held_group
+from embeddedpulsar._engine.store.policies.table import applied_to, stored_in
+from embeddedpulsar.damage import REPLACE_POLICIES, TOPIC_FILES, Damage
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
+from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.mailbox import Mailbox
+    from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+
+
+_CHANGING: Final = 1
+_EVERYWHERE: Final = ""
+"""In place of the names of owners: there are too many."""
+_KNOWN_SETTINGS: Final = 16
+_KNOWN_PATHS: Final = 64
+MOST_OWNERS: Final = 1000
+"""The list is written anew with each change, and read with the policies of every topic."""
+
+
+class PolicyDocuments:
+    """The policies of one store.
+
+    Role: `tenants/ns-<hash>-<name>` holds those of a namespace, `policies` in a topic's directory those of a
+    topic (of a partitioned one, for its partitions). A document that is not there says nothing. What a
+    release does not know it keeps.
+    Invariants: `version` rises with every change. A reader sees a document before a change or after it.
+    Callers: any thread; methods that change something under the catalog lock.
+
+    Attributes:
+        defaults: what holds where there are no documents, as far as it was asked for: for `HeldPolicies`.
+        following: the lock of the thread that has its listeners follow a change; nothing is locked under it.
+
+    Args:
+        root: of the store.
+        settings: of ``broker.conf``.
+        find: the catalog's: a topic that was made again after a deletion has another directory.
+        version: changes with every change of a document of a namespace, in whatever process, and is odd
+            meanwhile: these are kept in memory until then. Without it they are read each time.
+        report: called with a document that is damaged, under any lock.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        settings: BrokerSettings,
+        find: Callable[[str], TopicEntry | None] = lambda name: None,
+        version: Callable[[], int] = lambda: _CHANGING,
+        report: Callable[[Damage], object] = bool,
+    ) -> None:
+        self._report: Final = report
+        self._version: Final = version
+        self.defaults: Final = _defaults_of(settings)
+        self.following: Final = threads.RLock()
+        self._kept: tuple[int, dict[str, dict[str, Any]]] = (_CHANGING, {})
+        self._find: Final = find
+        self._tenants: Final = root_layout.in_root(root, root_layout.TENANTS)
+        self._topics: Final = root_layout.in_root(root, root_layout.TOPICS)
+        self._settings: Final = settings
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def of_namespace(self, namespace: str) -> dict[str, Any]:
+        """The policies of ``tenant/namespace``; empty if there are none.
+
+        Raises:
+            StorageError: the document is damaged.
+        """
+        return self._read_namespace(self._namespace_path(namespace))
+
+    def _read(self, path: str, topic: str = "") -> dict[str, Any]:
+        """What a document says; reports it if it is damaged."""
+        try:
+            return _read(path)
+        except (CorruptionError, ForeignFileError) as e:
+            place = Damage(path, offset=e.offset or 0, reason=e.reason, kind=TOPIC_FILES, topic=topic)
+            self._report(
+                place._replace(
+                    done="nothing is trimmed or expires, and no one opens it", remedy=REPLACE_POLICIES
+                )
+            )
+            raise
+
+    def _read_namespace(self, path: str) -> dict[str, Any]:
+        version, kept = self._version(), self._kept  # the version before the document
+        if kept[0] != version or version & 1:
+            kept = self._kept = version, {}
+        found = kept[1].get(path)
+        if found is None:
+            found = kept[1][path] = _policies(self._read(path))
+        return found
+
+    def of_topic(self, name: str) -> dict[str, Any]:
+        """The policies of the topic of that full name, without those of its namespace.
+
+        Raises:
+            StorageError: the document is damaged.
+        """
+        return _policies(self._read(self._topic_path(name), name))
+
+    def own(self, policy: TopicPolicy[Value], name: str) -> Value | None:
+        """The value of a policy at a topic or namespace itself; None if it has none.
+
+        Raises:
+            StorageError: the document is damaged.
+        """
+        found = (self.of_topic(name) if "://" in name else self.of_namespace(name)).get(policy.key)
+        return None if found is None else policy.unpack(found)
+
+    def value(self, policy: TopicPolicy[Value], name: str, directory: str | None = None) -> Value:
+        """The value of a policy that holds for a topic or namespace.
+
+        Args:
+            policy: the policy.
+            name: full name of a topic, a partition or a namespace.
+            directory: of the topic; None for that of a topic of this name.
+
+        Raises:
+            StorageError: a document is damaged.
+        """
+        found: Value = self.values((policy,), name, directory)[0]
+        return found
+
+    def values(
+        self, policies: Sequence[TopicPolicy[Any]], name: str, directory: str | None = None
+    ) -> list[Any]:
+        """The values of several policies; see `value`. The documents are read once."""
+        documents = self.documents(name, directory)
+        return [self.nearest(policy, documents) for policy in policies]
+
+    def documents(self, name: str, directory: str | None = None) -> list[dict[str, Any]]:
+        """The policies at each level that holds for a topic or namespace, for `nearest`; with the last one,
+        what the whole store has: dynamic settings, and the resource group.
+
+        Raises:
+            StorageError: a document is damaged.
+        """
+        *own, namespace = self._paths(name, directory)
+        found = [*(_policies(self._read(path, name)) for path in own), self._read_namespace(namespace)]
+        system = self.of_namespace(OWNER)
+        if system:
+            found[-1] = found[-1] | stored_in(system) | held_group(system, found)
+        return found
+
+    def nearest(self, policy: TopicPolicy[Value], documents: Sequence[dict[str, Any]]) -> Value:
+        """The value of a policy by the `documents` of a topic or namespace."""
+        own = documents[:-1]  # the last one is the namespace's, with the dynamic settings
+        if not any(documents):  # as nearly always
+            try:
+                default: Value = self.defaults[policy.key]
+            except KeyError:
+                default = self.defaults[policy.key] = policy.default(self._settings, own)
+            return default
+        settings, dynamic = self._settings, stored_in(documents[-1])
+        if dynamic:
+            settings = applied_to(settings, dynamic)
+        spared = policy.for_letters
+        if spared is not None and (settings.letterTopicsExpire or not any(map(_has_letters, own))):
+            spared = None
+        for found in documents if spared is None else own:
+            if found.get(policy.key) is not None:
+                return policy.unpack(found[policy.key])
+        return policy.default(settings, own) if spared is None else spared
+
+    def _paths(self, name: str, directory: str | None) -> list[str]:
+        """The documents that hold for a topic or namespace, the nearest first, that of the namespace last."""
+        if "://" not in name:
+            return [self._namespace_path(name)]
+        parsed = TopicName.parse(name)
+        paths = [self._topic_path(name) if directory is None else filenames.policies_path(directory)]
+        if parsed.partition >= 0:
+            paths.append(self._topic_path(parsed.base))
+        paths.append(self._namespace_path(parsed.namespace_name))
+        return paths
+
+    def _namespace_path(self, namespace: str) -> str:
+        return _namespace_path(self._tenants, namespace)
+
+    def _topic_path(self, name: str) -> str:
+        entry = self._find(name)
+        directory = directory_name(name) if entry is None else entry.below_topics()
+        return filenames.policies_path(os.path.join(self._topics, directory))
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def change_namespace(self, namespace: str, changes: dict[str, Any], *, durable: bool) -> None:
+        """Change some policies of a namespace; None takes one away.
+
+        Raises:
+            StorageFullError: nothing was changed.
+        """
+        if not os.path.isdir(self._tenants):
+            filesystem.make_directories(self._tenants, mode=None)
+        _change(self._namespace_path(namespace), namespace, changes, durable)
+
+    def has_document(self, namespace: str) -> bool:
+        """Whether there is a document of a namespace."""
+        return os.path.exists(self._namespace_path(namespace))
+
+    def owners(self, key: str) -> Sequence[str] | None:
+        """The topics and namespaces that have a policy of their own, by `note_owner`; None if there are too
+        many to know. Some may not exist any more."""
+        found: Sequence[str] = self.of_namespace(OWNER).get(key, ())
+        return None if _EVERYWHERE in found else found
+
+    def note_owner(
+        self, key: str, name: str, has_policy: bool, exists: Callable[[str], bool], *, durable: bool
+    ) -> None:
+        """Note that a topic or namespace has a policy of its own, or has it no more.
+
+        Args:
+            key: of the list, in the document of `OWNER`.
+            name: of the topic or namespace.
+            has_policy: whether it has it.
+            exists: whether there is a topic or namespace of that name: others are forgotten.
+            durable: whether the note has to survive a power loss.
+        """
+        before = self.owners(key)
+        if before is None or (name in before) == has_policy:
+            return
+        found = [one for one in before if one != name and exists(one)] + [name] * has_policy
+        if len(found) > MOST_OWNERS:
+            found = [_EVERYWHERE]
+        self.change_namespace(OWNER, {key: found or None}, durable=durable)
+
+    def remove_namespace(self, namespace: str) -> None:
+        """Remove all policies of a namespace, durably."""
+        path = self._namespace_path(namespace)
+        if os.path.exists(path):
+            disk.DISK.unlink(path)
+            disk.DISK.fsync_dir(self._tenants)
+
+    def change_topic(self, name: str, changes: dict[str, Any], *, durable: bool) -> None:
+        """Change some policies of a topic that exists; None takes one away.
+
+        Raises:
+            StorageFullError: nothing was changed.
+        """
+        _change(self._topic_path(name), name, changes, durable)
+
+
+@lru_cache(_KNOWN_PATHS)
+def _namespace_path(tenants: str, namespace: str) -> str:
+    """A new topic asks for it six times."""
+    return os.path.join(tenants, namespace_file_name(namespace))
+
+
+@lru_cache(_KNOWN_SETTINGS)
+def _defaults_of(settings: BrokerSettings) -> dict[Any, Any]:
+    """What holds where there are no documents, in all stores with these settings, as far as it was asked."""
+    return {}
+
+
+def _change(path: str, owner: str, changes: dict[str, Any], durable: bool) -> None:
+    remove_unfinished(path)
+    fields = _read(path)
+    policies = {key: value for key, value in (_policies(fields) | changes).items() if value is not None}
+    fields = fields | {"owner": owner, "version": int(fields.get("version", 0)) + 1, "policies": policies}
+    disk.DISK.atomic_write(path, encode_document(KIND_POLICIES, fields), durable)
+
+
+def remove_unfinished(path: str) -> None:
+    """Remove what processes left that died while they wrote the document. The caller holds the lock of the
+    writers, so none of it is being written."""
+    directory, name = os.path.split(path)
+    for one in descriptors.names_in(directory):
+        if one.startswith(f"{name}.") and one.endswith(".tmp"):
+            with contextlib.suppress(FileNotFoundError):
+                disk.DISK.unlink(os.path.join(directory, one))
+
+
+def _read(path: str) -> dict[str, Any]:
+    if not os.path.lexists(path):  # as nearly always: a fifth of the time that a failed opening takes
+        return {}
+    try:
+        data = disk.DISK.read_file(path)
+    except FileNotFoundError:
+        return {}
+    try:
+        return decode_document(data, KIND_POLICIES)
+    except (CorruptionError, ForeignFileError) as e:
+        raise type(e)(path=path, reason=e.reason, offset=e.offset, remedy=REPLACE_POLICIES) from None
+    except StorageError as e:
+        raise e.at(path) from None
+
+
+def _has_letters(policies: dict[str, Any]) -> bool:
+    return bool(policies.get(LETTERS.key))
+
+
+def _policies(fields: dict[str, Any]) -> dict[str, Any]:
+    found = fields.get("policies", {})
+    if not isinstance(found, dict):
+        raise CorruptionError(reason="a policy document without policies")
+    return found
+
+
+Answer = TypeVar("Answer")
+ValueOf = Callable[[TopicPolicy[Any]], Any]
+
+_POLICIES: Final = StoreWord.POLICIES
+_ABANDONED_S: Final = 1.0
+"""After this time of an unfinished change the documents are read a last time. If the process that makes it
+lives, the word changes once more."""
+_NEVER: Final = -1
+_PATIENCE_S: Final = 1.0
+"""How long to wait for a thread that calls the listeners. They wait for nothing; but after a fork that thread
+may not exist."""
+
+
+class _Held(NamedTuple):
+    """What was read, and the word before the reading. Replaced as a whole."""
+
+    word: int
+    documents: Sequence[Fields]
+    values: dict[Any, Any]  # by the key of a policy, or by the question of `once`; shared without documents
+
+
+class HeldPolicies:
+    """Role: the values of the policies of one topic, at the cost of comparing a word of ``store.ctl``, which
+    changes with every change of a policy in the store.
+
+    Invariants: a value is that of the documents as they were when the word had its present value. While a
+    change is under way the word is odd, and documents that were read then are read again. When `look`
+    returns, the listeners have followed every change that was made before it was called.
+    Callers: any thread, a signal handler too. Listeners run in the thread that sees the change first, which
+    may hold the lock of the topic or of a subscription: they take no lock, and wait for nothing. Other
+    threads wait for them, because one that finds the values read but not followed would use the old ones.
+
+    Args:
+        source: the documents of the store.
+        words: of ``store.ctl``.
+        topic: its name and directory.
+        monotonic: the time in seconds.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_followed",
+        "_held",
+        "_listeners",
+        "_monotonic",
+        "_name",
+        "_odd",
+        "_source",
+        "_words",
+    )
+
+    def __init__(
+        self,
+        source: PolicyDocuments,
+        words: memoryview,
+        topic: tuple[str, str],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._source: Final = source
+        self._words: Final = words
+        self._name, self._directory = topic
+        self._monotonic: Final = monotonic
+        self._held = _Held(_NEVER, (), {})
+        self._followed = _NEVER  # the word of the values that the listeners have followed
+        self._odd = (_NEVER, 0.0)  # a word of an unfinished change, and since when it stands
+        # A dict, because two threads may add to it at once.
+        self._listeners: dict[Callable[[], object], None] = {}
+
+    def value(self, policy: TopicPolicy[Value]) -> Value:
+        """The value that holds now.
+
+        Raises:
+            StorageError: a document is damaged.
+        """
+        held = self._held
+        if self._words[_POLICIES] != held.word:
+            held = self._renew()
+        return self._value_in(held, policy)
+
+    def _value_in(self, held: _Held, policy: TopicPolicy[Value]) -> Value:
+        try:
+            found: Value = held.values[policy.key]
+        except KeyError:
+            found = held.values[policy.key] = self._source.nearest(policy, held.documents)
+        return found
+
+    def values(self, policies: Sequence[TopicPolicy[Any]]) -> list[Any]:
+        """The values of several policies; see `value`."""
+        return [self.value(policy) for policy in policies]
+
+    def once(self, question: Callable[[ValueOf], Answer]) -> Answer:
+        """The answer to a question about values, asked once and again after a change.
+
+        Args:
+            question: a function of what gives the value of a policy, and of nothing else.
+        """
+        held = self._held
+        if self._words[_POLICIES] != held.word:
+            held = self._renew()
+        try:
+            found: Answer = held.values[question]
+        except KeyError:
+            found = held.values[question] = question(lambda policy: self._value_in(held, policy))
+        return found
+
+    def look(self) -> None:
+        """Call the listeners if policies of this topic were changed. Some 50 ns if none was in the store."""
+        if self._words[_POLICIES] != self._followed and self._listeners:
+            with contextlib.suppress(StorageError, OSError):  # the next that needs a value raises it
+                self._renew()
+
+    def listen(self, listener: Callable[[], object]) -> None:
+        """Call ``listener()`` after each change of these policies, until `unlisten`."""
+        self._listeners[listener] = None
+        self.look()
+
+    def unlisten(self, listener: Callable[[], object]) -> None:
+        """Undo `listen`. Idempotent."""
+        self._listeners.pop(listener, None)
+
+    def _renew(self) -> _Held:
+        lock = self._source.following
+        try:
+            lock.acquire(True, _PATIENCE_S)
+            word = self._words[_POLICIES]
+            if word != self._followed:
+                self._follow(word)
+            return self._held
+        finally:
+            lock.release()
+
+    def _follow(self, word: int) -> None:
+        before = self._held
+        seen = word if not word & 1 or self._is_abandoned(word) else _NEVER
+        documents = self._source.documents(self._name, self._directory)
+        if documents == before.documents:
+            self._held = before._replace(word=seen)
+        else:
+            values = {} if any(documents) else self._source.defaults
+            self._held = _Held(seen, documents, values)
+            if before.word != _NEVER or before.documents:
+                self._call_listeners()
+        self._followed = self._held.word
+
+    def _call_listeners(self) -> None:
+        # Again if a signal handler renewed the values meanwhile: between a listener's look at an older value
+        # and its use of it, the handler has called the same listener.
+        called_for: object = None
+        while called_for is not self._held.documents:
+            called_for = self._held.documents
+            for listener in tuple(self._listeners):
+                with contextlib.suppress(StorageError):  # what it follows stays as it was
+                    listener()
+
+    def _is_abandoned(self, word: int) -> bool:
+        since, now = self._odd, self._monotonic()
+        if since[0] != word:
+            self._odd = (word, now)
+            return False
+        return now - since[1] > _ABANDONED_S
+
+
+class PolicyWatch:
+    """Role: when this process is rung after a change of a policy, has the topics that it has open look at
+    theirs, and wakes its threads that wait. Callers: the mailbox, in any thread; files are read on the
+    thread of housekeeping.
+
+    Args:
+        words: of ``store.ctl``.
+        mailbox: of this process.
+        chores: the timers of housekeeping.
+        look_at_all: looks at the policies of the open topics.
+    """
+
+    def __init__(
+        self, words: memoryview, mailbox: Mailbox, chores: SchedulerLike, look_at_all: Callable[[], object]
+    ) -> None:
+        self._words: Final = words
+        self._seen = words[_POLICIES]
+        self._mailbox: Final = mailbox
+        self._chores: Final = chores
+        self._look_at_all: Final = look_at_all
+        mailbox.add_listener(self._on_ring)
+
+    def _on_ring(self) -> None:
+        word = self._words[_POLICIES]
+        if word != self._seen:
+            self._seen = word
+            with contextlib.suppress(RuntimeError):  # the store is being closed
+                self._chores.call_later(0.0, self._look)
+
+    def _look(self) -> None:
+        self._look_at_all()
+        self._mailbox.ring_self()

@@ -1,0 +1,325 @@
+"""``sinks/<key>/`` of a store: what the tasks of a sink staged, and which batch it committed last.
+
+Finishing commits whose jobs died, and clearing away what else these left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document, encode_document
+from embeddedpulsar._engine.format.staged_rows import staged_chunks
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, package_log
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.store.background.housekeeping import Housekeeping
+    from embeddedpulsar.damage import DamageHook
+
+
+_RESTORE: Final = "restore the file from a backup: what was staged is kept until then"
+T = TypeVar("T")
+
+LOCK: Final = "lock"
+PENDING: Final = filenames.PENDING
+DONE: Final = "done"
+ROWS: Final = ".rows"
+failpoints.declare("sink:staging")
+_TEMPORARY: Final = ".tmp"
+_KEY_DIGITS: Final = 32
+
+
+def sink_key(producer: str, run: str) -> str:
+    """The name of a sink's directory.
+
+    Args:
+        producer: name of its producer.
+        run: what its batches are counted in: a query, or a name for numbered batches.
+
+    Example:
+        >>> len(sink_key("orders", "query-1"))
+        32
+    """
+    from hashlib import sha256  # 0.5 MB, which only the driver of a query needs
+
+    return sha256(f"{producer}\0{run}".encode()).hexdigest()[:_KEY_DIGITS]
+
+
+def staged_name(batch: int, part: int, attempt: int) -> str:
+    """A name for the rows that one attempt of a task stages.
+
+    Example:
+        >>> batch_of(staged_name(7, 0, 1))
+        7
+    """
+    return f"{batch}-{part}-{attempt}-{os.urandom(6).hex()}{ROWS}"
+
+
+def batch_of(name: str) -> int:
+    """The batch of a staged file; -1 for any other name."""
+    digits = name.partition("-")[0]
+    return int(digits) if name.endswith(ROWS) and digits.isdecimal() else -1
+
+
+class SinkPlace:
+    """One sink's directory.
+
+    Role: names and documents; what they mean is `spark.sink_commit`'s. Invariants: `pending` is written
+    by the holder of the lock, so one whose lock is free was left by a process that ended. Callers: any
+    thread.
+
+    Args:
+        root: of the store.
+        key: see `sink_key`.
+    """
+
+    def __init__(self, root: str, key: str) -> None:
+        self.key: Final = key
+        self.path: Final = os.path.join(root_layout.in_root(root, root_layout.SINKS), key)
+
+    def file(self, name: str) -> str:
+        """The path of one of its files.
+
+        Raises:
+            CorruptionError: a document names a file elsewhere.
+        """
+        if os.sep in name or name in (os.curdir, os.pardir):
+            raise CorruptionError(path=self.path, reason=f"a document of the sink names the file {name!r}")
+        return os.path.join(self.path, name)
+
+    def make(self) -> None:
+        """Make the directory, with the rights of the store's."""
+        filesystem.make_directories(self.path, mode=None)
+
+    def locked(self, work: Callable[[], T], timeout_s: float = 30.0) -> T:
+        """Run ``work`` while no other process commits for this sink.
+
+        Raises:
+            LockTimeout: another process did not finish within ``timeout_s``.
+        """
+        while True:
+            self.make()
+            lock = FileLock(self.file(LOCK))
+            try:
+                lock.acquire(timeout_s)
+                if self._is_in_place(lock):
+                    return work()
+            finally:
+                lock.release()
+                lock.close()
+
+    def try_locked(self, work: Callable[[], object]) -> bool:
+        """Run ``work`` unless another process holds the lock, or the sink is gone; returns whether it ran."""
+        try:
+            lock = FileLock(self.file(LOCK))
+        except FileNotFoundError:
+            return False
+        try:
+            if not lock.try_acquire() or not self._is_in_place(lock):
+                return False
+            work()
+            return True
+        finally:
+            lock.release()
+            lock.close()
+
+    def _is_in_place(self, lock: FileLock) -> bool:
+        """Whether the lock is still that of the directory: `remove` may have been faster."""
+        try:
+            return os.path.samestat(os.fstat(lock.fd), os.stat(lock.path))
+        except FileNotFoundError:
+            return False
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """One of the two documents; None without it.
+
+        Raises:
+            CorruptionError, ForeignFileError: it is damaged.
+        """
+        path = self.file(name)
+        try:
+            data = disk.DISK.read_file(path)
+        except FileNotFoundError:
+            return None
+        try:
+            return decode_document(data, KIND_SINK_COMMIT)
+        except (CorruptionError, ForeignFileError) as e:
+            raise type(e)(path=path, offset=e.offset, reason=e.reason, remedy=_RESTORE) from None
+        except StorageError as e:
+            raise e.at(path) from None
+
+    def write(self, name: str, fields: dict[str, Any], *, durable: bool) -> None:
+        """Replace one of the two documents, in one step."""
+        disk.DISK.atomic_write(self.file(name), encode_document(KIND_SINK_COMMIT, fields), durable)
+
+    def staged(self, through: int | None = None) -> list[str]:
+        """The names of staged files; of batches up to ``through``, or of all."""
+        names = [name for name in _names_in(self.path) if name.endswith(ROWS)]
+        return [name for name in names if through is None or batch_of(name) <= through]
+
+    def stage(self, name: str, records: Iterable[list[Any]]) -> int:
+        """Write records into a file of that name, a MiB or so at a time. Without records no file is made,
+        and after an error none is left.
+
+        Returns:
+            The size of the file.
+        """
+        fd = -1
+        end = 0
+        try:
+            for pieces in staged_chunks(records):
+                if fd < 0:
+                    self.make()
+                    fd = disk.DISK.create_exclusive(self.file(name))
+                end += disk.DISK.pwrite_all(fd, pieces, end)
+                failpoints.hit("sink:staging")
+        except BaseException:
+            if fd >= 0:
+                self.discard([name])
+            raise
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        return end
+
+    def discard_unfinished(self) -> None:
+        """Remove what a process left that was killed while it wrote a document. Under the lock."""
+        self.discard(name for name in _names_in(self.path) if name.endswith(_TEMPORARY))
+
+    def discard(self, names: Iterable[str]) -> int:
+        """Remove files; those that are gone already are no error. Returns how many were there."""
+        removed = 0
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                disk.DISK.unlink(self.file(name))
+                removed += 1
+        return removed
+
+    def remove(self) -> None:
+        """Remove the directory, the lock last. Under the lock."""
+        self.discard(name for name in _names_in(self.path) if name != LOCK)
+        self.discard([LOCK])
+        with contextlib.suppress(OSError):  # a task stages into it once more: the next look removes it
+            disk.DISK.rmdir(self.path)
+
+
+def _names_in(path: str) -> list[str]:
+    """What is in a directory, sorted; nothing if it is not there."""
+    try:
+        return sorted(descriptors.names_in(path))
+    except FileNotFoundError:
+        return []
+
+
+def sinks_of(root: str) -> list[SinkPlace]:
+    """The sinks that a store knows."""
+    place = root_layout.in_root(root, root_layout.SINKS)
+    return [SinkPlace(root, key) for key in _names_in(place)]
+
+
+STAGED_KEPT_S: Final = 24 * 3600
+"""Rows that no commit took are removed so long after they were written: until then a job may still commit
+them."""
+SINK_KEPT_S: Final = 90 * 24 * 3600
+"""Which batch a sink committed last is forgotten so long after it did."""
+_EVERY_S: Final = 60.0
+"""How often to look at most; no less often than topics are looked after."""
+_MS: Final = 1000
+
+
+class SinkUpkeep:
+    """The `Chore` that finishes commits, and removes staged rows that no commit took and sinks that are not
+    used any more.
+
+    Role: one per store and process, under the housekeeping lock. Invariants: rows that a pending commit names
+    stay; nothing of a sink is touched whose lock is held. A commit is finished in a thread with a client of
+    its own, as it may take long; if the process ends meanwhile, the commit is begun still. Callers: the
+    thread of housekeeping.
+
+    Args:
+        root: of the store.
+        clock: the time of day is compared with that of files.
+        interval_s: how often topics are looked after.
+        report: called with a document of a sink that is damaged; default: it is logged.
+    """
+
+    name: Final = "sinks"
+    is_deleted: Final = False
+
+    def __init__(
+        self, root: str, clock: Clock, interval_s: float = _EVERY_S, report: DamageHook = package_log.damage
+    ) -> None:
+        self._report: Final = report
+        self._root: Final = root
+        self._directory: Final = root_layout.in_root(root, root_layout.SINKS)
+        self._clock: Final = clock
+        self._every_s: Final = min(interval_s, _EVERY_S)
+        self._is_finishing = False
+
+    def begin(self, housekeeping: Housekeeping, has_sinks: bool) -> None:
+        """The store is opened. One without a sink is looked at when its topics are: it may get one."""
+        if has_sinks:
+            housekeeping.look_at(self)
+        else:
+            housekeeping.watch(self)
+
+    def chores_every_s(self) -> float:
+        """How often to look."""
+        return self._every_s
+
+    def do_chores(self, done: list[str]) -> bool:
+        """Look at every sink; what was removed is noted in ``done``. Always False."""
+        if not os.path.isdir(self._directory):
+            return False
+        begun: list[str] = []
+        sinks = late_import("embeddedpulsar._engine.store.sink_place")
+        for place in sinks.sinks_of(self._root):
+            place.try_locked(partial(self._look_at, place, done, begun))
+        if begun and not self._is_finishing:
+            self._is_finishing = True
+            self._clock.thread(self._finish, "sinks").start()
+        return False
+
+    def _finish(self) -> None:
+        """Finish the commits that were begun, as the next write would."""
+        try:
+            stored = late_import("embeddedpulsar.spark.sink_commit").finish_commits(
+                self._root, report=self._report
+            )
+        finally:
+            self._is_finishing = False
+        if stored:
+            package_log.info("%s: %d messages of commits that were begun were published", self._root, stored)
+
+    def _look_at(self, place: SinkPlace, done: list[str], begun: list[str]) -> None:
+        sinks = late_import("embeddedpulsar._engine.store.sink_place")
+        place.discard_unfinished()
+        if os.path.exists(place.file(sinks.PENDING)):
+            begun.append(place.key)
+            return
+        orphans = [name for name in place.staged() if self._age_s(place, name) > STAGED_KEPT_S]
+        removed = place.discard(orphans)
+        if removed:
+            done.append(f"{place.path}: {removed} files of rows that no commit took were removed")
+        if (
+            not place.staged()
+            and self._age_s(place, sinks.DONE) > SINK_KEPT_S
+            and self._age_s(place, "") > STAGED_KEPT_S
+        ):
+            place.remove()
+
+    def _age_s(self, place: SinkPlace, name: str) -> float:
+        """How long ago a file was written; any length without one."""
+        try:
+            return self._clock.wall_ms() / _MS - os.stat(place.file(name)).st_mtime
+        except FileNotFoundError:
+            return float("inf")

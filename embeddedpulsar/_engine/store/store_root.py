@@ -1,0 +1,333 @@
+"""The directory of a store, and ``store.meta``, which makes it one: written last, and durably at every level.
+
+Every process that has a store open holds a shared ``flock`` on its directory. Where the directory of a
+``memory://`` store lies, and when it is removed, is said by `memory_root`.
+
+Where a client finds its store: a directory, or memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from typing import Final
+
+from embeddedpulsar._engine.format.document import KIND_STORE_META, decode_document, encode_document
+from embeddedpulsar._engine.platform import descriptors, disk, filesystem, nofollow
+from embeddedpulsar._engine.platform.access import Refusal
+from embeddedpulsar._engine.platform.filesystem import DirectoryLease
+from embeddedpulsar._engine.store import memory_root
+from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar.error_text import nearest
+from embeddedpulsar.exceptions import (
+    AccessDeniedError,
+    AlreadyClosed,
+    CorruptionError,
+    ForeignFileError,
+    StorageError,
+    StorageOSError,
+    UnsupportedFormatVersion,
+)
+from embeddedpulsar.records import NamedTuple
+
+_CLUSTER_SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:|.*\\")
+_MEMORY_NAME = re.compile(r"[\w.-]*", re.ASCII)
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+$")
+_PATH_STARTS = ("/", "./", "../", "~")
+
+
+class ServiceUrl(NamedTuple):
+    """A parsed service URL.
+
+    Attributes:
+        text: the URL as it was given, for `repr` and pickling; a path is made absolute, so that it means the
+            same after a change of directory.
+        root: absolute path of the store; None for one in memory.
+    """
+
+    text: str
+    root: str | None
+
+    @classmethod
+    def parse(cls, service_url: str | os.PathLike[str]) -> ServiceUrl:
+        """Read a path object, a string that looks like a path, ``file:///path``, ``memory://`` or
+        ``memory://name``; the two may have settings behind a question mark, ``memory://?name=value&...``.
+
+        Raises:
+            ValueError: anything else, with the texts of ``pulsar-client`` and a hint.
+
+        >>> ServiceUrl.parse("file:///srv/my%20data").root
+        '/srv/my data'
+        >>> ServiceUrl.parse("memory://").root is None
+        True
+        >>> ServiceUrl.parse("data")
+        Traceback (most recent call last):
+        ValueError: The scheme part is missing: data (for a directory write ./data)
+        >>> ServiceUrl.parse("C:/data")
+        Traceback (most recent call last):
+        ValueError: The scheme part is missing: C:/data (...
+        """
+        if not isinstance(service_url, str):
+            path = os.path.abspath(_expanded(os.fsdecode(service_url)))
+            return cls(path, path)
+        if service_url.startswith(_PATH_STARTS) or service_url in (".", ".."):
+            path = os.path.abspath(_expanded(service_url))
+            return cls(path, path)
+        scheme, separator, rest = service_url.partition("://")
+        if not separator:
+            hint = f"for a directory write ./{service_url}"
+            if _WINDOWS_PATH.match(service_url):
+                hint = _windows_hint(service_url)
+            elif _HOST_AND_PORT.match(service_url):
+                hint += f"; for a cluster, connect('pulsar://{service_url}')"
+            raise ValueError(f"The scheme part is missing: {service_url} ({hint})")
+        if scheme == "file":
+            return cls(service_url, _file_path(service_url, rest))
+        if scheme == "memory":
+            name, _, settings = rest.partition("?")
+            if not _MEMORY_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{service_url}: the name of a memory:// store has letters, digits, '-', '_' and '.' only"
+                )
+            if not all("=" in setting for setting in settings.split("&") if setting):
+                raise ValueError(
+                    f"{service_url}: settings are written as in broker.conf, with & between them: "
+                    "memory://name?maxMessageSize=1000&brokerDeduplicationEnabled=true"
+                )
+            return cls(service_url, None)
+        if scheme in _CLUSTER_SCHEMES:
+            raise ValueError(
+                f"Invalid scheme: {scheme}: {service_url} is a Pulsar cluster, and this client opens a "
+                "directory; use embeddedpulsar.connect(url), which returns the client of pulsar-client for it"
+            )
+        near = nearest(scheme, ("file", "memory", *_CLUSTER_SCHEMES), 0.7)
+        hint = "write a directory as ./data or file:///srv/data, or memory://"
+        if near:
+            hint = f"did you mean {near}://?"
+        raise ValueError(f"Invalid scheme: {scheme}: {service_url} is not a store; {hint}")
+
+    @property
+    def store(self) -> str:
+        """What `Store.open` is given: the path, or the URL of a store in memory."""
+        return self.root or self.text
+
+
+def directory_of(path: str | os.PathLike[str]) -> str:
+    """The directory that a path names, or a URL with the scheme ``file``; ``~`` is the home of the user.
+
+    Raises:
+        ValueError: the URL names another host or no directory, or the user has no home.
+
+    >>> directory_of("file:///srv/my%20data"), directory_of("data")
+    ('/srv/my data', 'data')
+    """
+    text = os.fsdecode(path)
+    if text.startswith("file://"):
+        return _file_path(text, text.removeprefix("file://"))
+    return _expanded(text)
+
+
+def _expanded(path: str) -> str:
+    expanded = os.path.expanduser(path)
+    user = path.partition("/")[0]
+    if user.startswith("~") and expanded == path and not os.path.exists(user):
+        who = f"there is no user {user[1:]!r}, or it has no home" if user != "~" else "this user has no home"
+        raise ValueError(f"{path}: {who}; write the path without ~, or ./{path} for a directory of that name")
+    return expanded
+
+
+def _windows_hint(path: str) -> str:
+    if os.name == "nt":
+        return f"give a path with a drive as a path object: pathlib.Path({path!r})"
+    return "a path of Windows; here a directory is written /srv/data, ./data or ~/data"
+
+
+def _file_path(url: str, rest: str) -> str:
+    host, slash, path = rest.partition("/")
+    if host not in ("", "localhost"):
+        raise ValueError(f"{url} names the host {host!r}; a local path has three slashes: file:///path")
+    if not slash or not path:
+        raise ValueError(f"No service url is provided yet: {url} names no directory; write file:///path")
+    if "%" in path:
+        from urllib.parse import unquote_to_bytes  # 15 ms, for the few URLs that need it
+
+        path = os.fsdecode(unquote_to_bytes(path))
+    if "\0" in path:
+        raise ValueError(f"{url} has a NUL, which no path has")
+    return os.path.abspath("/" + path)
+
+
+STORE_FORMAT: Final = 1
+"""Version of the layout of the directory as a whole. Raised when an old release would misread a new store."""
+_ID_SIZE: Final = 16
+_RESTORE: Final = "repair the store (embeddedpulsar repair), or restore store.meta from a copy of the store"
+_ASKED_FOR: Final = "that was asked for"
+_ASK_NOT: Final = "open it without read_only (--read-only) to change it"
+
+
+class StoreMeta(NamedTuple):
+    """Identity of a store: the same for every process, kept by copies."""
+
+    store_id: bytes
+    created_ms: int
+    format: int = STORE_FORMAT
+
+
+def read_meta(root: str) -> StoreMeta | None:
+    """The store in ``root``; None where there is none yet.
+
+    Raises:
+        ForeignFileError: ``root`` holds files of something else.
+        CorruptionError: ``store.meta`` is damaged, or missing from a store that has topics.
+        UnsupportedFormatVersion: a newer release made this store.
+    """
+    path = root_layout.in_root(root, root_layout.META)
+    try:
+        data = disk.DISK.read_file(path)
+    except FileNotFoundError:
+        _check_absent(root)
+        return None
+    try:
+        fields = decode_document(data, KIND_STORE_META)
+        return _from_fields(fields)
+    except CorruptionError as e:
+        raise CorruptionError(path=path, reason=e.reason, offset=e.offset, remedy=_RESTORE) from None
+    except (ForeignFileError, UnsupportedFormatVersion) as e:
+        raise e.at(path) from None
+
+
+def _from_fields(fields: dict[str, object]) -> StoreMeta:
+    version, store_id, created_ms = fields.get("format"), fields.get("store_id"), fields.get("created_ms")
+    if isinstance(version, int) and version > STORE_FORMAT:
+        raise UnsupportedFormatVersion(
+            reason=f"this store has layout version {version}; this release knows up to {STORE_FORMAT}",
+            remedy="upgrade embeddedpulsar",
+        )
+    if (
+        not isinstance(version, int)
+        or not isinstance(store_id, bytes)
+        or len(store_id) != _ID_SIZE
+        or not isinstance(created_ms, int)
+    ):
+        raise CorruptionError(reason="fields are missing")
+    return StoreMeta(store_id, created_ms, version)
+
+
+def _check_absent(root: str) -> None:
+    """A directory without ``store.meta`` is free for a new store if nothing but our own beginnings is
+    there."""
+    foreign = sorted(name for name in descriptors.names_in(root) if not root_layout.is_ours(name))
+    if foreign:
+        shown = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
+        raise ForeignFileError(
+            path=root,
+            reason=f"the directory is not a store and not empty: it holds {shown}",
+            remedy="choose an empty or new directory",
+        )
+    topics = root_layout.in_root(root, root_layout.TOPICS)
+    if os.path.isdir(topics) and descriptors.names_in(topics):
+        raise CorruptionError(
+            path=root_layout.in_root(root, root_layout.META),
+            reason="it is missing, though the store has topics",
+            remedy=_RESTORE,
+        )
+
+
+def write_meta(root: str, now_ms: int, store_id: bytes | None = None) -> StoreMeta:
+    """Make ``root`` a store, by default a new one: the last step of its creation, under the store lock."""
+    meta = StoreMeta(store_id or os.urandom(_ID_SIZE), now_ms)
+    path = root_layout.in_root(root, root_layout.META)
+    disk.DISK.atomic_write(path, encode_document(KIND_STORE_META, meta._asdict()), durable=True)
+    return meta
+
+
+def root_of(path: str | os.PathLike[str]) -> str:
+    """The directory of a store that is to be read, as a path without links, from what the user calls it.
+
+    Raises:
+        NotAllowedError: it is in memory, and neither this process nor one that started it has it open.
+        ValueError: see `service_url.directory_of`.
+    """
+    text = os.fsdecode(path)
+    if memory_root.is_memory(text):
+        return memory_root.find(text)
+    return nofollow.canonical(directory_of(text))
+
+
+def lease_root(
+    path: str, allow_network_fs: bool, read_only: bool | None = False
+) -> tuple[str, DirectoryLease, Refusal | None]:
+    """The directory, made if need be, and the shared hold on it.
+
+    Args:
+        path: as the user calls it; a store in memory is a new one.
+        allow_network_fs: see `Store.open`.
+        read_only: whether it is only looked at; None for a store of which this process may not write.
+
+    Returns:
+        The path; the hold; and why nothing may be written. With a reason the lease is open and holds
+        nothing: those that only look hold up no other process.
+    """
+    if memory_root.is_memory(path):
+        url, settings = memory_root.split_settings(path)
+        if read_only:
+            raise ValueError(f"{url} is a new store in memory, and cannot be read-only")
+        return *memory_root.create(url, settings), None
+    if memory_root.is_temporary(path) and not os.path.exists(path):
+        raise memory_root.gone(path)  # a process that comes late does not make it again
+    if read_only:
+        try:
+            path = filesystem.readable_root(path, allow_network_fs)
+        except FileNotFoundError:
+            reason, remedy = "there is no such directory", "name the directory of a store"
+            raise StorageOSError(path=path, reason=reason, remedy=remedy, errno=errno.ENOENT) from None
+        return path, DirectoryLease.open(path), Refusal(path, _ASKED_FOR, _ASK_NOT)
+    try:
+        root, lease = filesystem.lease_root(path, allow_network=allow_network_fs)
+        return root, _shared(lease, root), None
+    except (filesystem.NotWritableError, filesystem.OtherOwnerError, AccessDeniedError) as e:
+        if read_only is not None:
+            raise
+        return *lease_to_look(path, allow_network_fs, e), Refusal.after(nofollow.canonical(path), e)
+
+
+def lease_to_look(path: str, allow_network_fs: bool, denied: StorageError) -> tuple[str, DirectoryLease]:
+    """The directory of a store that cannot be opened for writing, for looking at it.
+
+    Raises:
+        StorageError: it cannot be read either; or ``denied``, if there is no store.
+    """
+    try:
+        root = filesystem.readable_root(path, allow_network_fs)
+    except FileNotFoundError:
+        raise denied from None
+    except AccessDeniedError as e:
+        remedy = f"{e.remedy}; to write to it: {denied.remedy}"
+        raise AccessDeniedError(reason=e.reason, remedy=remedy, errno=e.errno or 0) from denied
+    if not os.path.exists(root_layout.in_root(root, root_layout.META)):
+        raise denied
+    return root, DirectoryLease.open(root)
+
+
+def shared_lease(path: str) -> DirectoryLease:
+    """The shared hold on a directory that is there.
+
+    Raises:
+        AlreadyClosed: it is being removed or repaired.
+        StoreGoneError: it was a store in memory, and is removed.
+    """
+    try:
+        return _shared(DirectoryLease.open(path), path)
+    except FileNotFoundError:
+        if memory_root.is_temporary(path):
+            raise memory_root.gone(path) from None
+        raise
+
+
+def _shared(lease: DirectoryLease, path: str) -> DirectoryLease:
+    if not lease.try_shared():
+        lease.close()
+        raise AlreadyClosed(f"the store {path} is being removed or repaired")
+    return lease

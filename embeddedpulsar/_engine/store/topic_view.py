@@ -1,0 +1,224 @@
+"""A topic as an onlooker sees it: its producers and subscriptions, without a lock, and nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, Protocol
+
+from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.log import Log
+from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.topic_control import TERMINATED
+from embeddedpulsar._engine.platform import deadline, descriptors, threads
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.store.damage_channel import DamageChannel
+from embeddedpulsar.damage import Damage
+from embeddedpulsar.exceptions import SubscriptionNotFound
+from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.format.topic_record import AttachProducer
+    from embeddedpulsar._engine.log.journal.journal_file import JournalView
+    from embeddedpulsar._engine.store.producers.topic_journal import TopicReplica
+    from embeddedpulsar._engine.subscription.subscription_view import SubscriptionFacts, SubscriptionView
+
+
+_WINDOW_MS: Final = 60_000
+
+Look = tuple[int, int]
+"""When it was, in ms since the epoch, and what was counted."""
+
+
+class ProducerFacts(NamedTuple):
+    """The producers of a topic at one moment.
+
+    Attributes:
+        connected: those whose process lives, in order of arrival.
+        waiting: how many living ones wait for exclusive access.
+        epoch: how often exclusive access was granted.
+    """
+
+    connected: tuple[AttachProducer, ...]
+    waiting: int
+    epoch: int
+
+
+class ViewHost(Protocol):
+    """What a view needs of its store; see `StoreSession`."""
+
+    peers: Peers
+    damage: DamageChannel
+
+
+class TopicView:
+    """Role: follows the journals of a topic and its subscriptions for those that only look. Invariants: takes
+    no lock that another process holds, and writes nothing.
+    Callers: any thread.
+
+    Args:
+        directory: of the topic.
+        log: of the topic.
+        host: the other processes, and where to report what cannot be read.
+    """
+
+    __slots__ = ("_directory", "_drops", "_host", "_lock", "_log", "_producers", "_views")
+
+    def __init__(self, directory: str, log: Log, host: ViewHost) -> None:
+        self._directory: Final = directory
+        self._log: Final = log
+        self._host: Final = host
+        self._lock: Final = threads.RLock()  # guards everything below
+        self._views: dict[str, SubscriptionView] = {}
+        self._drops: dict[str, tuple[Look, Look]] = {}
+        self._producers: tuple[TopicReplica, JournalView] | None = None  # made by the first look
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing can be published any more."""
+        if self._log.words[TopicWord.STATE] & TERMINATED:
+            return True
+        if not self._log.is_derived:
+            return False
+        self.producers()  # the word is lost with a reboot, and the journal has it
+        return self._producers is not None and self._producers[0].table.terminated is not None
+
+    def producers(self) -> ProducerFacts:
+        """The producers.
+
+        Raises:
+            StorageError: the topic's journal cannot be read.
+        """
+        shared = late_import("embeddedpulsar._engine.store.producers.topic_journal")
+        views = late_import("embeddedpulsar._engine.log.journal.journal_file")
+        try:
+            deadline.enter(self._lock, f"a look at {self._log.name}")
+            words = self._log.words
+            if self._producers is None:
+                replica = shared.TopicReplica()
+                place = JournalPlace(self._directory, words, TopicWord.JOURNAL, KIND_TOPIC)
+                self._producers = replica, views.JournalView(place, replica)
+            replica, journal = self._producers
+            is_trusted = words[shared.JOURNAL_CHECKED] == words[TopicWord.EPOCH] + 1
+            is_there = journal.follow(is_trusted=is_trusted)
+            table = replica.table
+            connected = tuple(table.connected.values()) if is_there else ()
+            waiting = tuple(table.waiting.values()) if is_there else ()
+            epoch = table.epoch if is_there else 0
+        finally:
+            self._lock.release()
+        for found in journal.damage:
+            self.report(found)
+        return ProducerFacts(
+            tuple(one for one in connected if self._lives(one.client_uuid)),
+            sum(self._lives(one.client_uuid) for one in waiting),
+            epoch,
+        )
+
+    def subscriptions(self) -> list[tuple[SubscriptionFacts, bool]]:
+        """The subscriptions, and whether each is durable; sorted by name, the durable first. Of the others,
+        those with consumers.
+
+        Raises:
+            StorageError: the files of one of them cannot be read.
+        """
+        found = []
+        for name in self._directories():
+            facts, durable = self._view(name).facts(self._lives), not name.startswith(NON_DURABLE_PREFIX)
+            if facts is not None and (durable or facts.consumers):
+                found.append((facts, durable))
+        return sorted(found, key=lambda one: (one[0].name, not one[1]))
+
+    def mark_deletes(self) -> list[Position]:
+        """How far the durable subscriptions have come by their journals, which have checksums; their control
+        words have none.
+
+        Raises:
+            StorageError: the files of one of them cannot be read.
+        """
+        durable = [name for name in self._directories() if not name.startswith(NON_DURABLE_PREFIX)]
+        found = [self._view(name).look(lambda state: state.mark_delete) for name in durable]
+        return [position for position in found if position is not None]
+
+    def subscription(self, name: str) -> SubscriptionView:
+        """A durable subscription.
+
+        Raises:
+            SubscriptionNotFound: there is none of that name.
+            StorageError: its files cannot be read.
+        """
+        view = self._view(subscription_directory_name(name))
+        if view.look(lambda state: state.name) != name:
+            raise SubscriptionNotFound(f"{self._log.name} has no subscription {name!r}")
+        return view
+
+    def facts(self, name: str) -> SubscriptionFacts:
+        """The facts of a durable subscription. Errors as of `subscription`."""
+        found = self.subscription(name).facts(self._lives)
+        if found is None:
+            raise SubscriptionNotFound(f"{self._log.name} has no subscription {name!r}")
+        return found
+
+    def drops_before(self, subscription: str, since: Look, now: Look) -> Look:
+        """A look at the drops of a subscription to compare the present one with.
+
+        Args:
+            subscription: its name.
+            since: when it was made, and 0.
+            now: the time, and how many drops there are.
+
+        Returns:
+            ``since`` for a minute after the first look of this process; later a look one or two minutes ago.
+        """
+        older, newer = self._drops.get(subscription, (since, now))
+        if now[0] - newer[0] >= _WINDOW_MS:
+            older, newer = newer, now
+        self._drops[subscription] = older, newer
+        return older
+
+    def report(self, found: Damage) -> None:
+        """Tell the application what was found damaged."""
+        self._host.damage.report(found._replace(topic=self._log.name))
+
+    def _lives(self, uuid: bytes) -> bool:
+        try:
+            return self._host.peers.is_alive(uuid)
+        except OSError:
+            return True  # no answer (no descriptors left, no permission): that proves no death
+
+    def _directories(self) -> list[str]:
+        try:
+            names = descriptors.names_in(filenames.subscriptions_path(self._directory))
+        except FileNotFoundError:
+            names = []
+        found = [name for name in names if not filenames.is_gone(name)]
+        try:
+            deadline.enter(self._lock, f"a look at {self._log.name}")
+            for name in self._views.keys() - set(found):
+                self._views.pop(name).close()
+        finally:
+            self._lock.release()
+        return found
+
+    def _view(self, directory_name: str) -> SubscriptionView:
+        # Imported on first use: most processes look at nothing.
+        module = late_import("embeddedpulsar._engine.subscription.subscription_view")
+
+        try:
+            deadline.enter(self._lock, f"a look at {self._log.name}")
+            view: SubscriptionView | None = self._views.get(directory_name)
+            if view is None:
+                path = os.path.join(filenames.subscriptions_path(self._directory), directory_name)
+                view = module.SubscriptionView(path, self._log.options.boot_id, self.report)
+                self._views[directory_name] = view
+            return view
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Give the maps back. Idempotent."""
+        while self._views:
+            self._views.popitem()[1].close()
