@@ -92,8 +92,7 @@ from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 if TYPE_CHECKING:
     from embeddedpulsar.admin.admin import Admin
     from embeddedpulsar.client.client import Client
-    from embeddedpulsar.client.common.message_batch import MessageBatch
-    from embeddedpulsar.client.common.network_options import (
+    from embeddedpulsar.client.client_config import (
         Authentication,
         AuthenticationAthenz,
         AuthenticationBasic,
@@ -106,17 +105,18 @@ if TYPE_CHECKING:
         ServiceInfo,
         ServiceInfoProvider,
     )
-    from embeddedpulsar.client.common.statistics import ConsumerStats, ProducerStats
     from embeddedpulsar.client.consumer.consumer import Consumer
+    from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.consumer.reader import Reader
-    from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.consumer.table_view import TableView
     from embeddedpulsar.client.interceptors import (
         ConsumerInterceptor,
         ProducerInterceptor,
         ReaderInterceptor,
     )
+    from embeddedpulsar.client.message_batch import MessageBatch
     from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
     from embeddedpulsar.damage import Damage
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
@@ -136,9 +136,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded on first access, so that importing the package is fast.
-_NETWORK = "embeddedpulsar.client.common.network_options"
+_NETWORK = "embeddedpulsar.client.client_config"
 _INTERCEPTORS = "embeddedpulsar.client.interceptors"
-_STATISTICS = "embeddedpulsar.client.common.statistics"
+_STATISTICS = "embeddedpulsar.client.statistics"
 _POLICIES = "embeddedpulsar.policies"
 _SERDE = "embeddedpulsar.functions.serde"
 _LAZY = {
@@ -171,8 +171,8 @@ _LAZY = {
     "SerDe": _SERDE,
     "ProducerInterceptor": _INTERCEPTORS,
     "ReaderInterceptor": _INTERCEPTORS,
-    "MultiplierRedeliveryBackoff": "embeddedpulsar.client.consumer.redelivery_backoff",
-    "MessageBatch": "embeddedpulsar.client.common.message_batch",
+    "MultiplierRedeliveryBackoff": "embeddedpulsar.client.consumer.due_entries",
+    "MessageBatch": "embeddedpulsar.client.message_batch",
     "Producer": "embeddedpulsar.client.producer.producer",
     "BatchReceivePolicy": _POLICIES,
     "ConsumerBatchReceivePolicy": _POLICIES,
@@ -225,7 +225,7 @@ def connect(service_url: Any, **options: Any) -> Client:
         Traceback (most recent call last):
         ValueError: The scheme part is missing: word ...
     """
-    from embeddedpulsar.client.common.network_options import is_cluster
+    from embeddedpulsar.client.client_config import is_cluster
 
     if is_cluster(service_url):
         from embeddedpulsar.cluster.client import connected

@@ -23,7 +23,7 @@ LONG_FUNCTIONS: dict[str, str] = {
 # Constructor -> why it may have more than seven arguments.
 MANY_COLLABORATORS: dict[str, str] = {
     "embeddedpulsar.client.client.Client": "the signature of pulsar-client",
-    "embeddedpulsar.client.producer.bulk.bulk_rows.Rows": "one argument for each column of messages",
+    "embeddedpulsar.client.producer.bulk_publisher.Rows": "one argument for each column of messages",
     "embeddedpulsar._engine.format.entry.EntryContent": "one argument for each column of an entry",
     "embeddedpulsar._engine.subscription.attachment.membership.Membership": "what consumers of a process share",
 }

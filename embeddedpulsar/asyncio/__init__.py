@@ -25,7 +25,7 @@ from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.producer import Producer
 from embeddedpulsar.asyncio.table_view import TableView
-from embeddedpulsar.client.common.network_options import is_cluster
+from embeddedpulsar.client.client_config import is_cluster
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,

@@ -9,14 +9,14 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Generic
 
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, renumber, try_or_start
-from embeddedpulsar.client.common.process_bound import ProcessBound
+from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.message import T
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer import Consumer as BlockingConsumer
     from embeddedpulsar.client.consumer.reader import Reader as BlockingReader
     from embeddedpulsar.message import Message

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from embeddedpulsar import error_text
 from embeddedpulsar._engine.platform import deadline, package_log, threads
-from embeddedpulsar.client.common import awaited_call
+from embeddedpulsar.client import client_threads
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, ThreadLimitError
 
 R = TypeVar("R")
@@ -67,7 +67,7 @@ async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = 
     """
     if undo is not None:
         return await _Opening(call, undo).result()
-    awaited = awaited_call.AwaitedCall()
+    awaited = client_threads.AwaitedCall()
     try:
         return await _begin(call, awaited)
     except asyncio.CancelledError:
@@ -81,7 +81,7 @@ async def in_thread_to_its_end(call: Callable[[], R], nothing: R) -> R:
     So nothing of it happens after the await. The ``stored`` of the cancellation is the result of the call, or
     the ``stored`` of its exception, or ``nothing``. A second cancellation does not wait.
     """
-    awaited = awaited_call.AwaitedCall()
+    awaited = client_threads.AwaitedCall()
     future = _begin(call, awaited)
     future.add_done_callback(_retrieve)
     try:
@@ -104,13 +104,13 @@ def try_or_start(call: Callable[[], object]) -> None:
         _start(call)
 
 
-def _begin(call: Callable[[], R], awaited: awaited_call.AwaitedCall | None = None) -> asyncio.Future[R]:
+def _begin(call: Callable[[], R], awaited: client_threads.AwaitedCall | None = None) -> asyncio.Future[R]:
     """Start a call on a thread of its own. The future gets its result, unless the loop is closed by then."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
 
     def run() -> None:
-        awaited_call.current.set(awaited)
+        client_threads.current.set(awaited)
         outcome: Any = None
         error: BaseException | None = None
         try:
@@ -170,7 +170,7 @@ class _Opening(Generic[R]):
         self._undo = undo
         self._made: list[R] = []
         self._has_begun = False
-        self._awaited = awaited_call.AwaitedCall()
+        self._awaited = client_threads.AwaitedCall()
         self._future = _begin(self._run, self._awaited)
 
     def _run(self) -> None:
@@ -179,7 +179,7 @@ class _Opening(Generic[R]):
             return
         self._made.append(self._call())
         if self._awaited.is_given_up:
-            awaited_call.current.set(None)  # what is given up is the call, not the end of its result
+            client_threads.current.set(None)  # what is given up is the call, not the end of its result
             self._detach()
 
     def _detach(self) -> None:

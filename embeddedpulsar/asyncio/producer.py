@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, Unpack
 
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, in_thread_to_its_end, renumber
-from embeddedpulsar.client.common.message_options import Options, check_options
-from embeddedpulsar.client.common.process_bound import ProcessBound
-from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages
-from embeddedpulsar.client.producer.pending_entry import ErrorTaker
+from embeddedpulsar.client.arguments import Options, check_options
+from embeddedpulsar.client.client_context import ProcessBound
+from embeddedpulsar.client.producer.bulk_publisher import SentMessages
+from embeddedpulsar.client.producer.send_queue import ErrorTaker
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import T

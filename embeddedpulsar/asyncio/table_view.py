@@ -7,7 +7,7 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Va
 from typing import Any, TypeVar, overload
 
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread
-from embeddedpulsar.client.common.process_bound import ProcessBound
+from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.message import T
 
 D = TypeVar("D")

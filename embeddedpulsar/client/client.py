@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.store.catalog.topic_list import partition_names
-from embeddedpulsar.client.client_config import client_config
+from embeddedpulsar.client.arguments import check_type, check_type_or_none
+from embeddedpulsar.client.client_config import Authentication, ServiceInfo, client_config
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
-from embeddedpulsar.client.common.arguments import check_type, check_type_or_none
-from embeddedpulsar.client.common.client_log import ClientLog
-from embeddedpulsar.client.common.network_options import Authentication, ServiceInfo
-from embeddedpulsar.client.common.opened_parts import OPENED, close_opened
+from embeddedpulsar.client.client_threads import OPENED, ClientLog, close_opened
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.enums import (
@@ -38,8 +36,8 @@ if TYPE_CHECKING:
     import re
 
     from embeddedpulsar.client.consumer.consumer import Consumer
+    from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.consumer.reader import Reader
-    from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.consumer.table_view import TableView
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
@@ -368,7 +366,7 @@ class Client:
         given = _given(locals())
         late = late_import("embeddedpulsar.client.consumer.consumer_config")
         config = late.consumer_config(given, ConsumerInterceptor)
-        late = late_import("embeddedpulsar.client.consumer.opening")
+        late = late_import("embeddedpulsar.client.consumer.consumer_opening")
         opened: list[Callable[[], object]] = []
         consumer: Consumer[T] | None = None
         try:
@@ -431,7 +429,7 @@ class Client:
         given = _given(locals())
         late = late_import("embeddedpulsar.client.consumer.consumer_config")
         config = late.reader_config(given, ReaderInterceptor)
-        late = late_import("embeddedpulsar.client.consumer.reader_opening")
+        late = late_import("embeddedpulsar.client.consumer.consumer_opening")
         opened: list[Callable[[], object]] = []
         reader: Reader[T] | None = None
         try:
@@ -476,7 +474,7 @@ class Client:
         check_type(str, topic, "topic")
         check_type_or_none(str, subscription_name, "subscription_name")
         check_type(Schema, schema, "schema")
-        late = late_import("embeddedpulsar.client.consumer.reader_opening")
+        late = late_import("embeddedpulsar.client.consumer.consumer_opening")
         opened: list[Callable[[], object]] = []
         view: TableView[T] | None = None
         try:

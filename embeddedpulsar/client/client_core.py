@@ -16,15 +16,17 @@ from embeddedpulsar._engine.platform.file_lock import in_order, results
 from embeddedpulsar._engine.platform.scheduler import BackgroundWork
 from embeddedpulsar._engine.store.damage_channel import tell
 from embeddedpulsar._engine.store.store import Store
-from embeddedpulsar.client.common.callbacks import CallbackThread
-from embeddedpulsar.client.common.opened_parts import OPENED
-from embeddedpulsar.client.common.partition_watch import PartitionWatch
-from embeddedpulsar.client.common.waiter_set import WaitingThreads
-from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, together
+from embeddedpulsar.client.client_threads import (
+    OPENED,
+    CallbackThread,
+    Flusher,
+    MemoryLimit,
+    WaitingThreads,
+    Workers,
+)
+from embeddedpulsar.client.consumer.consumer_core import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.consumer.listener import ListenerThreads
-from embeddedpulsar.client.flusher import Flusher
-from embeddedpulsar.client.memory_limit import MemoryLimit
-from embeddedpulsar.client.workers import Workers
+from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar.client.client_config import ClientConfig
-    from embeddedpulsar.client.common.client_context import Closable, PublisherLike, Receiver
-    from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.client.client_context import Closable, PublisherLike, Receiver
+    from embeddedpulsar.client.client_threads import ClientLog
     from embeddedpulsar.damage import Damage
 
 

@@ -13,7 +13,7 @@ from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, renumber
 from embeddedpulsar.asyncio.producer import Producer
-from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages
+from embeddedpulsar.client.producer.bulk_publisher import SentMessages
 from embeddedpulsar.cluster.client import ClusterClient
 from embeddedpulsar.cluster.cluster_errors import failure, not_supported
 from embeddedpulsar.cluster.consumer import ClusterConsumer, acknowledgeable

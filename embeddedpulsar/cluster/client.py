@@ -18,7 +18,7 @@ from embeddedpulsar.schema.schema import BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.common.network_options import ServiceInfo
+    from embeddedpulsar.client.client_config import ServiceInfo
 
 
 class ClusterClient(Client):

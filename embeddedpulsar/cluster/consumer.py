@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.common.arguments import check_type
+from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.cluster.cluster_errors import not_supported, translated
 from embeddedpulsar.cluster.handle import ClusterSource
@@ -15,7 +15,7 @@ from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.common.statistics import ConsumerStats
+    from embeddedpulsar.client.statistics import ConsumerStats
 
 
 def acknowledgeable(message: Any) -> Any:

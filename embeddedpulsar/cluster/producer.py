@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.common.client_log import ClientLog
+from embeddedpulsar.client.client_threads import ClientLog
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.cluster.cluster_errors import not_supported, translated
 from embeddedpulsar.cluster.handle import ClusterHandle
@@ -15,8 +15,8 @@ from embeddedpulsar.message import T
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from embeddedpulsar.client.common.statistics import ProducerStats
-    from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages
+    from embeddedpulsar.client.producer.bulk_publisher import SentMessages
+    from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.message_id import MessageId
 
 

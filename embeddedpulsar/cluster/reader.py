@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.common.arguments import check_type
+from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.cluster.cluster_errors import not_supported, translated
 from embeddedpulsar.cluster.handle import ClusterSource

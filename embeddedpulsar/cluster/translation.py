@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from embeddedpulsar import enums
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar.client.common import network_options
+from embeddedpulsar.client import client_config
 from embeddedpulsar.cluster.cluster_errors import translated, unknown_option
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.exceptions import InvalidConfiguration, TopicNotFound
@@ -139,24 +139,24 @@ def _dead_letter_policy(value: ConsumerDeadLetterPolicy) -> Any:
     )
 
 
-def _authentication(value: network_options.Authentication) -> Any:
+def _authentication(value: client_config.Authentication) -> Any:
     return getattr(library(), type(value).__name__)(*value.arguments)
 
 
-def _service_info(value: network_options.ServiceInfo) -> Any:
+def _service_info(value: client_config.ServiceInfo) -> Any:
     return library().ServiceInfo(
         value.service_url, to_pulsar(value.authentication), value.tls_trust_certs_file_path
     )
 
 
-def from_service_info(theirs: Any) -> network_options.ServiceInfo:
+def from_service_info(theirs: Any) -> client_config.ServiceInfo:
     """Return the address of this package for one of ``pulsar-client``, without credentials."""
-    return network_options.ServiceInfo(
+    return client_config.ServiceInfo(
         theirs.service_url, tls_trust_certs_file_path=theirs.tls_trust_certs_file_path
     )
 
 
-def _failover(value: network_options.AutoClusterFailover) -> Any:
+def _failover(value: client_config.AutoClusterFailover) -> Any:
     return library().AutoClusterFailover(
         _service_info(value.primary),
         [_service_info(one) for one in value.secondary],
@@ -166,7 +166,7 @@ def _failover(value: network_options.AutoClusterFailover) -> Any:
     )
 
 
-def _provider(value: network_options.ServiceInfoProvider) -> Any:
+def _provider(value: client_config.ServiceInfoProvider) -> Any:
     class Provider(library().ServiceInfoProvider):  # type: ignore[misc]
         """Passes the calls of ``pulsar-client`` to the provider of the application."""
 
@@ -182,11 +182,11 @@ def _provider(value: network_options.ServiceInfoProvider) -> Any:
     return Provider()
 
 
-def _console_logger(value: network_options.ConsoleLogger) -> Any:
+def _console_logger(value: client_config.ConsoleLogger) -> Any:
     return library().ConsoleLogger(_enum(value.log_level))
 
 
-def _file_logger(value: network_options.FileLogger) -> Any:
+def _file_logger(value: client_config.FileLogger) -> Any:
     return library().FileLogger(_enum(value.log_level), value.log_file)
 
 
@@ -256,10 +256,10 @@ _CONVERSIONS: Final[dict[Any, Callable[[Any], Any]]] = {
     ConsumerBatchReceivePolicy: _batch_policy,
     ConsumerKeySharedPolicy: _key_shared_policy,
     ConsumerDeadLetterPolicy: _dead_letter_policy,
-    network_options.Authentication: _authentication,
-    network_options.ServiceInfo: _service_info,
-    network_options.AutoClusterFailover: _failover,
-    network_options.ServiceInfoProvider: _provider,
-    network_options.ConsoleLogger: _console_logger,
-    network_options.FileLogger: _file_logger,
+    client_config.Authentication: _authentication,
+    client_config.ServiceInfo: _service_info,
+    client_config.AutoClusterFailover: _failover,
+    client_config.ServiceInfoProvider: _provider,
+    client_config.ConsoleLogger: _console_logger,
+    client_config.FileLogger: _file_logger,
 }

@@ -14,8 +14,7 @@ from typing import Any, Final
 from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow.schema import FAILFAST, check_columns, check_mode
-from embeddedpulsar.client.consumer.topic_group.expression_tree import matches_no_name
-from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
+from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern, matches_no_name
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration, InvalidTopicName
 from embeddedpulsar.message_id import MessageId

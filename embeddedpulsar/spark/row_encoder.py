@@ -19,13 +19,9 @@ from embeddedpulsar.arrow.plain_encoder import is_payload
 from embeddedpulsar.arrow.plan import partition_count, topic_directory
 from embeddedpulsar.arrow.topic_schemas import TopicSchemas
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.client.producer.bulk.bulk_rows import BULK_BYTES, BULK_MESSAGES
-from embeddedpulsar.client.producer.bulk.staged_entry import producer_of_sealed
-from embeddedpulsar.client.producer.partitioned.message_router import (
-    BulkRouting,
-    RoundRobinByBatch,
-    random_below,
-)
+from embeddedpulsar.client.producer.bulk_publisher import BULK_BYTES, BULK_MESSAGES
+from embeddedpulsar.client.producer.message_router import BulkRouting, RoundRobinByBatch, random_below
+from embeddedpulsar.client.producer.staged_entry import producer_of_sealed
 from embeddedpulsar.enums import HashingScheme
 from embeddedpulsar.exceptions import MessageTooBig, TopicNotFound
 from embeddedpulsar.records import NamedTuple

@@ -21,7 +21,7 @@ from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.store.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of
 from embeddedpulsar.arrow.plan import topic_directory
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.client.producer.bulk.staged_entry import (
+from embeddedpulsar.client.producer.staged_entry import (
     StagedEntry,
     end_of_log,
     producer_of_sealed,

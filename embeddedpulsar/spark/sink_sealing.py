@@ -15,7 +15,7 @@ from embeddedpulsar._engine.format.staged_rows import record_head, staged_record
 from embeddedpulsar._engine.platform import clock, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.store.sink_place import SinkPlace, staged_name
-from embeddedpulsar.client.producer.bulk.staged_entry import StagedEntry, entry_terms
+from embeddedpulsar.client.producer.staged_entry import StagedEntry, entry_terms
 from embeddedpulsar.crypto.entry_cipher import EntryCipher
 from embeddedpulsar.crypto.key_reader import Encryption
 from embeddedpulsar.crypto.rows_cipher import RowsCipher

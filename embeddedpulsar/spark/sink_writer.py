@@ -18,7 +18,7 @@ from embeddedpulsar._engine.format.staged_rows import record_head
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.store.sink_place import SinkPlace, sink_key, staged_name
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.client.producer.bulk.staged_entry import StagedEntry, publish_entries
+from embeddedpulsar.client.producer.staged_entry import StagedEntry, publish_entries
 from embeddedpulsar.crypto.rows_cipher import RowsCipher
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.spark.sink_commit import SinkCommit, SinkIdentity, StagedFile

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import embeddedpulsar
 from embeddedpulsar import asyncio as asyncio_client
 from embeddedpulsar.client.client import Client as BlockingClient
-from embeddedpulsar.client.common.network_options import is_cluster
+from embeddedpulsar.client.client_config import is_cluster
 
 if TYPE_CHECKING:
     import os

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
-from embeddedpulsar.client.common.message_options import Options
+from embeddedpulsar.client.arguments import Options
 
 LIMIT = 1000
 

@@ -13,7 +13,7 @@ from embeddedpulsar._engine.format.entry import ProducerPrefix
 from embeddedpulsar._engine.format.frame import read_header
 from embeddedpulsar._engine.log.log_view import ChunkReader, segment_part
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions, PendingChunks
-from embeddedpulsar.client.producer.chunker import Chunker
+from embeddedpulsar.client.producer.entry_encoder import Chunker
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig
 from tests.frames import framed, unframed
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from embeddedpulsar import BatchingType, Client, CompressionType, MessageId
-from embeddedpulsar.client.producer.bulk import bulk_rows
+from embeddedpulsar.client.producer import bulk_publisher
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
@@ -94,7 +94,7 @@ def test_send_many_equals_a_loop_of_sends(store, rows, codec, limits, window, as
     columns = [list(column) for column in zip(*rows, strict=True)]
     values, keys, ordering_keys, properties, event_times = map(iter, columns) if as_iterators else columns
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_rows, "WINDOW", window)
+        patch.setattr(bulk_publisher, "WINDOW", window)
         with store.client.create_producer(bulk, compression_type=codec) as producer:
             sent = producer.send_many(
                 values,
@@ -120,7 +120,7 @@ def test_key_based_keeps_the_order_of_each_key(store, rows, limits, window, by_a
     values = [b"%d" % i for i in range(len(rows))]
     keys, ordering_keys = [row[1] for row in rows], [row[2] for row in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_rows, "WINDOW", window)
+        patch.setattr(bulk_publisher, "WINDOW", window)
         patch.setattr("embeddedpulsar.arrow.input_columns.WINDOW", window)
         with store.client.create_producer(topic, batching_type=BatchingType.KeyBased) as producer:
             if by_arrow:

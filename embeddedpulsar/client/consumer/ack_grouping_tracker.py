@@ -27,7 +27,7 @@ from embeddedpulsar.message_id import LARGEST_ID
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.subscription.ack_ring import AckRing
-    from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.client.client_threads import ClientLog
     from embeddedpulsar.message import Message
 
 GROUP_SIZE: Final = 1000

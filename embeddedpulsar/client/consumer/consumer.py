@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from embeddedpulsar._engine.platform import interrupts
-from embeddedpulsar.client.common.arguments import check_type, checked_seek_target
-from embeddedpulsar.client.common.process_bound import ProcessBound
+from embeddedpulsar.client.arguments import check_type, checked_seek_target
+from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import NO_ORIGIN, Message, T
 from embeddedpulsar.message_id import MessageId
@@ -15,10 +15,10 @@ from embeddedpulsar.message_id import MessageId
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from embeddedpulsar.client.common.interceptor_chain import InterceptorChain
-    from embeddedpulsar.client.common.statistics import ConsumerStats
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
-    from embeddedpulsar.client.consumer.topic_group.consumer_group import ConsumerGroup
+    from embeddedpulsar.client.consumer.topic_group.topic_group import ConsumerGroup
+    from embeddedpulsar.client.interceptor_chain import InterceptorChain
+    from embeddedpulsar.client.statistics import ConsumerStats
 
 
 class Consumer(ProcessBound, Generic[T]):

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
-from embeddedpulsar.client.common.arguments import (
+from embeddedpulsar.client.arguments import (
     INT32_MAX,
     INT32_MIN,
     check_range,
@@ -14,8 +14,8 @@ from embeddedpulsar.client.common.arguments import (
     check_types,
     checked_properties,
 )
-from embeddedpulsar.client.common.interceptor_chain import InterceptorChain, chain_of
-from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
+from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.enums import (
     ConsumerCryptoFailureAction,

@@ -1,4 +1,11 @@
-"""The state of a consumer behind its interface: fetching, acknowledging, rewinding."""
+"""The state of a consumer behind its interface: fetching, acknowledging, rewinding.
+
+Closing of a consumer or reader, and the error for acknowledgements that could not be written.
+
+Entries of a consumer that are delivered again, or moved to the dead letter topic instead.
+
+The consumer of a non-persistent topic: acknowledgements and seeks are accepted, and do nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +17,368 @@ from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.log.log_positions import last_message_id
 from embeddedpulsar._engine.platform import deadline, fork, interrupts
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar.client.common.arguments import id_parts, redelivery_count
+from embeddedpulsar._engine.subscription.attachment.volatile_attachment import GIVEN
+from embeddedpulsar.client.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
-from embeddedpulsar.client.consumer.closing import ConsumerClosing
 from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
 from embeddedpulsar.client.consumer.consumer_session import resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
+from embeddedpulsar.client.consumer.due_entries import (
+    DueEntries,
+    RepeatedEntries,
+    negative_acks,
+    unacked_messages,
+)
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
 from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
-from embeddedpulsar.client.consumer.redelivery import Redelivery
-from embeddedpulsar.client.consumer.repeated_entries import RepeatedEntries
 from embeddedpulsar.exceptions import (
+    AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
     InvalidConfiguration,
     LockTimeout,
     PulsarException,
+    StoreGoneError,
 )
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import LARGEST_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
+    from embeddedpulsar.client.consumer.dead_letter import DeadLetters, RetryLetters
     from embeddedpulsar.message_id import MessageId
 
+
+class CloseGuard:
+    """Distinguishes the second `close` of a consumer or reader, which is an error, from a late first one.
+
+    Role: a consumer may be closed before its owner calls `close`: it has unsubscribed, its client was closed,
+    or its topic was deleted. The first `close` of the owner is then no error, as with ``pulsar-client``.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> close_guard = CloseGuard(SimpleNamespace(is_closed=False))
+        >>> close_guard.begin("the consumer has unsubscribed"), close_guard.begin("")
+        (False, True)
+        >>> close_guard.begin("the consumer is closed")
+        Traceback (most recent call last):
+        embeddedpulsar.exceptions.AlreadyClosed: Pulsar error: AlreadyClosed: the consumer is closed
+    """
+
+    __slots__ = ("_client", "_has_begun")
+
+    def __init__(self, client: ClientContext) -> None:
+        self._client = client
+        self._has_begun = False
+
+    def begin(self, closed_text: str) -> bool:
+        """Begin to close.
+
+        Args:
+            closed_text: why the consumer is already closed; empty if it is open.
+
+        Returns:
+            True if the consumer is open and is to be closed.
+
+        Raises:
+            AlreadyClosed: `close` was called before, or the consumer belongs to the parent of this fork.
+        """
+        if closed_text and self._has_begun:
+            raise AlreadyClosed(closed_text)
+        # A client that closes sets its flag first. Then the client closed the consumer, and the owner may
+        # still call `close` once.
+        self._has_begun = bool(closed_text) or not self._client.is_closed
+        return not closed_text
+
+    def after_fork_in_child(self) -> None:
+        """The consumer belongs to the parent: `close` in the child raises."""
+        self._has_begun = True
+
+
+class AcknowledgementsUnwritten(LockTimeout):
+    """A consumer closed without writing all acknowledgements, because another process stayed in a lock.
+
+    Attributes:
+        lines: one for each subscription.
+    """
+
+    def __init__(self, lines: Iterable[str], cause: str = "") -> None:
+        self.lines = tuple(lines)
+        super().__init__("; ".join((*self.lines, cause) if cause else self.lines))
+
+    def __reduce__(self) -> tuple[type[LockTimeout], tuple[str]]:
+        return LockTimeout, (str(self),)
+
+
+def together(errors: list[AcknowledgementsUnwritten]) -> AcknowledgementsUnwritten:
+    """Return one error for several consumers."""
+    if len(errors) == 1:
+        return errors[0]
+    return AcknowledgementsUnwritten(line for error in errors for line in error.lines)
+
+
+class ConsumerClosing:
+    """Closes one consumer: writes its acknowledgements and returns its other messages.
+
+    Invariants: when a method returns, or raises anything but `BrokerMetadataError`, the consumer is closed
+    and has returned its messages. If another process is stopped while it holds the subscription's lock, the
+    consumer is unregistered later. Any thread may call the methods, with a deadline.
+    """
+
+    __slots__ = ("_close_guard", "_core", "_meter")
+
+    def __init__(self, core: ConsumerCore, meter: ConsumerMeter) -> None:
+        self._core: Final = core
+        self._meter: Final = meter
+        self._close_guard: Final = CloseGuard(core.session.client)
+
+    def unsubscribe(self) -> None:
+        core = self._core
+        core.delivery.check_open()
+        core.session.subscription.unsubscribe(core.session.attachment)
+        try:
+            self._shut("the consumer has unsubscribed")
+        finally:
+            core.session.release()
+
+    def close(self) -> None:
+        core = self._core
+        if not self._close_guard.begin(core.delivery.closed_text):
+            self._let_go()
+            return
+        try:
+            self._leave()
+        except Exception:
+            raise
+        except BaseException:
+            core.session.client.abandon(core.session.abandoned)  # interrupted: the consumer is closed anyway
+            raise
+
+    def _leave(self) -> None:
+        core = self._core
+        core.acks.refuse()
+        try:
+            core.acks.flush()
+            core.acks.end()
+        except LockTimeout as error:
+            line = (
+                f"{core.acks.unwritten} acknowledgements of subscription {core.config.subscription_name!r} "
+                f"on {core.topic_name} could not be written; the consumer {core.consumer_name} is closed, "
+                "and their messages may be delivered again"
+            )
+            raise AcknowledgementsUnwritten((line,), str(error)) from None
+        except StoreGoneError as error:
+            core.session.client.log.warning(
+                "Acknowledgements of %s are lost: %s", core.session.topic_name, error
+            )
+        finally:
+            self._shut("the consumer is closed; subscribe again")
+            try:
+                core.session.leave()
+            finally:
+                core.session.release()
+
+    def _let_go(self) -> None:
+        """Release letters and topic of a consumer that was closed by another call or process."""
+        core = self._core
+        if core.session.is_released:
+            return
+        try:
+            self._shut(core.delivery.closed_text)
+        finally:
+            core.session.release()
+
+    def _shut(self, text: str) -> None:
+        core = self._core
+        self._meter.close()
+        core.acks.close()
+        core.delivery.close(text)
+        core.start_over()
+        core.receiver.stop()
+        core.redelivery.close()
+        core.session.client.wake()
+
+    def after_fork_in_child(self) -> None:
+        self._close_guard.after_fork_in_child()
+
+
 Position = tuple[int, int]
+
+
+class Redelivery:
+    """Has entries of one consumer delivered again: after a delay, after a timeout, or at once.
+
+    Role: keeps the queue, the acknowledgements and the timers of `core` in step with the subscription. An
+    entry that was redelivered too often goes to `dead_letters` instead. Acknowledgements reach the
+    subscription before any redelivery. Any thread may call the methods.
+
+    Attributes:
+        nacks: negatively acknowledged entries.
+        unacked: received entries, if there is an acknowledgement timeout.
+        dead_letters, retries: the letters of the consumer, if its options have them.
+    """
+
+    def __init__(self, core: ConsumerCore) -> None:
+        session, config = core.session, core.config
+        self._core = core
+        self.dead_letters: DeadLetters | None = None
+        self.retries: RetryLetters | None = None
+        if config.dead_letter is not None:
+            late = late_import("embeddedpulsar.client.consumer.dead_letter")
+            self.dead_letters, self.retries = late.letters_of(
+                session, core.acks, self.later, self._forget_moving, lambda: core.delivery.renew()
+            )
+        timers = (session.call_later, session.monotonic)
+        self.nacks = negative_acks(
+            config.nack_delay_ms, config.nack_backoff, self._after_hook("on_negative_acks_send"), *timers
+        )
+        self.unacked: DueEntries | None = None
+        if config.ack_timeout_ms:
+            self.unacked = unacked_messages(
+                config.ack_timeout_ms,
+                config.ack_timeout_tick_ms,
+                config.ack_timeout_backoff,
+                self._after_hook("on_ack_timeout_send"),
+                *timers,
+            )
+
+    def _after_hook(self, hook: str) -> Callable[[list[Position]], object]:
+        """Return `due`, with a call of the interceptors before it."""
+        core = self._core
+        chain = core.config.chain
+        return self.due if chain is None else chain.telling(hook, self.due, core.session.origin.partition)
+
+    def discard(self, position: Position) -> None:
+        """Stop the timeouts of an acknowledged entry."""
+        self.nacks.discard(position)
+        if self.unacked is not None:
+            self.unacked.discard(position)
+        if self.dead_letters is not None:
+            self.dead_letters.discard(position)
+
+    def clear(self) -> None:
+        self.nacks.clear()
+        if self.dead_letters is not None:
+            self.dead_letters.clear()
+        if self.unacked is not None:
+            self.unacked.clear()
+
+    def close(self) -> None:
+        for letters in (self.retries, self.dead_letters):
+            if letters is not None:
+                letters.close()
+
+    def later(self, ledger: int, entry: int, redelivery_count: int = 0) -> None:
+        """Have an entry delivered again after the delay. Ids without a message are ignored."""
+        if ledger < 0 or entry < 0 or ledger == LARGEST_ID:
+            return
+        if self.unacked is not None:
+            self.unacked.discard((ledger, entry))
+        if not self._core.session.attachment.delivers_singly:
+            # An acknowledgement cancels the redelivery, so each takes the slow path.
+            self._core.acks.quick = False
+        self.nacks.schedule((ledger, entry), redelivery_count)
+
+    def due(self, positions: list[Position]) -> None:
+        core = self._core
+        if core.delivery.closed_text:
+            return
+        if self.dead_letters is not None and self.dead_letters.has_any(positions):
+            core.client.workers.start(lambda: self._move_due(positions))
+            return
+        try:
+            self._redeliver(positions)
+        except AlreadyClosed:
+            return  # closed meanwhile: unacknowledged messages are delivered to the next consumer
+
+    def _move_due(self, positions: list[Position]) -> None:
+        """Redeliver entries whose delay is over, or move them to the dead letter topic, waiting for locks."""
+        if self.dead_letters is None or self._core.delivery.closed_text:
+            return
+        others = self.dead_letters.take_due(positions)
+        try:
+            if others:
+                self._redeliver(others)
+        except AlreadyClosed:
+            return
+        except PulsarException:
+            for position in others:
+                self.nacks.add(position, 0)
+            raise  # to the log
+
+    def _redeliver(self, positions: list[Position]) -> None:
+        """Have some entries delivered again, or everything if the type has no individual redelivery."""
+        core = self._core
+
+        def redeliver() -> None:
+            if core.session.attachment.redeliver_entries(positions):
+                core.start_over()
+            else:
+                self._drop(positions)
+
+        batches = core.acks.give_back(positions) if core.session.attachment.delivers_singly else {}
+        try:
+            core.acks.flush()
+            self._while_active(redeliver)
+        except BaseException:
+            core.acks.keep(batches)
+            raise
+
+    def _while_active(self, redeliver: Callable[[], object]) -> None:
+        """Call ``redeliver`` under the queue's lock, unless another consumer has the subscription."""
+        core = self._core
+        lock = core.queue.lock
+        try:
+            deadline.enter(lock, "the queue of this consumer")
+            core.delivery.check_open()
+            if not core.session.attachment.is_active():
+                return
+            redeliver()
+        finally:
+            lock.release()
+        core.delivery.renew()
+
+    def _drop(self, positions: list[Position]) -> None:
+        """Drop entries that will be fetched again, by this consumer or another. Under the queue's lock."""
+        self._core.drop_fetched(set(positions))
+        for position in positions:
+            self._core.acks.forget(position)
+            self.nacks.discard(position)
+            if self.unacked is not None:
+                self.unacked.discard(position)
+
+    def _forget_moving(self, positions: list[Position]) -> None:
+        queue = self._core.queue
+        try:
+            deadline.enter(queue.lock, "the queue of this consumer")
+            self._drop(positions)
+        finally:
+            queue.lock.release()
+
+    def everything(self) -> None:
+        """Have all unacknowledged messages delivered again, including those fetched ahead."""
+        core = self._core
+        singly = core.session.attachment.delivers_singly
+        batches = core.acks.give_back(list(core.acks.open)) if singly else {}
+        try:
+            self._give_all_back()
+        except BaseException:
+            core.acks.keep(batches)
+            raise
+
+    def _give_all_back(self) -> None:
+        core = self._core
+        core.acks.flush()
+        if self.dead_letters is not None and not core.delivery.closed_text:
+            self.dead_letters.take_all()
+
+        def redeliver() -> None:
+            core.session.attachment.redeliver()
+            core.start_over()
+
+        self._while_active(redeliver)
 
 
 class ConsumerCore:
@@ -387,6 +730,64 @@ class ConsumerCore:
 def consumer_core(session: ConsumerSession) -> ConsumerCore:
     """The core of a consumer, by the kind of its topic."""
     if session.ledger.is_volatile:
-        core: ConsumerCore = late_import("embeddedpulsar.client.consumer.volatile_core").VolatileCore(session)
+        core: ConsumerCore = late_import("embeddedpulsar.client.consumer.consumer_core").VolatileCore(session)
         return core
     return ConsumerCore(session)
+
+
+class VolatileCore(ConsumerCore):
+    """The operations of a consumer of one non-persistent topic.
+
+    Role: a message is acknowledged by the attachment when the application takes it, once for ever; so what an
+    application does with it afterwards changes nothing.
+    """
+
+    def __init__(self, session: ConsumerSession) -> None:
+        super().__init__(session)
+        self.fetched = self
+        self._notes_entries = True
+        self.queue.prepare = None
+        self._hold: Any = session.attachment
+
+    def popleft(self) -> Message[Any]:
+        """Take a message, and note that its entry is given if it is the first of it. Hot: 0.2 us."""
+        message = self._messages.popleft()
+        entry: Any = message._entry
+        if entry.acked is not None:
+            return message
+        if self._delivers_singly:
+            return self._begin_entry(message)
+        hold, count = self._hold, entry.count
+        flags = GIVEN if count == 1 else bytearray(count + 1)
+        if not hold.is_waiting:
+            hold.given(entry)
+        elif entry.acked is None:
+            # As `given`, without the call. No other thread comes between the test and these steps, because
+            # there is no call among them.
+            entry.acked = flags
+            hold.words[hold.given_at] = hold.count = hold.count + count
+            hold.last = entry
+        return message
+
+    def acknowledge(self, message: Message[Any] | MessageId) -> None:
+        if message.__class__ is not Message:
+            id_parts(message)
+        if self.delivery.closed_text:
+            self.delivery.check_open()
+
+    def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
+        self.acknowledge(message)
+        if self._delivers_singly:
+            raise CumulativeAcknowledgementNotAllowedError(
+                "on a Shared or Key_Shared subscription messages are acknowledged one by one"
+            )
+
+    def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+        id_parts(message)
+
+    def redeliver(self) -> None:
+        """Do nothing: no message comes twice."""
+
+    def seek(self, target: MessageId | int) -> None:
+        """Do nothing: there is no earlier message, and the end of the log is where a consumer is."""
+        self.delivery.check_open()

@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform.deadline import TURN_S
-from embeddedpulsar.client.common.statistics import ConsumerStats
+from embeddedpulsar.client.statistics import ConsumerStats
 from embeddedpulsar.message import size_of
 
 if TYPE_CHECKING:

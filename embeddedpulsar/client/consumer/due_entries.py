@@ -1,4 +1,9 @@
-"""Entries to be redelivered at a given time, after negative acknowledgements and acknowledgement timeouts."""
+"""Entries to be redelivered at a given time, after negative acknowledgements and acknowledgement timeouts.
+
+The delay before a redelivery, by redelivery count.
+
+Entries that a consumer is given a second time, and what it acknowledged of them meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,17 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.platform import deadline, threads
 from embeddedpulsar._engine.platform.scheduler import Backoff, is_idle
+from embeddedpulsar.client.arguments import check_type
+from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.exceptions import LockTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.platform.scheduler import Timer
-    from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
+
 
 Position = tuple[int, int]
 
@@ -315,3 +326,143 @@ def unacked_messages(
         return timeout_ms if backoff is None else timeout_ms + backoff.next(redelivery_count)
 
     return DueEntries(tick_ms, delay, redeliver, call_later, monotonic)
+
+
+class MultiplierRedeliveryBackoff:
+    """A delay that is multiplied with every redelivery, up to a limit. Not in ``pulsar-client`` for Python.
+
+    Immutable. It corresponds to the class of that name in Pulsar's Java client. For negative acknowledgements
+    it is the whole delay; for the acknowledgement timeout it is added to the timeout.
+
+    Args:
+        min_delay_ms: delay of the first redelivery, in ms; at least 0.
+        max_delay_ms: longest delay, in ms; at least ``min_delay_ms``.
+        multiplier: factor from one redelivery to the next; more than 1.
+
+    Raises:
+        ValueError: a wrong type or value.
+
+    Example:
+        >>> backoff = MultiplierRedeliveryBackoff(1000, 60_000, 2)
+        >>> [backoff.next(count) // 1000 for count in range(9)]
+        [1, 2, 4, 8, 16, 32, 60, 60, 60]
+        >>> backoff.min_delay_ms, backoff.max_delay_ms, backoff.multiplier
+        (1000, 60000, 2)
+    """
+
+    __slots__ = ("_largest_power", "_max_delay_ms", "_min_delay_ms", "_multiplier")
+
+    @naming_arguments
+    def __init__(
+        self, min_delay_ms: int = 10_000, max_delay_ms: int = 600_000, multiplier: float = 2.0
+    ) -> None:
+        check_type(int, min_delay_ms, "min_delay_ms")
+        check_type(int, max_delay_ms, "max_delay_ms")
+        if not isinstance(multiplier, int):
+            check_type(float, multiplier, "multiplier")
+        if min_delay_ms < 0:
+            raise ValueError(f"min_delay_ms must be >= 0, not {min_delay_ms}")
+        if max_delay_ms < min_delay_ms:
+            raise ValueError(f"max_delay_ms must be >= min_delay_ms, {min_delay_ms}, not {max_delay_ms}")
+        if not 1 < multiplier < math.inf:
+            raise ValueError(f"multiplier must be > 1, not {multiplier}")
+        self._min_delay_ms = min_delay_ms
+        self._max_delay_ms = max_delay_ms
+        self._multiplier = multiplier
+        # Powers above this one are not computed, because they would exceed the range of a float.
+        self._largest_power = 0
+        if min_delay_ms:
+            self._largest_power = math.floor(math.log(max_delay_ms / min_delay_ms, multiplier)) + 1
+
+    @property
+    def min_delay_ms(self) -> int:
+        """Delay of the first redelivery, in ms."""
+        return self._min_delay_ms
+
+    @property
+    def max_delay_ms(self) -> int:
+        """Longest delay, in ms."""
+        return self._max_delay_ms
+
+    @property
+    def multiplier(self) -> float:
+        """Factor from one redelivery to the next."""
+        return self._multiplier
+
+    def next(self, redelivery_count: int) -> int:
+        """Return the delay in ms for a message that was redelivered ``redelivery_count`` times.
+
+        Example:
+            >>> MultiplierRedeliveryBackoff().next(0), MultiplierRedeliveryBackoff().next(100)
+            (10000, 600000)
+        """
+        if redelivery_count <= 0 or not self._min_delay_ms:
+            return self._min_delay_ms
+        if redelivery_count > self._largest_power:
+            return self._max_delay_ms
+        return min(int(self._min_delay_ms * self._multiplier**redelivery_count), self._max_delay_ms)
+
+    def __repr__(self) -> str:
+        return (
+            f"MultiplierRedeliveryBackoff(min_delay_ms={self._min_delay_ms}, "
+            f"max_delay_ms={self._max_delay_ms}, multiplier={self._multiplier})"
+        )
+
+
+_BEFORE_ALL: Final = (-1, -1)
+
+
+class RepeatedEntries:
+    """Tells which fetched entries may have been delivered before, and which of their messages to leave out.
+
+    Role: the application may hold a message of such an entry, and acknowledge it while the entry is on its
+    way for the second time, when the subscription cannot leave it out any more. So the messages of these
+    entries are made one by one, when they are asked for, and each is compared with the acknowledgements first
+    (`ReceiverQueue`). Other entries are delivered for the first time, and cannot have been acknowledged,
+    except by an id, for which `ConsumerCore.acknowledge` removes them from the queue.
+
+    Invariants: made when entries are given back, before any is fetched again. Called under the lock of the
+    queue.
+
+    Args:
+        acks: what the consumer acknowledged.
+        counts: whether the subscription counts the deliveries of an entry; if not, its entries come in order.
+        last_handed: returns the last entry that the application got, where it is known.
+    """
+
+    __slots__ = ("_acks", "_before", "_counts", "_last_handed")
+
+    def __init__(
+        self, acks: AckGroupingTracker, counts: bool, last_handed: Callable[[], EntryView | None]
+    ) -> None:
+        self._acks = acks
+        self._counts = counts
+        self._last_handed = last_handed
+        self._before: Position = _BEFORE_ALL
+
+    def expect_before(self, position: Position) -> None:
+        """Note that entries before ``position`` may have been delivered."""
+        self._before = max(self._before, position)
+
+    def note_handed(self) -> None:
+        last = self._last_handed()
+        if last is not None:
+            self.expect_before((last.ledger_id, last.entry_id + 1))
+
+    def may_be_repeated(self, view: EntryView) -> bool:
+        return view.redelivery_count > 0 or (view.ledger_id, view.entry_id) < self._before
+
+    def begin_fetch(self) -> None:
+        self.note_handed()
+        self._acks.begin_fetch()
+
+    def end_fetch(self, views: Sequence[EntryView]) -> bool:
+        """Return whether some of the fetched entries may have been delivered before."""
+        if any(map(self.may_be_repeated, views if self._counts else views[:1])):
+            self._acks.take_back(views)
+            return True
+        self._acks.end_fetch()
+        return False
+
+    def has_acknowledged(self, view: EntryView, index: int) -> bool:
+        return self._acks.has_acknowledged(view, index)

@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.mailbox import Mailbox
-    from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.client.client_threads import ClientLog
     from embeddedpulsar.client.consumer.delivery import Source
     from embeddedpulsar.message import Message
 

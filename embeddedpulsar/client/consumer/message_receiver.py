@@ -15,7 +15,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockT
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.mailbox import Mailbox
-    from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.delivery import Source
     from embeddedpulsar.message import Message

@@ -14,7 +14,7 @@ from embeddedpulsar.message import Message, Origin, is_skipped, messages_left, m
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter
-    from embeddedpulsar.client.consumer.repeated_entries import RepeatedEntries
+    from embeddedpulsar.client.consumer.due_entries import RepeatedEntries
 
 # The size of a processor cache: with a queue eight times as large, reading payloads of 1 MiB took three times
 # as long (benchmarks/workloads/publish_1MiB.py).

@@ -8,15 +8,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
 from embeddedpulsar._engine.platform import fork, threads
-from embeddedpulsar.client.common.process_bound import ProcessBound
+from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.message import T
 from embeddedpulsar.schema.schema import Schema
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.position import Position
-    from embeddedpulsar.client.common.client_log import ClientLog
-    from embeddedpulsar.client.consumer.reader import Reader
-    from embeddedpulsar.client.consumer.reader_core import ReaderCore
+    from embeddedpulsar.client.client_threads import ClientLog
+    from embeddedpulsar.client.consumer.reader import Reader, ReaderCore
     from embeddedpulsar.message import Message
     from embeddedpulsar.schema.schema import SchemaInfo
 

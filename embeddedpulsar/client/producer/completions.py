@@ -6,9 +6,8 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar.client.common.callbacks import CallbackThread
-from embeddedpulsar.client.common.waiter_set import WaiterSet
-from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWaiter, SendCallback
+from embeddedpulsar.client.client_threads import CallbackThread, WaiterSet
+from embeddedpulsar.client.producer.send_queue import PendingEntry, PlainWaiter, SendCallback
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.message_id import make

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.common.message_options import NO_OPTIONS
-from embeddedpulsar.client.producer.pending_entry import ErrorTaker, tell_failure
+from embeddedpulsar.client.arguments import NO_OPTIONS
 from embeddedpulsar.client.producer.producer_message import ProducerMessage
+from embeddedpulsar.client.producer.send_queue import ErrorTaker, tell_failure
 from embeddedpulsar.client.producer.separated_key import with_key
 from embeddedpulsar.exceptions import PulsarException, UnknownError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.client.common.interceptor_chain import InterceptorChain
-    from embeddedpulsar.client.common.message_options import Options
-    from embeddedpulsar.client.producer.pending_entry import SendCallback
+    from embeddedpulsar.client.arguments import Options
+    from embeddedpulsar.client.client_context import ClientContext
+    from embeddedpulsar.client.interceptor_chain import InterceptorChain
     from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.client.producer.send_queue import SendCallback
     from embeddedpulsar.enums import Result
     from embeddedpulsar.message_id import MessageId
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar._engine.platform import interrupts
-from embeddedpulsar.client.common.arguments import INT32_MAX, check_range, check_type, check_type_or_none
-from embeddedpulsar.client.common.message_options import (
+from embeddedpulsar.client.arguments import (
+    INT32_MAX,
     NO_OPTIONS,
     NULL_VALUE,
     check_few,
     check_options,
+    check_range,
+    check_type,
+    check_type_or_none,
     keyed_row,
 )
-from embeddedpulsar.client.common.process_bound import ProcessBound
-from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher
-from embeddedpulsar.client.producer.bulk.bulk_rows import (
+from embeddedpulsar.client.client_context import ProcessBound
+from embeddedpulsar.client.producer.bulk_publisher import (
     BULK_BYTES,
     BULK_MESSAGES,
     BulkLimits,
+    BulkPublisher,
     OptionColumns,
     entries_of,
 )
@@ -33,18 +36,17 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.client.common.message_options import Options
-    from embeddedpulsar.client.common.statistics import ProducerStats
-    from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages
+    from embeddedpulsar.client.arguments import Options
+    from embeddedpulsar.client.client_context import ClientContext
+    from embeddedpulsar.client.producer.bulk_publisher import SentMessages
     from embeddedpulsar.client.producer.interception import Interception
-    from embeddedpulsar.client.producer.partitioned.message_router import Router
-    from embeddedpulsar.client.producer.partitioned.partitioned_publisher import PartitionedPublisher
-    from embeddedpulsar.client.producer.pending_entry import SendCallback
+    from embeddedpulsar.client.producer.message_router import Router
+    from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
-    from embeddedpulsar.client.producer.send_state import SendState
-    from embeddedpulsar.client.producer.single_sender import SingleSender
+    from embeddedpulsar.client.producer.publisher import SingleSender
+    from embeddedpulsar.client.producer.send_queue import SendCallback, SendState
+    from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.message_id import MessageId
 
 _MOST_MESSAGES = 1 << 20  # the limit of a batch acknowledgement

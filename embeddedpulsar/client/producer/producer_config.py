@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar._engine.format.compression import require_codec
-from embeddedpulsar.client.common.arguments import (
+from embeddedpulsar.client.arguments import (
     INT32_MAX,
     INT64_MAX,
     UINT32_MAX,
@@ -17,7 +17,7 @@ from embeddedpulsar.client.common.arguments import (
     check_types,
     checked_properties,
 )
-from embeddedpulsar.client.common.interceptor_chain import InterceptorChain, chain_of
+from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, Encryption
 from embeddedpulsar.enums import (
     BatchingType,

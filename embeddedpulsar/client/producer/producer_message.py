@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from embeddedpulsar.client.common.message_options import Options, check_options
-from embeddedpulsar.client.producer.partitioned.message_router import RoutedEntry
+from embeddedpulsar.client.arguments import Options, check_options
+from embeddedpulsar.client.producer.message_router import RoutedEntry
 from embeddedpulsar.message import Message, T
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ProducerMessage(Message[T]):
             ValueError: an argument has a wrong type or value.
 
         Example:
-            >>> from embeddedpulsar.client.common.message_options import NO_OPTIONS
+            >>> from embeddedpulsar.client.arguments import NO_OPTIONS
             >>> from types import SimpleNamespace as Sender
             >>> sender = Sender(topic_name="persistent://public/default/t", partition=-1, wall_ms=int)
             >>> sender.encode = lambda content, options: (content, options)

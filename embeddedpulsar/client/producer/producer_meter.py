@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from embeddedpulsar.client.common.statistics import ProducerStats, percentiles
+from embeddedpulsar.client.statistics import ProducerStats, percentiles
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.scheduler import Timer
-    from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.producer.send_queue import PendingEntry
 
 ONE: Final = 1 << 48
 """The increment of a tally per message, besides its bytes: one number counts both, to save time."""

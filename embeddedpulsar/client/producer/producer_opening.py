@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.common.deletion_retry import despite_deletion
-from embeddedpulsar.client.common.topic_schema import registered
+from embeddedpulsar.client.partition_watch import despite_deletion
 from embeddedpulsar.client.producer.producer import Producer, attach_producer
 from embeddedpulsar.client.producer.producer_session import ProducerSession
+from embeddedpulsar.client.topic_schema import registered
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.schema.schema import BYTES, checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
 
 
@@ -45,7 +45,7 @@ def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
         config = config._replace(schema=schema, schema_version=version)
     if partitions:
         # Imported on first use: most topics are plain, and most producers have no interceptors.
-        from embeddedpulsar.client.producer.partitioned.partitioned_publisher import PartitionedPublisher
+        from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
 
         producer: Producer[Any] = Producer(PartitionedPublisher(core, config, partitions))
     else:

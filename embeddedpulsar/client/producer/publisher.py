@@ -1,45 +1,410 @@
-"""The producer of one topic behind its interface. Hot: benchmarks measure `Publisher.send_alone`."""
+"""The producer of one topic behind its interface. Hot: benchmarks measure `Publisher.send_alone`.
+
+The limits of a producer: how many messages, and how many bytes, may wait to be stored.
+
+Publishing of messages in batches, by the paths that take the producer's lock.
+
+Publishing of messages as entries of their own. Hot: benchmarks measure `SingleSender.send_alone`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.format.entry import NO_EXTRAS, Extras, ProducerPrefix, pack_extras
+from embeddedpulsar._engine.format.entry import (
+    NO_EXTRAS,
+    Extras,
+    ProducerPrefix,
+    fields_with_extras,
+    pack_extras,
+    single_fields,
+)
 from embeddedpulsar._engine.platform import deadline, fork, interrupts
 from embeddedpulsar._engine.platform.access import named
-from embeddedpulsar.client.common.message_options import (
-    DELIVER_AT,
-    NO_OPTIONS,
-    Options,
-)
-from embeddedpulsar.client.producer.admission import Admission
-from embeddedpulsar.client.producer.batch_container import BatchContainer
-from embeddedpulsar.client.producer.batch_sender import BatchSender
-from embeddedpulsar.client.producer.bulk.bulk_publisher import Target
-from embeddedpulsar.client.producer.chunker import part_limit
+from embeddedpulsar.backlog_quota import TopicHeld
+from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS, SEQUENCE_ID, Options
+from embeddedpulsar.client.producer.bulk_publisher import Target
 from embeddedpulsar.client.producer.completions import Completions
-from embeddedpulsar.client.producer.entry_encoder import make_encoder
-from embeddedpulsar.client.producer.log_writer import LogWriter
-from embeddedpulsar.client.producer.pending_entry import (
+from embeddedpulsar.client.producer.entry_encoder import make_encoder, part_limit
+from embeddedpulsar.client.producer.log_writer import TURN_S, LogWriter, QueueDrain
+from embeddedpulsar.client.producer.producer_config import DEFAULT_SEND_TIMEOUT_MS
+from embeddedpulsar.client.producer.producer_meter import BURST, ONE, snapshot_of
+from embeddedpulsar.client.producer.producer_session import DeduplicationSwitched, SequenceIds
+from embeddedpulsar.client.producer.send_queue import (
+    NO_BATCHES,
+    BatchContainer,
+    Event,
+    PlainWaiter,
     SendCallback,
+    SendQueue,
+    SendState,
+    tell_sender,
     unanswered,
 )
-from embeddedpulsar.client.producer.producer_config import DEFAULT_SEND_TIMEOUT_MS
-from embeddedpulsar.client.producer.producer_meter import BURST, snapshot_of
-from embeddedpulsar.client.producer.queue_drain import QueueDrain
-from embeddedpulsar.client.producer.send_queue import SendQueue
-from embeddedpulsar.client.producer.send_state import Event, SendState
-from embeddedpulsar.client.producer.sequence_keeper import SequenceIds
-from embeddedpulsar.client.producer.single_sender import SingleSender
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
-from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced, ProducerQueueIsFull
+from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.common.statistics import ProducerStats
+    from embeddedpulsar._engine.platform.threads import RLock
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.producer.send_queue import Item, PendingEntry
+    from embeddedpulsar.client.statistics import ProducerStats
+
+
+_LAST_TURN_S: Final = 0.02
+"""Seconds to wait for another thread of this producer if the queue is full: enough time for a thread that the
+interpreter has suspended."""
+
+
+class Admission:
+    """Accepts the messages of one producer, or waits for room, or refuses.
+
+    Role: ``max_pending_messages`` of the producer, of which a large message takes one for each of its chunks,
+    and ``memory_limit_bytes`` of the client. Not called under the producer's lock.
+
+    Attributes:
+        check_open: refuses a closed producer, and attaches it again in a forked child. Under its lock.
+        chunk_from: most bytes of payload in one chunk.
+    """
+
+    def __init__(
+        self,
+        session: ProducerSession,
+        config: ProducerConfig,
+        drain: QueueDrain,
+        completions: Completions,
+        check_open: Callable[[], object],
+    ) -> None:
+        self._session = session
+        self._drain = drain
+        self._completions = completions
+        self.check_open = check_open
+        self._limit = config.max_pending_messages
+        self._blocks = config.block_if_queue_full
+        self.chunk_from = 1 << 62
+
+    def admit(self, size: int) -> None:
+        """Accept a message of ``size`` bytes.
+
+        Raises:
+            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it is not accepted.
+        """
+        drain = self._drain
+        if drain.state.is_closed or drain.is_stale:
+            self._enter_open()
+        if self._limit and (drain.is_held_up or self._completions.waits_for_disk):
+            count = 1 if size <= self.chunk_from else -(-size // self.chunk_from)
+            if not self._has_room(count):
+                self._wait_for_room(count)
+        memory = self._session.memory
+        if memory is not None:
+            memory.take(size, self._blocks and self._completions.can_wait)
+
+    def give_back(self, size: int) -> None:
+        if self._session.memory is not None:
+            self._session.memory.give_back(size)
+
+    @property
+    def pending(self) -> int:
+        return len(self._drain.queue) + self._completions.pending
+
+    def _wait_for_room(self, count: int) -> None:
+        drain = self._drain
+        drain.advance(1, _LAST_TURN_S)  # messages of the batch first
+        if not drain.queue.is_empty and drain.log.let_threads_pass(_LAST_TURN_S):
+            drain.advance(1, _LAST_TURN_S)
+        while not self._has_room(count):
+            if not self._blocks:
+                raise ProducerQueueIsFull(
+                    f"{self.pending} messages of {drain.name} are not stored yet and max_pending_messages is "
+                    f"{self._limit}; wait for callbacks, or set block_if_queue_full"
+                )
+            if not self._completions.can_wait:
+                return  # a callback must not wait for itself
+            if drain.queue.is_empty:
+                self._completions.wait()  # for the disk
+            else:
+                drain.hold_up()
+                self._completions.waiters.wait(lambda: drain.state.is_closed or self._has_room(count))
+            self._enter_open()
+
+    def _enter_open(self) -> None:
+        try:
+            self._drain.lock.acquire()
+            self.check_open()
+        finally:
+            self._drain.lock.release()
+
+    def _has_room(self, count: int) -> bool:
+        return self.pending + min(count, self._limit) <= self._limit
+
+
+class BatchSender:
+    """Adds messages to the open batch of a producer, and ends the batch. Thread-safe."""
+
+    def __init__(self, config: ProducerConfig, drain: QueueDrain, admission: Admission) -> None:
+        self._has_delay = bool(config.batching_max_delay_ms)
+        self._drain = drain
+        self._admission = admission
+        self._batch = drain.queue.box
+
+    def add(self, item: bytes | Item, size: int) -> None:
+        """Add a message to the batch, after flushing one that it does not fit into.
+
+        Raises:
+            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
+        """
+        self._admission.admit(size)
+        batch, drain, is_full, is_in = self._batch, self._drain, False, False
+        try:
+            if self._drain.lock.acquire(False):
+                if not batch.has_room(size) and not drain.is_held_up and not drain.publish(0.0, 1):
+                    drain.hold_up()
+                is_in, is_full = True, batch.add(item, size)
+                if is_full and drain.is_held_up:
+                    batch.left()  # with several partitions, the next message goes to another one
+            else:
+                is_in = True
+                batch.add_unlocked(item, size)
+        finally:
+            self._drain.lock.release()
+            if not is_in:
+                self._admission.give_back(size)
+        if is_full or drain.is_held_up or not self._has_delay:
+            drain.advance_soon(1)
+        elif not batch.armed:
+            batch.arm()
+
+    def is_full(self) -> bool:
+        """Whether the batch must be ended, because it reached its trigger. Waits for other senders only."""
+        batch, drain = self._batch, self._drain
+        if len(batch.items) >= batch.max_messages:
+            return True
+        try:
+            return not drain.lock.acquire(True, TURN_S) or batch.is_full()
+        finally:
+            drain.lock.release()
+
+    def finish_batch(self, size: int) -> bool:
+        """End the current batch if a message of ``size`` bytes does not fit. Does not wait for the topic.
+
+        Returns:
+            Whether a batch was ended.
+        """
+        drain = self._drain
+        if drain.is_held_up:
+            self._batch.left()  # one message per turn: another process may hold the lock of this topic only
+            return False
+        try:
+            if self._drain.state.is_closed or not self._drain.lock.acquire(True, TURN_S):
+                return False
+            if self._batch.has_room(size):
+                return False
+            if not drain.publish(0.0, 1):
+                drain.hold_up()
+            return True
+        finally:
+            self._drain.lock.release()
+
+    def publish_now(self, value: bytes, options: Options | None) -> PlainWaiter:
+        """Store a message with its batch at once, and return its position. Waits for the topic."""
+        waiter = PlainWaiter()
+        self._admission.admit(len(value))
+        batch, is_in = self._batch, False
+        try:
+            self._drain.lock.acquire()
+            if self._drain.state.is_closed or self._drain.is_stale:
+                self._admission.check_open()
+            if not batch.has_room(len(value)):
+                self._drain.store_waiting(1)
+            is_in = True
+            batch.add((value, waiter, *(options or ())), len(value))
+            self._drain.store_waiting(1)
+        finally:
+            self._drain.lock.release()
+            if not is_in:
+                self._admission.give_back(len(value))
+        return waiter
+
+
+class SingleSender:
+    """Publishes messages that do not join a batch: at once if nothing must be stored before them.
+
+    Thread-safe.
+
+    Attributes:
+        prefix, append_nowait: of the present attachment.
+        lock, unlock: those of the drain.
+        tally: counts messages stored by the hot paths; see `producer_meter.ONE`.
+    """
+
+    prefix: ProducerPrefix
+    append_nowait: Callable[..., tuple[int, int, int, int]]
+    lock: RLock
+    unlock: Callable[[], None]
+
+    def __init__(
+        self, session: ProducerSession, drain: QueueDrain, admission: Admission, completions: Completions
+    ) -> None:
+        self._session = session
+        self._drain = drain
+        self._admission = admission
+        self._completions = completions
+        self._meter = session.meter
+        self._partition = session.partition
+        self._queue = drain.queue
+        self._ids = drain.ids
+        self._state = drain.state
+        self.begin()
+
+    def begin(self) -> None:
+        self.lock, self.unlock = self._drain.lock, self._drain.unlock
+        self.tally = 0
+
+    def send_alone(
+        self,
+        value: bytes,
+        properties: dict[str, str] | None,
+        key: str | None,
+        ordering_key: str | None = None,
+        event_time: int | None = None,
+    ) -> MessageId | None:
+        """Store a message of at most `SendState.alone_max` bytes, with these options at most.
+
+        Returns:
+            Its id; None if it must take the slow path.
+        """
+        state = self._state
+        extras: Extras | None = NO_EXTRAS
+        if key is not None or properties is not None or ordering_key is not None or event_time is not None:
+            extras = pack_extras(properties, key, state.alone_max - len(value), ordering_key, event_time)
+        if extras is None or self._queue.singles:  # the state may not be updated yet
+            return None
+        ids = self._ids
+        try:
+            self.lock.acquire()
+            append, leave = self.append_nowait, self.unlock
+            # The id is taken first: after an interrupt, no second message may get the same id.
+            following = ids.following
+            ids.following = following + 1
+            if extras is NO_EXTRAS:
+                encoded = single_fields(value, following, self.prefix)
+            else:
+                encoded = fields_with_extras(value, extras, following, self.prefix)
+            ledger, entry, _, _ = append(encoded, state)
+            ids.last = following
+            self.tally += ONE + len(value)
+            leave()
+        except (DeduplicationSwitched, TopicHeld):
+            ids.following = following
+            self.lock.release()
+            return None
+        except BaseException as error:  # noqa: BLE001 - raised again
+            self.lock.release()
+            self._meter.failed(1)
+            tell_sender(error)
+        return make(ledger, entry, -1, self._partition, 0)
+
+    def store_alone(self, value: bytes, extras: Extras, callback: SendCallback | None) -> bool:
+        """`send_alone` without waiting. Returns False if the message must take the slow path."""
+        lock, ids = self.lock, self._ids
+        try:
+            if lock.acquire(False) or lock.acquire(True, TURN_S):
+                if not self._queue.singles:
+                    following = ids.following
+                    ids.following = following + 1
+                    if extras is NO_EXTRAS:
+                        encoded = single_fields(value, following, self.prefix)
+                    else:
+                        encoded = fields_with_extras(value, extras, following, self.prefix)
+                    try:
+                        ledger, entry, _, _ = self.append_nowait(encoded, self._state, 0.0)
+                    except (LockTimeout, DeduplicationSwitched):
+                        ids.following = following  # nothing was appended
+                    else:
+                        ids.last = following
+                        self.tally += ONE + len(value)
+                        if callback is not None:
+                            self._completions.hand_over_one(callback, ledger, entry)
+                        self.unlock()
+                        return True
+                self.unlock()
+        except BaseException as error:  # noqa: BLE001 - raised again
+            lock.release()
+            tell_sender(error)
+        return False
+
+    def publish_one(self, value: bytes, options: Options | None) -> PendingEntry:
+        """Encode and append one unbatched message, waiting for the topic.
+
+        A failure is in ``error`` of the result. The caller performs the steps after the append.
+        """
+        self._admission.admit(len(value))
+        error = None
+        try:
+            self.lock.acquire()
+            if self._state.is_closed or self._drain.is_stale:
+                self._admission.check_open()
+            if not self._queue.is_empty:
+                # Batched messages are stored later, unless the application set the sequence id of this one.
+                is_given = options is not None and options[SEQUENCE_ID]
+                error = self._drain.store_waiting(1 if is_given else NO_BATCHES)
+            out = self._encode_one(value, options)
+            out.error = out.error or error
+            self.append_one(out)
+        finally:
+            self.lock.release()
+            if self._session.memory is not None:
+                self._admission.give_back(len(value))
+        return out
+
+    def _encode_one(self, value: bytes, options: Options | None) -> PendingEntry:
+        drain, ids = self._drain, self._ids
+        if drain.log.keeper is not None:
+            drain.log.keeper.settle()
+        sequence_id = options[SEQUENCE_ID] if options is not None else 0
+        if not sequence_id:
+            sequence_id = ids.following
+            ids.following = sequence_id + 1
+        if self._meter.burst:
+            self._meter.burst -= 1
+            drain.reopen()
+        out = drain.encoder.encode_one(value, options, sequence_id)
+        out.began = self._session.monotonic()
+        return out
+
+    def append_one(self, out: PendingEntry) -> None:
+        """Append an entry after all queued messages that must precede it; a failure is in its ``error``.
+
+        Waits for the topic. Called under the lock.
+        """
+        try:
+            self._drain.log.append([out], self._drain.patience_s)
+        except Exception as error:  # noqa: BLE001 - passed to the sender of the message
+            out.error = error
+        if out.entry >= 0 or out.is_duplicate:
+            self._ids.last = out.last
+        if self._state.alone_max != self._state.alone_most:
+            self._drain.reopen()
+
+    def submit(self, item: bytes | Item, size: int, options: Options | None) -> None:
+        """Publish a message as an entry of its own, ahead of the batches. Does not wait for the topic.
+
+        Raises:
+            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
+        """
+        self._admission.admit(size)
+        if options is not None and options[SEQUENCE_ID] and self._queue.box.items:
+            assert item.__class__ is tuple
+            self._queue.box.add_unbatchable(item)
+            self._drain.advance_soon(1)
+            return
+        self._queue.singles.append(item)
+        self._state.to(Event.QUEUE)
+        self._drain.advance_soon(NO_BATCHES)
 
 
 class Publisher:

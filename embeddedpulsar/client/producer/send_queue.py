@@ -1,21 +1,556 @@
-"""The messages that one producer has accepted and not stored yet, in the order of storing."""
+"""The messages that one producer has accepted and not stored yet, in the order of storing.
+
+The messages of one producer that wait for their batch.
+
+Hot: `Producer.send_async` works on the fields of the container.
+
+One encoded entry on its way to the topic, and the senders that wait for it.
+
+The hot paths of a producer: one state, which opens and closes them, and its transitions.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from enum import IntEnum, auto
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from embeddedpulsar.client.producer.batch_container import (
-    CALLBACK,
-    BatchContainer,
-    is_unbatchable,
-    payload_of,
-)
-from embeddedpulsar.client.producer.pending_entry import PendingEntry
-from embeddedpulsar.client.producer.send_state import SHUT, Event, SendState
+from embeddedpulsar._engine.platform.access import named
+from embeddedpulsar.client.arguments import DELIVER_AT
+from embeddedpulsar.enums import Result
+from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
+from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
-    from embeddedpulsar.client.producer.sequence_keeper import SequenceIds
+    from embeddedpulsar._engine.format.entry import EncodedEntry
+    from embeddedpulsar.client.client_threads import ClientLog
+    from embeddedpulsar.client.producer.entry_encoder import Chunks, EntryEncoder
+    from embeddedpulsar.client.producer.producer_session import SequenceIds
+
+
+Item = tuple[Any, ...]
+"""(payload, callback), or (payload, callback, *options)."""
+VALUE, CALLBACK = 0, 1
+FIRST_OPTION = 2
+_SHUT: Final = -1
+_PLAIN: Final = {bytes}
+_TUPLES: Final = {tuple}
+_value_of: Final = itemgetter(VALUE)
+_FEW: Final = 16
+"""If fewer messages of a size fit into a batch, each of them is measured."""
+
+
+class BatchContainer:
+    """A list of messages, and what triggers that it becomes a batch: number, bytes, and age.
+
+    Role: senders append to `items` without a lock (one atomic call). The thread that flushes holds the
+    producer's lock and takes messages from the front. An item is the payload alone, or a tuple (payload,
+    callback, options).
+
+    The container measures its messages only now and then, under the producer's lock. Each time it allots
+    the rest of ``max_bytes`` to as many messages of at most `share` bytes as fit: so many may be appended
+    without the lock and without accounting, before the sender of the last one has them measured (`is_full`).
+    The sender of a larger message takes the lock, too. `share` follows the sizes that were seen, and becomes
+    smaller with the room left. So the limits are exact for one sender, and most messages cost no accounting.
+    If several threads add large messages at once, each message is measured (`State.COUNTING`) until the
+    container is flushed.
+
+    Invariants: `items` is the same list throughout. A list at its front is a group of encoded entries that
+    could not be stored yet; the next flush begins with it.
+
+    Attributes:
+        share: largest payload a sender may append without the lock; set by the `SendState` of the producer.
+        limit: its value while that is allowed; -1 if the options of the producer do not allow it.
+        trigger: number of items at which the sender must call `on_full`.
+        armed: whether the publish-delay timer runs.
+        mixed: whether some item may be a tuple; a hint only, because encoding detects tuples.
+        counted: number of items whose bytes are counted.
+        has_unbatchable: whether some item may be a message with a delivery time, which is a batch by itself;
+            never reset, because senders set it without the lock.
+        partition: of the topic; 0 without partitions.
+        arm: starts the publish-delay timer.
+        on_full: called by the sender that reached `trigger`; the batch is full or must be measured.
+        on_large: called when a message larger than `limit` was added.
+        on_left: called, under the producer's lock, when a batch was taken from the front.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_fair",
+        "_usual",
+        "arm",
+        "armed",
+        "counted",
+        "has_unbatchable",
+        "items",
+        "limit",
+        "max_bytes",
+        "max_messages",
+        "mixed",
+        "on_full",
+        "on_large",
+        "on_left",
+        "partition",
+        "share",
+        "trigger",
+    )
+
+    arm: Callable[[], object]
+    on_full: Callable[[], object]
+    on_large: Callable[[], object]
+
+    def __init__(self, max_messages: int, max_bytes: int) -> None:
+        self.items: list[Any] = []
+        self.trigger = self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        # All messages of at most the fair share fit, whatever their number.
+        self._fair = self._usual = self.share = self.limit = max_bytes // max_messages
+        self.armed = self.mixed = self.has_unbatchable = False
+        self.partition = 0
+        self.counted = 0
+        self._bytes = 0
+        self.on_left: Callable[[], object] | None = None
+
+    def has_room(self, size: int) -> bool:
+        """Whether a message of ``size`` bytes fits into the batch. Call under the producer's lock."""
+        self._count_up()
+        return not self.items or self._bytes + size <= self.max_bytes
+
+    def add(self, item: bytes | Item, size: int) -> bool:
+        """Append a message, and return whether the container is full. Call under the producer's lock."""
+        if item.__class__ is tuple:
+            self.mixed = True
+        self.items.append(item)
+        if self._usual < size <= self.max_bytes // _FEW:
+            self._usual = size + (size >> 3)
+        return self.is_full()
+
+    def is_full(self) -> bool:
+        """Measure the messages, and allot the room that is left. Call under the producer's lock."""
+        self._count_up()
+        left, room = self.max_messages - len(self.items), self.max_bytes - self._bytes
+        if left <= 0 or room <= 0:
+            return True
+        limit = min(self._usual, max(room // 2, room // left))
+        self.trigger = len(self.items) + (min(left, room // limit) if limit else left)
+        if self.limit != _SHUT:
+            self.limit = limit
+            if self.share != _SHUT:
+                self.share = limit
+        return False
+
+    def add_row(self, row: Item) -> None:
+        """Append a message with options whose payload is within `share`, without the lock. Hot."""
+        items = self.items
+        self.mixed = True
+        items.append(row)
+        if len(items) >= self.trigger:
+            self.on_full()
+        elif not self.armed:
+            self.arm()
+
+    def add_unlocked(self, item: bytes | Item, size: int) -> None:
+        """Append a message while another thread has the producer's lock."""
+        if item.__class__ is tuple:
+            self.mixed = True
+        self.items.append(item)
+        if size > self.limit and self.share != _SHUT:
+            self.on_large()  # after the append: a thread that settles opens the path, then looks at the items
+
+    def add_unbatchable(self, item: Item) -> None:
+        """Append a message that needs its own entry and must be stored after the messages before it."""
+        self.has_unbatchable = self.mixed = True
+        self.items.append(item)
+
+    def cut(self, start: int) -> int:
+        """Return how many of the messages from index ``start`` on form the next batch."""
+        items = self.items
+        most = min(self.max_messages, len(items) - start)
+        if self.has_unbatchable:
+            for count in range(most):
+                if is_unbatchable(items[start + count]):
+                    most = max(count, 1)
+                    break
+        if not self.counted and self.share == self._fair:
+            return most  # no message is larger than the fair share
+        self._count_up()
+        if most == len(items) and self._bytes <= self.max_bytes:
+            return most
+        total = 0
+        for count in range(most):
+            size = len(payload_of(items[start + count]))
+            if count and total + size > self.max_bytes:
+                return count
+            total += size
+        return most
+
+    def settle(self) -> None:
+        """Measure what is left after messages were taken from the front. Call under the producer's lock."""
+        if 2 * self._bytes < self.counted * self._usual:
+            self._usual = max(self._usual >> 1, self._fair)  # larger messages have become rare
+        self.counted = self._bytes = 0
+        if self.items:
+            self.is_full()
+        elif self.limit != _SHUT:
+            self.trigger = self.max_bytes // self._usual if self._usual > self._fair else self.max_messages
+            self.limit = self._usual
+            if self.share != _SHUT:
+                self.share = self._usual
+
+    def left(self) -> None:
+        if self.on_left is not None:
+            self.on_left()
+
+    def _count_up(self) -> None:
+        new = self.items[self.counted :]
+        types = set(map(type, new))
+        payloads = new if types == _PLAIN else map(_value_of if types == _TUPLES else payload_of, new)
+        self._bytes += sum(map(len, payloads))
+        self.counted += len(new)
+
+
+def shut_batch(partition: int) -> BatchContainer:
+    """Return the batch of a partition that is not attached. It accepts no message."""
+    batch = BatchContainer(1, 0)
+    batch.share = batch.limit = _SHUT
+    batch.partition = partition
+    return batch
+
+
+def is_unbatchable(item: Any) -> bool:
+    """Whether an item is a message with a delivery time, which must not delay other messages."""
+    return item.__class__ is tuple and len(item) > FIRST_OPTION and bool(item[FIRST_OPTION + DELIVER_AT])
+
+
+def payload_of(item: Any) -> bytes:
+    """The payload of an item; empty for a group that is already encoded."""
+    if item.__class__ is tuple:
+        return item[0]  # type: ignore[no-any-return]
+    return b"" if item.__class__ is list else item
+
+
+SendCallback = Callable[[Result, MessageId], object]
+
+
+class ErrorTaker:
+    """A callback of a send that receives the exception, where an application's callback gets its `Result`.
+
+    Recognized by its class and not by a method, because an application's callable may have any method.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        """Called when the message is stored."""
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__()")
+
+    def failed(self, error: BaseException, message_id: MessageId) -> None:
+        """Called when the message is not stored; the id contains its partition only."""
+        raise NotImplementedError(f"{type(self).__name__} does not define failed()")
+
+
+class PlainWaiter:
+    """Takes the place of the callback for a synchronous send of a batching producer."""
+
+    __slots__ = ("index", "pending_entry")
+
+    def __init__(self) -> None:
+        self.pending_entry: PendingEntry | None = None
+        self.index = -1
+
+    def __call__(self, result: object, message_id: object) -> None:
+        """Never called: the callback thread sets the fields instead."""
+
+
+class PendingEntry:
+    """An entry between its encoding and the last callback of its messages.
+
+    Invariants: `callbacks` has one item per message, or is None if no message has a callback. The publishing
+    thread sets exactly one of `error` and (`ledger`, `entry`) before it passes the object on; afterwards only
+    the callback thread uses it.
+
+    Attributes:
+        first: sequence id of the first message; together with the producer's name it identifies the entry.
+        last: sequence id of the last message.
+        chunks: the entries of a message that is stored as several; `encoded` is the last of them, and None
+            until the others are appended. None for other messages.
+        began: when it was encoded, in seconds, until it is stored; 0.0 if that is not measured.
+        highest: largest sequence id of all messages.
+        is_duplicate: whether it was stored before, in another entry.
+        attempted: whether an append was begun; after an interrupt its outcome may be unknown.
+        end_word: the tail to wait for if the producer's level requires a flush; 0 for none.
+        reserved: bytes counted against the client's memory limit until the entry is stored or has failed.
+    """
+
+    __slots__ = (
+        "attempted",
+        "batched",
+        "began",
+        "callbacks",
+        "chunks",
+        "count",
+        "encoded",
+        "end_word",
+        "entry",
+        "error",
+        "first",
+        "highest",
+        "is_duplicate",
+        "last",
+        "ledger",
+        "reserved",
+    )
+
+    def __init__(
+        self,
+        encoded: EncodedEntry | None,
+        count: int,
+        first: int,
+        last: int,
+        callbacks: list[SendCallback | None] | None,
+        batched: bool,
+        error: BaseException | None = None,
+    ) -> None:
+        self.encoded = encoded
+        self.count = count
+        self.first = first
+        self.last = self.highest = last
+        self.is_duplicate = False
+        self.callbacks = callbacks
+        self.batched = batched
+        self.error = error
+        self.attempted = False
+        self.chunks: Chunks | None = None
+        self.began = 0.0
+        self.ledger = self.entry = -1
+        self.end_word = 0
+        self.reserved = 0
+
+    @property
+    def is_stored(self) -> bool:
+        return self.entry >= 0 or self.is_duplicate
+
+    def message_id(self, index: int, partition: int) -> MessageId:
+        """Return the id of message ``index``; -1 for the only one of an entry that is not a batch.
+
+        The id of a duplicate has no position. That of a chunked message includes that of its first entry.
+        """
+        if self.is_duplicate:
+            return make(-1, -1, -1, partition, 0)
+        found = make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
+        if self.chunks is not None and self.chunks.earlier:
+            found._first_chunk = make(*self.chunks.earlier[0], -1, partition, 0)
+        return found
+
+    def let_go(self) -> None:
+        """Release the payload of a chunked message that is stored or has failed."""
+        if self.chunks is not None:
+            self.chunks.let_go()
+        if self.encoded is not None:
+            self.encoded = self.encoded._replace(parts=[])
+
+    def call_back(self, partition: int, log: ClientLog) -> None:
+        """Call the callbacks, in the order of the messages. An exception of a callback is logged."""
+        callbacks, self.callbacks = self.callbacks, None
+        if callbacks is None:
+            return
+        error = self.error
+        batched = self.batched and error is None
+        for index, callback in enumerate(callbacks):
+            if callback is None:
+                continue
+            try:
+                message_id = self.message_id(index if batched else -1, partition)
+                if error is None:
+                    callback(Result.Ok, message_id)
+                else:
+                    tell_failure(callback, error, message_id)
+            except BaseException:
+                log.exception("A send callback failed: %r", callback)
+
+
+def tell_failure(callback: SendCallback, error: BaseException, message_id: MessageId) -> None:
+    """Report to a callback that its message was not stored, in the form that the callback expects."""
+    if isinstance(callback, ErrorTaker):
+        callback.failed(error, message_id)
+    else:
+        callback(result_of(error), message_id)
+
+
+def tell_sender(error: BaseException) -> NoReturn:
+    """Raise the error of an append in the form that the sender expects."""
+    told: BaseException = error
+    try:
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(
+                "the send was interrupted; it is not known if the message was stored"
+            ) from error
+        if isinstance(error, OSError):
+            told = named(error)
+        if told is not error:
+            raise told from error
+        raise error
+    finally:
+        # The error refers to this frame. If the frame referred to the error, the segments that the frames
+        # below hold would stay open until the garbage collector runs.
+        del error, told
+
+
+def unanswered(is_closed: bool) -> PulsarException:
+    """Return the error for a sender that cannot wait until its message is stored."""
+    if is_closed:
+        return AlreadyClosed("the producer was closed while it sent")
+    return PulsarException(
+        "a signal handler or finalizer sent a message while its own thread was storing others of this "
+        "producer: the others are stored first, and the message after them; use send_async there"
+    )
+
+
+SHUT: Final = -1
+"""In place of a limit, which no payload is within, or of a journal word, which no topic has."""
+
+
+class State(IntEnum):
+    """What the next message of a producer has to observe."""
+
+    OPEN = auto()
+    """Nothing."""
+    SAMPLED = auto()
+    """The time of the next messages that are sent one by one is measured."""
+    QUEUED = auto()
+    """Messages or encoded entries are queued, which must be stored first."""
+    COUNTING = auto()
+    """The batch has large messages, so the bytes of each further one count."""
+    HELD_UP = auto()
+    """The topic is locked, or belongs to the parent of a forked child: everything is queued."""
+    CLOSED = auto()
+    """The producer is closed."""
+
+
+class Event(IntEnum):
+    """What changes the state."""
+
+    SAMPLE = auto()
+    QUEUE = auto()
+    COUNT = auto()
+    HOLD_UP = auto()
+    SETTLE = auto()
+    """Nothing is queued that must be stored first. The caller looks again afterwards."""
+    CLOSE = auto()
+
+
+def _row(sample: State, queue: State, count: State, hold_up: State, settle: State) -> dict[Event, State]:
+    return dict(zip(Event, (sample, queue, count, hold_up, settle, State.CLOSED), strict=True))
+
+
+_S: Final = State
+TRANSITIONS: Final = {
+    #                    SAMPLE       QUEUE        COUNT        HOLD_UP     SETTLE
+    _S.OPEN: _row(_S.SAMPLED, _S.QUEUED, _S.COUNTING, _S.HELD_UP, _S.OPEN),
+    _S.SAMPLED: _row(_S.SAMPLED, _S.QUEUED, _S.COUNTING, _S.HELD_UP, _S.OPEN),
+    _S.QUEUED: _row(_S.QUEUED, _S.QUEUED, _S.COUNTING, _S.HELD_UP, _S.OPEN),
+    _S.COUNTING: _row(_S.COUNTING, _S.COUNTING, _S.COUNTING, _S.HELD_UP, _S.OPEN),
+    _S.HELD_UP: _row(_S.HELD_UP, _S.HELD_UP, _S.HELD_UP, _S.HELD_UP, _S.OPEN),
+    _S.CLOSED: _row(_S.CLOSED, _S.CLOSED, _S.CLOSED, _S.CLOSED, _S.CLOSED),
+}
+"""The state after each event. A state that closes more stays until `Event.SETTLE`."""
+
+PATHS: Final = {
+    _S.OPEN: (True, True),
+    _S.SAMPLED: (False, True),
+    _S.QUEUED: (False, True),
+    _S.COUNTING: (False, False),
+    _S.HELD_UP: (False, False),
+    _S.CLOSED: (False, False),
+}
+"""Whether a message may be appended at once, and whether it may join the batch without the lock."""
+
+
+class SendState:
+    """The state of one producer, in the form in which the hot paths read it.
+
+    Role: a hot path compares one limit, or one word, and finds it `SHUT` if the message has to take the slow
+    path. So a state costs the hot paths no test of its own. It is the guard of their appends, too
+    (`AppendGuard`).
+
+    Invariants: any thread may call `to`, without a lock. Two threads may overwrite the state of each other;
+    this can leave a path closed until the next `SETTLE`, which is harmless. It cannot leave a path open: the
+    thread that queues a message appends it before its event, and the thread that settles looks at the queue
+    after its event. A closed producer has no limits, so every state keeps its paths closed.
+
+    Attributes:
+        now: the state.
+        alone_max: largest payload that may be appended at once.
+        alone_most: its value while the path is open; `SHUT` if the options need the slow path.
+        checked: the journal word of the topic with which a message may be appended at once.
+        check_connected: called under the topic's lock if the journal word is another one.
+        is_closed: whether the producer is closed; never reset.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_is_limited",
+        "_verified",
+        "alone_max",
+        "alone_most",
+        "check_connected",
+        "checked",
+        "is_closed",
+        "now",
+    )
+
+    check_connected: Callable[[], None]
+
+    def __init__(self, batch: BatchContainer) -> None:
+        self._batch = batch
+        self._verified = self.checked = self.alone_max = self.alone_most = SHUT
+        self.is_closed = self._is_limited = False
+        self.now = State.OPEN
+        batch.on_large = partial(self.to, Event.COUNT)
+
+    def to(self, event: Event) -> None:
+        now = TRANSITIONS[self.now][event]
+        alone, batch = PATHS[now]
+        alone = alone and not self._is_limited
+        self.checked = self._verified if alone else SHUT
+        self.alone_max = self.alone_most if alone else SHUT
+        self._batch.share = self._batch.limit if batch else SHUT
+        self.now = now
+        # Last, behind the opening: `limit`, in another thread, notes the limit before it closes the path.
+        if self._is_limited:
+            self.checked = self.alone_max = SHUT
+
+    def verified(self, word: int) -> None:
+        """Note the journal word with which this producer was found connected. Under the producer's lock."""
+        self._verified = word
+        if PATHS[self.now][0]:
+            self.checked = word
+            if self._is_limited:  # behind the opening, as in `to`
+                self.checked = SHUT
+
+    def limit(self, is_limited: bool) -> None:
+        """Keep messages from being appended at once while the topic has a publish rate. Any thread.
+
+        When the topic has none any more, the path opens with the next `SETTLE`."""
+        self._is_limited = is_limited
+        if is_limited:
+            self.checked = self.alone_max = SHUT
+
+    def narrow(self, *, alone: bool = True, batch: bool = True) -> None:
+        """Close paths for ever, because their messages need further checks."""
+        if alone:
+            self.alone_max = self.alone_most = SHUT
+        if batch:
+            self._batch.share = self._batch.limit = SHUT
+
+    def close(self) -> None:
+        """Close all paths for ever. Under the producer's lock."""
+        self.is_closed = True
+        self._verified = SHUT
+        self.narrow()
+        self.to(Event.CLOSE)
 
 
 NO_BATCHES: Final = 1 << 62

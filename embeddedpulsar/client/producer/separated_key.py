@@ -6,7 +6,7 @@ from collections import deque
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.common.message_options import NO_OPTIONS, Options
+from embeddedpulsar.client.arguments import NO_OPTIONS, Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,7 +15,7 @@ import embeddedpulsar as pulsar
 from embeddedpulsar import ConsumerType, MessageId
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.asyncio import Client, offload
-from embeddedpulsar.client.common import awaited_call
+from embeddedpulsar.client import client_threads
 
 OPENINGS: dict[str, tuple[str, Callable[[Client], Any]]] = {
     "producer": ("create_producer", lambda client: client.create_producer("topic", "name")),
@@ -39,13 +39,13 @@ class GivenUp:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._event = threads.Event()
-        give_up = awaited_call.AwaitedCall.give_up
+        give_up = client_threads.AwaitedCall.give_up
 
-        def give_up_and_tell(awaited: awaited_call.AwaitedCall) -> None:
+        def give_up_and_tell(awaited: client_threads.AwaitedCall) -> None:
             give_up(awaited)
             self._event.set()
 
-        monkeypatch.setattr(awaited_call.AwaitedCall, "give_up", give_up_and_tell)
+        monkeypatch.setattr(client_threads.AwaitedCall, "give_up", give_up_and_tell)
 
     def begin(self) -> None:
         """Another opening follows."""

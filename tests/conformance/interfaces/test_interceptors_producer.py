@@ -17,7 +17,7 @@ from embeddedpulsar import (
     Result,
     StringSchema,
 )
-from embeddedpulsar.client.common.message_options import DELIVER_AT
+from embeddedpulsar.client.arguments import DELIVER_AT
 from tests.conformance.conftest import Topic, receive_all
 
 

@@ -15,7 +15,7 @@ from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import DELETED
 from embeddedpulsar._engine.store.catalog import topic_deletion
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
-from embeddedpulsar.client.consumer.topic_group import consumer_group
+from embeddedpulsar.client.consumer.topic_group import topic_group
 from embeddedpulsar.exceptions import StoreGoneError
 from tests.conformance.conftest import acknowledged_texts, receive_all
 from tests.subscription_site import SubscriptionSite
@@ -39,8 +39,8 @@ def opening(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[[], obj
             waiting.pop()()
         return session_type(core, config, call_later)
 
-    session_type = consumer_group.ConsumerSession
-    monkeypatch.setattr(consumer_group, "ConsumerSession", open_session)
+    session_type = topic_group.ConsumerSession
+    monkeypatch.setattr(topic_group, "ConsumerSession", open_session)
 
 
 @pytest.mark.parametrize("partitions", [0, 2])

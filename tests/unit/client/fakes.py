@@ -12,8 +12,7 @@ from embeddedpulsar._engine.format.entry import EncodedEntry, EncodedFields, Ent
 from embeddedpulsar._engine.format.frame import METADATA_SIZE, FrameHeader
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment_writer import AppendHold
-from embeddedpulsar.client.common.client_log import ClientLog
-from embeddedpulsar.client.memory_limit import MemoryLimit
+from embeddedpulsar.client.client_threads import ClientLog, MemoryLimit
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_config import ProducerConfig
 from embeddedpulsar.client.producer.producer_meter import ProducerMeter

@@ -8,12 +8,12 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from embeddedpulsar.client.client_config import client_config
-from embeddedpulsar.client.common.network_options import (
+from embeddedpulsar.client.client_config import (
     AuthenticationToken,
     AutoClusterFailover,
     ServiceInfo,
     ServiceInfoProvider,
+    client_config,
 )
 
 

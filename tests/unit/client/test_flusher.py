@@ -7,9 +7,8 @@ import threading
 import pytest
 
 from embeddedpulsar._engine.platform import natives
-from embeddedpulsar.client import flusher as module
-from embeddedpulsar.client.common.client_log import ClientLog
-from embeddedpulsar.client.flusher import Flusher
+from embeddedpulsar.client import client_threads as module
+from embeddedpulsar.client.client_threads import ClientLog, Flusher
 
 WAIT_S = 10.0
 

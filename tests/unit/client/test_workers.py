@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from embeddedpulsar._engine.platform import threads
-from embeddedpulsar.client.common.client_log import ClientLog
-from embeddedpulsar.client.workers import Workers
+from embeddedpulsar.client.client_threads import ClientLog, Workers
 
 WAIT_S = 10.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulsar
 import pytest
 
-from embeddedpulsar.client.common.arguments import (
+from embeddedpulsar.client.arguments import (
     check_fits,
     check_range,
     check_type,

@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from embeddedpulsar.client.common.callbacks import CallbackThread
-from embeddedpulsar.client.common.client_log import ClientLog
+from embeddedpulsar.client.client_threads import CallbackThread, ClientLog
 
 
 @pytest.fixture

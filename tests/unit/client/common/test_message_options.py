@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from embeddedpulsar._engine.format.document import unpack_map
-from embeddedpulsar.client.common.message_options import (
+from embeddedpulsar.client.arguments import (
     DELIVER_AT,
     NO_OPTIONS,
     check_few,

@@ -11,7 +11,7 @@ import pulsar
 import pytest
 
 import embeddedpulsar
-from embeddedpulsar.client.common.client_log import ClientLog
+from embeddedpulsar.client.client_threads import ClientLog
 
 
 @pytest.mark.parametrize(

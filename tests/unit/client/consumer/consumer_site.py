@@ -7,11 +7,11 @@ from typing import Any
 
 from embeddedpulsar._engine.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar._engine.subscription.control import Freshness
-from embeddedpulsar.client.common.client_log import ClientLog
+from embeddedpulsar.client.client_threads import ClientLog
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
-from embeddedpulsar.client.consumer.decryption import Decryption
+from embeddedpulsar.client.consumer.consumer_session import Decryption
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType, InitialPosition
 from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.policies import BatchReceivePolicy

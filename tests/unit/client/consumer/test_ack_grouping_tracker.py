@@ -15,7 +15,7 @@ from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain
 from embeddedpulsar._engine.log.filenames import acks_path
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, AckRing
-from embeddedpulsar.client.common.client_log import ClientLog
+from embeddedpulsar.client.client_threads import ClientLog
 from embeddedpulsar.client.consumer.ack_grouping_tracker import GROUP_SIZE, AckGroupingTracker
 from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError, LockTimeout, StorageError
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler

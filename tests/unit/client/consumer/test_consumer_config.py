@@ -11,7 +11,7 @@ import embeddedpulsar
 from embeddedpulsar import exceptions
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer_config import consumer_config, reader_config
-from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
 from embeddedpulsar.enums import (
     RegexSubscriptionMode,
     SubscriptionMode,

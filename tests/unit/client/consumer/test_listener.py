@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from embeddedpulsar.client.common.client_log import ClientLog
+from embeddedpulsar.client.client_threads import ClientLog
 from embeddedpulsar.client.consumer.listener import ListenerTarget, ListenerThreads
 from embeddedpulsar.exceptions import AlreadyClosed
 

@@ -8,8 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar.client.consumer.due_entries import DueEntries, negative_acks, unacked_messages
-from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+from embeddedpulsar.client.consumer.due_entries import (
+    DueEntries,
+    MultiplierRedeliveryBackoff,
+    negative_acks,
+    unacked_messages,
+)
 from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 

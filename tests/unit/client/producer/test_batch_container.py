@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.client.common.message_options import DELIVER_AT, NO_OPTIONS
-from embeddedpulsar.client.producer.batch_container import BatchContainer
-from embeddedpulsar.client.producer.send_state import Event, SendState
+from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
+from embeddedpulsar.client.producer.send_queue import BatchContainer, Event, SendState
 
 
 def made(max_messages: int, max_bytes: int) -> tuple[BatchContainer, SendState]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix
-from embeddedpulsar.client.common.message_options import NO_OPTIONS
+from embeddedpulsar.client.arguments import NO_OPTIONS
 from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
 from embeddedpulsar.exceptions import MessageTooBig
 from tests.unit.client.fakes import view_of

@@ -11,7 +11,7 @@ import pytest
 
 from embeddedpulsar import exceptions
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar.client.memory_limit import MemoryLimit
+from embeddedpulsar.client.client_threads import MemoryLimit
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.enums import Result
 from embeddedpulsar.message_id import MessageId

@@ -6,8 +6,15 @@ from itertools import product
 
 import pytest
 
-from embeddedpulsar.client.producer.batch_container import BatchContainer
-from embeddedpulsar.client.producer.send_state import PATHS, SHUT, TRANSITIONS, Event, SendState, State
+from embeddedpulsar.client.producer.send_queue import (
+    PATHS,
+    SHUT,
+    TRANSITIONS,
+    BatchContainer,
+    Event,
+    SendState,
+    State,
+)
 
 CLOSING = [Event.SAMPLE, Event.QUEUE, Event.COUNT, Event.HOLD_UP, Event.CLOSE]
 LIMIT = 100

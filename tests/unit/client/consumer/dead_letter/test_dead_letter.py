@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from embeddedpulsar._engine.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
-from embeddedpulsar.client.common.client_log import ClientLog
-from embeddedpulsar.client.consumer.dead_letter.dead_letter import DeadLetters
+from embeddedpulsar.client.client_threads import ClientLog
+from embeddedpulsar.client.consumer.dead_letter import DeadLetters
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StorageFullError
 from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.schema import BytesSchema

@@ -10,8 +10,8 @@ import pytest
 
 from embeddedpulsar import BytesSchema, Client, HashingScheme, MessageId, ProducerAccessMode
 from embeddedpulsar._engine.format.key_hash import partition_hash
-from embeddedpulsar.client.common.message_options import NO_OPTIONS
-from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import DeadLetterProducer
+from embeddedpulsar.client.arguments import NO_OPTIONS
+from embeddedpulsar.client.consumer.dead_letter import DeadLetterProducer
 from embeddedpulsar.client.producer.producer_config import LONGEST_NAME
 from embeddedpulsar.exceptions import (
     AlreadyClosed,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import ConsumerDeadLetterPolicy
-from embeddedpulsar.client.consumer.dead_letter.retry_letter import (
+from embeddedpulsar.client.consumer.dead_letter import (
     LetterTopics,
     RetryLetters,
     letter_topics,

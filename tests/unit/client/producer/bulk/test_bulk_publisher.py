@@ -10,9 +10,8 @@ import pytest
 
 from embeddedpulsar import Client, MessageId
 from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix
-from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher
-from embeddedpulsar.client.producer.bulk.bulk_rows import Rows
-from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD
+from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher, Rows
+from embeddedpulsar.client.producer.entry_encoder import AHEAD, WORTH_A_THREAD
 
 TOPIC = "bulk"
 

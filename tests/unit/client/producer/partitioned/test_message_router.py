@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embeddedpulsar._engine.format.key_hash import partition_hash
-from embeddedpulsar.client.common.message_options import NO_OPTIONS, Options
-from embeddedpulsar.client.producer.partitioned.message_router import (
+from embeddedpulsar.client.arguments import NO_OPTIONS, Options
+from embeddedpulsar.client.producer.message_router import (
     CustomRouter,
     RoundRobinByBatch,
     RoundRobinByMessage,

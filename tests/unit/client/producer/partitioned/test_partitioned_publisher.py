@@ -9,7 +9,7 @@ from types import FunctionType
 import pytest
 
 from embeddedpulsar.client.producer import interception, producer
-from embeddedpulsar.client.producer.partitioned.partitioned_publisher import PartitionedPublisher
+from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
 from embeddedpulsar.client.producer.publisher import Publisher
 
 

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_columns
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_ENCRYPTED
-from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher, Target
+from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher, Target
 from embeddedpulsar.client.producer.producer_config import ProducerConfig
 from embeddedpulsar.client.producer.producer_opening import open_producer
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, Encryption

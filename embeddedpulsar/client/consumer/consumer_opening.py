@@ -1,25 +1,33 @@
-"""Opening of a consumer of one topic, or of several."""
+"""Opening of a consumer of one topic, or of several.
+
+Opening of a reader or a table view of one topic, or of its partitions.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar.client.common.deletion_retry import despite_deletion
-from embeddedpulsar.client.common.topic_schema import admit_all
 from embeddedpulsar.client.consumer.consumer import Consumer
+from embeddedpulsar.client.consumer.consumer_config import ReaderConfig, made_name
 from embeddedpulsar.client.consumer.consumer_core import consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
+from embeddedpulsar.client.consumer.reader import Reader, ReaderCore
+from embeddedpulsar.client.consumer.table_view import TableView
+from embeddedpulsar.client.partition_watch import despite_deletion
+from embeddedpulsar.client.topic_schema import admit_all
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
 from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+    from embeddedpulsar.schema import Schema
 
 
 def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> Consumer[Any]:
@@ -64,7 +72,7 @@ def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> C
 
 def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) -> Consumer[Any]:
     """Attach a consumer to the topics that match a pattern."""
-    from embeddedpulsar.client.consumer.topic_group.consumer_group import ConsumerGroup
+    from embeddedpulsar.client.consumer.topic_group.topic_group import ConsumerGroup
     from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
 
     _check_letters(client, config)
@@ -113,7 +121,7 @@ def _warn_if_idle(client: ClientContext, config: ConsumerConfig) -> None:
 
 def _with_letter_topics(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:
     policy = config.dead_letter
-    late = late_import("embeddedpulsar.client.consumer.dead_letter.retry_letter")
+    late = late_import("embeddedpulsar.client.consumer.dead_letter")
     found = late.letter_topics(
         topics, config.subscription_name, policy, config.retry_letter_topic, client.store.topics.has
     )
@@ -126,7 +134,7 @@ def _with_letter_topics(client: ClientContext, config: ConsumerConfig, topics: l
 
 def _open_several(client: ClientContext, config: ConsumerConfig, partitions: dict[str, int]) -> Consumer[Any]:
     # Imported on first use: most consumers have one topic.
-    from embeddedpulsar.client.consumer.topic_group.consumer_group import ConsumerGroup
+    from embeddedpulsar.client.consumer.topic_group.topic_group import ConsumerGroup
 
     asked_for = [topic for topic in partitions if topic != config.retry_letter_topic]
     name = "EmptyTopics"
@@ -135,3 +143,47 @@ def _open_several(client: ClientContext, config: ConsumerConfig, partitions: dic
     elif asked_for:
         name = f"{asked_for[-1]}-TopicsConsumerFakeName-{os.urandom(5).hex()}"
     return Consumer(ConsumerGroup(client, config, partitions, name), config.chain)
+
+
+_TABLE_VIEW_QUEUE: Final = 1000
+
+
+def open_reader(client: ClientContext, config: ReaderConfig) -> Reader[Any]:
+    """Make the reader of a topic, or of its partitions."""
+    client.begin_operation()
+    full = TopicName.parse(config.topic).full
+    checked_version(config.schema, (full,), is_producer=False)
+    return despite_deletion(lambda: _open_reader(client, config, full))
+
+
+def open_table_view(
+    client: ClientContext, topic: str, subscription_name: str | None, schema: Schema[Any]
+) -> TableView[Any]:
+    """Make a table view, which has not read anything yet."""
+    if not TopicName.parse(topic).is_persistent:
+        raise InvalidConfiguration(
+            f"{topic}: a table view needs a topic that keeps its messages: persistent://"
+        )
+    view = TableView(topic, subscription_name, schema, client.log)
+    config = ReaderConfig(
+        topic=topic,
+        start=MessageId.earliest,
+        schema=schema,
+        listener=view._on_message,
+        receiver_queue_size=_TABLE_VIEW_QUEUE,
+        name=subscription_name or made_name(),
+        start_inclusive=False,
+        is_read_compacted=True,
+    )
+    view._reader = open_reader(client, config)
+    return view
+
+
+def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
+    partitions = client.store.partitions_of(full)
+    admit_all(client.store, (full,), config.schema)
+    if not partitions:
+        return Reader(ReaderCore(client, config), config.chain)
+    from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup  # as for consumers
+
+    return Reader(ReaderGroup(client, config, full, partitions), config.chain)

@@ -8,8 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.key_hash import partition_hash
-from embeddedpulsar.client.common.message_options import NO_OPTIONS, PARTITION_KEY, SEQUENCE_ID
-from embeddedpulsar.client.producer.batch_container import BatchContainer, shut_batch
+from embeddedpulsar.client.arguments import NO_OPTIONS, PARTITION_KEY, SEQUENCE_ID
+from embeddedpulsar.client.producer.send_queue import BatchContainer, shut_batch
 from embeddedpulsar.enums import PartitionsRoutingMode
 from embeddedpulsar.exceptions import UnknownError
 from embeddedpulsar.message import Message
@@ -18,7 +18,7 @@ from embeddedpulsar.schema import BytesSchema
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from embeddedpulsar.client.common.message_options import Options
+    from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.enums import HashingScheme
     from embeddedpulsar.message import ValueDecoder

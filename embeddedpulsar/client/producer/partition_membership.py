@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar._engine.store.producers.producers import ProducerRegistration
-    from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.client.common.partition_watch import WatchedTopic
+    from embeddedpulsar.client.client_context import ClientContext
+    from embeddedpulsar.client.partition_watch import WatchedTopic
     from embeddedpulsar.client.producer.producer_session import ProducerSession
 
 

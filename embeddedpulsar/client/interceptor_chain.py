@@ -12,8 +12,8 @@ from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import make
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.client.client_context import ClientContext
+    from embeddedpulsar.client.client_threads import ClientLog
     from embeddedpulsar.client.producer.producer_message import ProducerMessage
     from embeddedpulsar.message_id import MessageId
 

@@ -1,8 +1,11 @@
-"""The protocol of the client that producers, consumers and readers use."""
+"""The protocol of the client that producers, consumers and readers use.
+
+Objects that belong to the process that made them: they are neither copied nor pickled.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, SupportsIndex, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,14 +14,17 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar.client.client_config import ClientConfig
-    from embeddedpulsar.client.common.callbacks import CallbackThread
-    from embeddedpulsar.client.common.client_log import ClientLog
-    from embeddedpulsar.client.common.partition_watch import PartitionWatch
-    from embeddedpulsar.client.common.waiter_set import WaitingThreads
+    from embeddedpulsar.client.client_threads import (
+        CallbackThread,
+        ClientLog,
+        Flusher,
+        MemoryLimit,
+        WaitingThreads,
+        Workers,
+    )
     from embeddedpulsar.client.consumer.listener import ListenerThreads
-    from embeddedpulsar.client.flusher import Flusher
-    from embeddedpulsar.client.memory_limit import MemoryLimit
-    from embeddedpulsar.client.workers import Workers
+    from embeddedpulsar.client.partition_watch import PartitionWatch
+
 
 R = TypeVar("R")
 
@@ -80,3 +86,20 @@ class ClientContext(Protocol):
     def know(self, consumer: Receiver) -> None: ...
     def forget_consumer(self, consumer: Receiver) -> None: ...
     def close_dropped(self, consumer: Closable) -> None: ...
+
+
+class ProcessBound:
+    """An object with threads, locks or mapped files of its process.
+
+    `pickle`, `copy.copy` and `copy.deepcopy` raise `TypeError` with what to pass on instead.
+    """
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        kind: type[Any] = type(self)
+        raise TypeError(
+            f"a {kind.__name__} cannot be pickled or copied: it is attached to its store by this "
+            "process. Pass the client, or its URL and the name of the topic, and open another one there; a "
+            "Message and a MessageId can be pickled"
+        )

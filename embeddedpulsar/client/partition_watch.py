@@ -1,17 +1,21 @@
-"""Detection of topics that are made, grow or are deleted while producers, consumers or readers use them."""
+"""Detection of topics that are made, grow or are deleted while producers, consumers or readers use them.
+
+Opening an object while another process deletes it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.platform import fork, threads
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.scheduler import Timer
-    from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.client_context import ClientContext
+
 
 LOOK_EVERY_S: Final = 1.0
 _LOOK_AT_ALL_EVERY_S: Final = 0.5
@@ -237,3 +241,29 @@ class PartitionWatch:
 
     def after_fork_in_child(self) -> None:
         self._reset()
+
+
+MOST_ATTEMPTS: Final = 10
+"""Attempts. Each meets another deletion; in between, the caller waits for the lock of the catalog."""
+
+R = TypeVar("R")
+
+
+def despite_deletion(open_it: Callable[[], R]) -> R:
+    """Open a topic or an object on it, and retry if it is deleted meanwhile.
+
+    A retry looks the name up again and creates the topic if creation is allowed, as if the deletion had ended
+    before the call.
+
+    Raises:
+        TopicNotFound: there is no such topic, and the caller may not create it.
+    """
+    for _ in range(MOST_ATTEMPTS - 1):
+        try:
+            return open_it()
+        except (FileNotFoundError, TopicNotFound) as error:
+            last = error
+    try:
+        return open_it()
+    except FileNotFoundError as error:
+        raise TopicNotFound(f"the topic was repeatedly deleted while it was opened: {error}") from last

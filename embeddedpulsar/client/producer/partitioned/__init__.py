@@ -1,1 +1,0 @@
-"""The producer of a partitioned topic: a plain producer for each partition, and the routing."""

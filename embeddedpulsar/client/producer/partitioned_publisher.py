@@ -1,0 +1,350 @@
+"""The producer of a partitioned topic behind its interface. Hot: benchmarks measure it beside a plain one.
+
+The producers of the partitions to which a producer is attached.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar._engine.platform import deadline, fork, interrupts, threads
+from embeddedpulsar.client.arguments import DELIVER_AT, PARTITION_KEY, check_options
+from embeddedpulsar.client.producer.message_router import (
+    BulkRouting,
+    CustomRouter,
+    RoundRobinByBatch,
+    make_router,
+)
+from embeddedpulsar.client.producer.partition_membership import PartitionMembership
+from embeddedpulsar.client.producer.producer import attach_producer
+from embeddedpulsar.client.producer.producer_meter import BURST, snapshot_of
+from embeddedpulsar.client.producer.producer_session import ProducerSession
+from embeddedpulsar.client.producer.publisher import Publisher
+from embeddedpulsar.enums import ProducerAccessMode
+from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, TopicNotFound
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from embeddedpulsar.client.arguments import Options
+    from embeddedpulsar.client.client_context import ClientContext
+    from embeddedpulsar.client.producer.bulk_publisher import Target
+    from embeddedpulsar.client.producer.message_router import Router
+    from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer.send_queue import SendCallback
+    from embeddedpulsar.client.statistics import ProducerStats
+    from embeddedpulsar.message_id import MessageId
+
+
+class Partitions:
+    """The plain producers of one partitioned producer.
+
+    Role: attaches partitions, all at once or each with its first message, under one name.
+    Invariants: `publishers` has an item for each partition that the router knows. An item changes once, from
+    None to a publisher; the list only grows. Once `is_closed` is set, no partition is attached. Any
+    thread may call the methods.
+
+    Attributes:
+        publishers: one per partition.
+        is_closed: whether no more partitions may be attached.
+        is_deleted: likewise, because the topic was deleted. A new topic of the same name is another one.
+        chain: interceptors to notify of more partitions; or None.
+    """
+
+    def __init__(self, core: ClientContext, config: ProducerConfig, router: Router) -> None:
+        self.topic = TopicName.parse(config.topic)
+        self.publishers: list[Publisher | None] = [None] * router.partitions
+        self._producers: list[Producer[Any]] = []  # each closes its publisher when it is dropped
+        self.is_closed = self.is_deleted = False
+        self.chain = config.chain
+        self._core = core
+        self._config = config
+        self._router = router
+        mine = weakref.ref(self)
+        self._membership = PartitionMembership(
+            core, self.topic.full, config.name, router.partitions, lambda partitions: _grow(mine, partitions)
+        )
+        self._lock = threads.RLock()
+        fork.register(self)
+
+    def __iter__(self) -> Iterator[Publisher]:
+        return iter([one for one in self.publishers if one is not None])
+
+    @property
+    def name(self) -> str:
+        return self._membership.name or next(iter(self)).name
+
+    def begin(self) -> None:
+        """Attach all partitions, or, if they are attached lazily, the first one for messages.
+
+        In order of their numbers: of two producers that want exclusive access, one gets all partitions.
+        If one cannot be attached, none stays attached.
+        """
+        is_lazy = self._config.lazy_start and self._config.access_mode == ProducerAccessMode.Shared
+        try:
+            for index in [self._router.current] if is_lazy else range(self._router.partitions):
+                self.attached(index)
+        except BaseException:
+            self.close()
+            raise
+        if self._config.access_mode == ProducerAccessMode.WaitForExclusive:
+            # Only the first partition is waited for. Later ones are free, or another process has exclusive
+            # access to them, and a send must not wait for that.
+            self._config = self._config._replace(access_mode=ProducerAccessMode.Exclusive)
+
+    def attached(self, index: int) -> Publisher:
+        """Return the publisher of a partition, which is attached first if necessary.
+
+        Raises:
+            ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
+            AlreadyClosed: the producer is closed.
+            TopicNotFound: the topic was deleted.
+        """
+        found = self.publishers[index]
+        if found is not None:
+            return found
+        try:
+            self._lock.acquire()
+            if self.is_closed:
+                raise AlreadyClosed(f"the producer {self._membership.name} is closed; create a new one")
+            if self.is_deleted:
+                raise TopicNotFound(f"{self.topic.full}: the topic was deleted; create a new producer")
+            found = self.publishers[index]
+            if found is None:
+                found = self._attach(index)
+        finally:
+            self._lock.release()
+        return found
+
+    def _attach(self, index: int) -> Publisher:
+        config = self._config._replace(
+            topic=self.topic.of_partition(index).full,
+            max_pending_messages=pending_limit(self._config, self._router.partitions),
+        )
+        session = ProducerSession(self._core, config, self._membership)
+        made = attach_producer(self._core, session, config)
+        publisher, router = made._publisher, self._router
+        assert isinstance(publisher, Publisher)
+        # The client refers to the batch container, which must not refer to `self`.
+        publisher.batch.on_left = lambda: router.batch_left(index)
+        router.attached(index, publisher.batch)
+        self._producers.append(made)
+        self.publishers[index] = publisher
+        return publisher
+
+    def grow(self, partitions: int) -> None:
+        """Add partitions, each attached with its first message. A smaller number changes nothing."""
+        try:
+            self._lock.acquire()
+            more = partitions - len(self.publishers)
+            if more > 0 and not self.is_closed:
+                # First the items of `publishers`, then the router that uses them.
+                self.publishers.extend([None] * more)
+                self._router.grow(partitions)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Close the attached producers. After an interrupt, the next call continues.
+
+        Raises:
+            AlreadyClosed: everything was closed before.
+        """
+        self._core.in_time(self._close)
+
+    def _close(self) -> None:
+        try:
+            self._lock.acquire()
+            was_closed, self.is_closed = self.is_closed, True
+        finally:
+            self._lock.release()
+        still_open = [one for one in self if one.is_connected()]
+        if was_closed and not still_open:
+            raise AlreadyClosed(f"the producer {self._membership.name} was closed before")
+        for one in still_open:
+            deadline.within_half(one.end)
+
+    def after_fork_in_child(self) -> None:
+        """In the parent, another thread may have been attaching."""
+        self._lock = threads.RLock()
+
+
+def _grow(reference: weakref.ref[Partitions], partitions: int) -> None:
+    found = reference()
+    if found is not None:
+        found.is_deleted = not partitions
+        found.grow(partitions)
+        if found.chain is not None:
+            found.chain.tell("on_partitions_change", found.topic.full, partitions)
+
+
+def pending_limit(config: ProducerConfig, partitions: int) -> int:
+    """The ``max_pending_messages`` of each partition; 0 for no limit.
+
+    >>> from types import SimpleNamespace as Config
+    >>> limits = [(1000, 50_000), (1000, 8000), (1000, 3), (0, 8000), (1000, 0)]
+    >>> [pending_limit(Config(max_pending_messages=one, max_pending_across=all), 10) for one, all in limits]
+    [1000, 800, 1, 0, 0]
+    """
+    share = config.max_pending_across // partitions
+    if config.max_pending_across and not share:
+        share = 1  # 0 would mean no limit
+    return min(config.max_pending_messages, share)
+
+
+class PartitionedPublisher:
+    """A publisher per partition, and a router that chooses the partition of each message.
+
+    Has the interface of `Publisher` to `Producer`. Thread-safe.
+
+    Attributes:
+        state, singles: this object, with `alone_max` and `send_alone` for the hot path of `Producer.send`.
+        lane: has the open batch that messages without a key join: the router.
+        routing: of whole columns.
+    """
+
+    def __init__(self, core: ClientContext, config: ProducerConfig, partitions: int) -> None:
+        router = make_router(config, partitions)
+        self.config = config
+        self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
+        self._router = self.lane = router
+        self.routing = BulkRouting(router)
+        self._partitions = Partitions(core, config, router)
+        self._partitions.begin()
+        self._publishers = self._partitions.publishers
+        is_custom = isinstance(router, CustomRouter)
+        self._goes_by_key = not is_custom
+        self._is_turning = isinstance(router, RoundRobinByBatch)
+        self.alone_max = -1 if config.batching or is_custom else 1 << 62
+
+    @property
+    def singles(self) -> PartitionedPublisher:
+        return self
+
+    state = singles
+
+    @property
+    def topic_name(self) -> str:
+        return self._partitions.topic.full
+
+    @property
+    def name(self) -> str:
+        return self._partitions.name
+
+    @property
+    def last_sequence_id(self) -> int:
+        return max(one.last_sequence_id for one in self._partitions)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._partitions.is_closed or all(one.is_closed for one in self._partitions)
+
+    def is_connected(self) -> bool:
+        return not self.is_closed and any(one.is_connected() for one in self._partitions)
+
+    def stats(self) -> ProducerStats:
+        publishers = list(self._partitions)
+        found = snapshot_of([one.meter for one in publishers])
+        for one in publishers:
+            one.sample(BURST)
+        return found
+
+    def send_alone(
+        self,
+        value: bytes,
+        properties: dict[str, str] | None,
+        key: str | None,
+        ordering_key: str | None = None,
+        event_time: int | None = None,
+    ) -> MessageId | None:
+        if key:
+            if key.__class__ is not str or not key.isascii():
+                return None
+            index = self._router.of_key(key)
+        else:
+            index = self._router.route(value, None)
+        one = self._publishers[index]
+        if one is None:
+            one = self._attached(index)
+        if len(value) <= one.state.alone_max:
+            found = one.singles.send_alone(value, properties, key, ordering_key, event_time)
+            if found is not None:
+                return found
+        options = check_options(
+            False, properties, key, ordering_key, None, None, False, event_time, None, None, self.wall_ms
+        )
+        return one.send(value, options)
+
+    def send(self, value: bytes, options: Options | None) -> MessageId:
+        one = self._attached(self._router.route(value, options))
+        if self._is_turning and len(value) > one.batch.share:
+            one = self._with_room(one, len(value), options)
+        return one.send(value, options)
+
+    def enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
+        if options is not None and options[PARTITION_KEY] and self._goes_by_key:
+            found = self._publishers[self._router.of_key(options[PARTITION_KEY])]
+            if found is not None:
+                found.enqueue(value, callback, options)
+                return
+        try:
+            one = self._attached(self._router.route(value, options))
+            if self._is_turning and len(value) > one.batch.share:
+                one = self._with_room(one, len(value), options)
+        except PulsarException as error:
+            next(iter(self._partitions)).tell_later(callback, error)
+            return
+        one.enqueue(value, callback, options)
+
+    def store_soon(self) -> None:
+        for one in list(self._partitions):
+            one.store_soon()
+
+    def flush(self) -> None:
+        attached = list(self._partitions)
+        if self.is_closed:
+            raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
+        # First store everything, then wait for callbacks. With nothing queued, the turn must not change.
+        for one in attached:
+            if not one.queue.is_empty:
+                one.flush_all()
+        for one in attached:
+            one.completions.wait()
+        errors = [one.completions.taken_failure() for one in attached]
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def end(self) -> None:
+        self._partitions.close()
+
+    def abandon(self) -> None:
+        """The producers of the partitions are garbage, too, and close themselves."""
+
+    def target(self, partition: int) -> Target:
+        return self._attached(partition).target(0)
+
+    def target_of(self, value: bytes, options: Options) -> Target:
+        return self.target(self._router.route(value, options))
+
+    def _attached(self, index: int) -> Publisher:
+        one = self._publishers[index]
+        if one is None:
+            with interrupts.translated:
+                return self._partitions.attached(index)
+        return one
+
+    def _with_room(self, one: Publisher, size: int, options: Options | None) -> Publisher:
+        """End the batch of the current partition if the message does not fit, and use the next partition."""
+        if options is not None and (options[PARTITION_KEY] or options[DELIVER_AT]):
+            return one  # the message becomes an entry of its own
+        for _ in self._publishers:  # the next batch may hold keyed messages, and be full too
+            with interrupts.translated:
+                is_turn_over = one.batches.finish_batch(size)
+            if not is_turn_over:
+                break
+            one = self._attached(self._router.current)
+        return one
