@@ -117,9 +117,10 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.message_batch import MessageBatch
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
-    from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
+    from embeddedpulsar.crypto.keys import CryptoKeyReader, EncryptionKeyInfo
     from embeddedpulsar.damage import Damage
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
+    from embeddedpulsar.enums import SchemaCompatibilityStrategy
     from embeddedpulsar.functions.context import Context
     from embeddedpulsar.functions.function import Function
     from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
@@ -131,7 +132,6 @@ if TYPE_CHECKING:
         DeadLetterPolicyBuilder,
         KeySharedPolicy,
     )
-    from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 
 __version__ = "0.1.0"
 
@@ -159,10 +159,10 @@ _LAZY = {
     "Admin": "embeddedpulsar.admin.admin",
     "Client": "embeddedpulsar.client.client",
     "Damage": "embeddedpulsar.damage",
-    "CryptoKeyReader": "embeddedpulsar.crypto.key_reader",
+    "CryptoKeyReader": "embeddedpulsar.crypto.keys",
     "EncryptionContext": "embeddedpulsar.encryption",
     "EncryptionKey": "embeddedpulsar.encryption",
-    "EncryptionKeyInfo": "embeddedpulsar.crypto.key_reader",
+    "EncryptionKeyInfo": "embeddedpulsar.crypto.keys",
     "Consumer": "embeddedpulsar.client.consumer.consumer",
     "Context": "embeddedpulsar.functions.context",
     "Function": "embeddedpulsar.functions.function",
@@ -181,7 +181,7 @@ _LAZY = {
     "DeadLetterPolicyBuilder": _POLICIES,
     "KeySharedPolicy": _POLICIES,
     "Reader": "embeddedpulsar.client.consumer.reader",
-    "SchemaCompatibilityStrategy": "embeddedpulsar.schema_enums",
+    "SchemaCompatibilityStrategy": "embeddedpulsar.enums",
     "TableView": "embeddedpulsar.client.consumer.table_view",
 }
 

@@ -1,4 +1,9 @@
-"""The administrator of a store."""
+"""The administrator of a store.
+
+Administration of the settings of a store.
+
+Administration of tenants.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +13,196 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.store.damage_channel import tell
 from embeddedpulsar._engine.store.memory_root import is_private
+from embeddedpulsar._engine.store.policies.policy import OWNER
+from embeddedpulsar._engine.store.policies.table import DYNAMIC_SETTINGS
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.store_root import STORE_FORMAT, ServiceUrl, read_meta
 from embeddedpulsar.admin import store_care
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.brokers import Brokers
 from embeddedpulsar.admin.dead_letters import DeadLetters
-from embeddedpulsar.admin.kept_ledgers import KeptLedgers
-from embeddedpulsar.admin.namespaces import Namespaces
+from embeddedpulsar.admin.namespaces import Namespaces, delete_topics
 from embeddedpulsar.admin.resource_groups import ResourceGroups
 from embeddedpulsar.admin.schemas import Schemas
-from embeddedpulsar.admin.tenants import Tenants
 from embeddedpulsar.admin.topic_looks import all_kept_ledgers
+from embeddedpulsar.admin.topic_stats import KeptLedgers
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
-from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, PulsarException
+from embeddedpulsar.error_text import nearest
+from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, NotAllowedError, PulsarException
+from embeddedpulsar.settings import BrokerSettings, write_setting
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.care.store_check import CareProgress
     from embeddedpulsar._engine.store.care.store_repair import RepairReport
-    from embeddedpulsar.admin.store_activity import ActivityWatch
+    from embeddedpulsar._engine.store.policies.policy import TopicPolicy
+    from embeddedpulsar.admin.store_care import ActivityWatch
     from embeddedpulsar.functions.function_calls import Functions
+
+
+class Brokers(SaysWhatThereIs):
+    """Shows the settings of a store, and changes those that may change while it is in use. `Admin.brokers`
+    returns it.
+
+    Settings are strings, as in ``broker.conf``. A dynamic setting holds in place of that of ``broker.conf``,
+    in all processes, until it is deleted. Thread-safe. All methods raise `AlreadyClosed` if the Admin is
+    closed, and a `StorageError` if files cannot be used.
+    """
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+
+    def get_runtime_configuration(self) -> dict[str, str]:
+        """Return all settings as they hold now, by name.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.brokers().get_runtime_configuration()["maxMessageSize"]
+            '5242880'
+        """
+        store = self._store()
+        settings = store.settings
+        names = [name for name in settings._fields if name != "unknown"]
+        found = {name: write_setting(getattr(settings, name)) for name in names}
+        return found | {name: store.policy(OWNER, one) for name, one in DYNAMIC_SETTINGS.items()}
+
+    def get_dynamic_configuration_names(self) -> list[str]:
+        """Return the names of the settings that can be changed, sorted.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     "allowAutoTopicCreation" in admin.brokers().get_dynamic_configuration_names()
+            True
+        """
+        return sorted(DYNAMIC_SETTINGS)
+
+    def get_all_dynamic_configurations(self) -> dict[str, str]:
+        """Return the settings that were changed, by name."""
+        return self._changed(self._store())
+
+    def update_dynamic_configuration(self, name: str, value: str) -> None:
+        """Change a setting, in all processes within 50 ms. The change is atomic, and lasts as other changes
+        of an Admin do.
+
+        Args:
+            name: of the setting.
+            value: as in ``broker.conf``.
+
+        Raises:
+            InvalidConfiguration: the setting cannot be changed in this way, or the value is none.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.brokers().update_dynamic_configuration("allowAutoTopicCreation", "false")
+            ...     admin.brokers().get_all_dynamic_configurations()
+            {'allowAutoTopicCreation': 'false'}
+        """
+        with interrupts.translated:
+            self._store().set_policy(OWNER, _named(name), value)
+
+    def delete_dynamic_configuration(self, name: str) -> None:
+        """Undo `update_dynamic_configuration`: ``broker.conf`` decides again.
+
+        Raises:
+            InvalidConfiguration: the setting cannot be changed in this way.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.brokers().update_dynamic_configuration("allowAutoTopicCreation", "false")
+            ...     admin.brokers().delete_dynamic_configuration("allowAutoTopicCreation")
+            ...     admin.brokers().get_all_dynamic_configurations()
+            {}
+        """
+        with interrupts.translated:
+            self._store().set_policy(OWNER, _named(name), None)
+
+    def _changed(self, store: Store) -> dict[str, str]:
+        found = {name: store.own_policy(OWNER, one) for name, one in DYNAMIC_SETTINGS.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _named(name: str) -> TopicPolicy[str]:
+    if name in DYNAMIC_SETTINGS:
+        return DYNAMIC_SETTINGS[name]
+    if name in BrokerSettings._field_defaults and name != "unknown":
+        raise InvalidConfiguration(
+            f"{name} is read from broker.conf when the store is opened, and cannot be changed while it is in "
+            f"use; these can: {', '.join(DYNAMIC_SETTINGS)}"
+        )
+    near = nearest(str(name), DYNAMIC_SETTINGS, 0.6)
+    hint = f"did you mean {near}?" if near else f"there are {', '.join(DYNAMIC_SETTINGS)}"
+    raise InvalidConfiguration(f"there is no dynamic setting {name!r}; {hint}")
+
+
+class Tenants(SaysWhatThereIs):
+    """Creates, lists and deletes tenants. `Admin.tenants` returns it. Thread-safe.
+
+    A tenant is the first part of the name of a namespace. A new store has ``public`` and ``pulsar``, which is
+    that of the system. Creating a namespace creates its tenant, too.
+
+    All methods raise `AlreadyClosed` if the Admin is closed, and a `StorageError` if files cannot be used.
+    """
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+
+    def create_tenant(self, tenant: str) -> None:
+        """Create a tenant without namespaces.
+
+        Raises:
+            NotAllowedError: it exists already.
+            InvalidTopicName: the text is not the name of a tenant.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.tenants().create_tenant("globex")
+            ...     "globex" in admin.tenants().get_tenants(), admin.namespaces().get_namespaces("globex")
+            (True, [])
+        """
+        with interrupts.translated:
+            self._store().topics.namespaces.create_tenant(tenant)
+
+    def get_tenants(self) -> list[str]:
+        """Return the names of all tenants, the built-in ones first."""
+        return self._store().topics.namespaces.tenants()
+
+    def delete_tenant(self, tenant: str, force: bool = False) -> None:
+        """Delete a tenant. On return the deletion survives a power failure.
+
+        Args:
+            tenant: its name.
+            force: delete its namespaces first, with their topics; see `Namespaces.delete_namespace`. If the
+                process is killed in between, some of them are deleted, and the call can be made again.
+
+        Raises:
+            NotAllowedError: it has namespaces, and ``force`` is False; or it is ``pulsar``.
+            TopicNotFound: there is no such tenant.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().create_namespace("initech/reports")
+            ...     admin.tenants().delete_tenant("initech", force=True)
+            ...     "initech" in admin.tenants().get_tenants()
+            False
+        """
+        with interrupts.translated:
+            store = self._store()
+            namespaces = store.topics.namespaces
+            namespaces.check_tenant(tenant)
+            if force:
+                for namespace in namespaces.names(tenant):
+                    delete_topics(store, namespace)
+                    namespaces.delete(namespace)
+            namespaces.delete_tenant(tenant)
 
 
 class Admin(SaysWhatThereIs):
@@ -307,7 +478,7 @@ class Admin(SaysWhatThereIs):
             'producer'
         """
         self._open_store()
-        late = late_import("embeddedpulsar.admin.store_activity")
+        late = late_import("embeddedpulsar.admin.store_care")
         watch: ActivityWatch = late.ActivityWatch(self._open_store)
         return watch
 

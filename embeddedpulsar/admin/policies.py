@@ -11,7 +11,7 @@ from embeddedpulsar._engine.store.policies import admitting, keeping
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.backlog_quota import DESTINATION_STORAGE, BacklogQuota
-from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.policy_values import (
     AutoSubscriptionCreationOverride,
@@ -21,7 +21,6 @@ from embeddedpulsar.policy_values import (
     PublishRate,
     SubscribeRate,
 )
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.store import Store

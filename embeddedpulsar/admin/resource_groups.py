@@ -9,7 +9,7 @@ from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.store.policies.policy import OWNER
 from embeddedpulsar._engine.store.policies.resource_groups import GROUPS, GroupChange, HeldGroup, no_group
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.json_form import json_form
+from embeddedpulsar.admin.topic_access import json_form
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.store.schema_registry import StoredSchema
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.json_form import json_form
+from embeddedpulsar.admin.topic_access import json_form
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused

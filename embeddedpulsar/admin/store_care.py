@@ -1,20 +1,34 @@
-"""The methods of `Admin` that verify and copy the files of a store, beside those that use it."""
+"""The methods of `Admin` that verify and copy the files of a store, beside those that use it.
+
+What goes on in a store: rates, backlogs, and who is attached, topic by topic.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
+from embeddedpulsar._engine.store.care.store_check import made_topics
+from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.store_root import directory_of
+from embeddedpulsar.admin.topic_access import json_form
+from embeddedpulsar.admin.topic_figures import topic_stats
+from embeddedpulsar.exceptions import PulsarException, TopicNotFound
+from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from embeddedpulsar._engine.store.care.store_backup import BackupReport
     from embeddedpulsar._engine.store.care.store_check import CareProgress, StoreReport
     from embeddedpulsar._engine.store.care.store_restore import RestoreReport
     from embeddedpulsar._engine.store.store import Store
+    from embeddedpulsar.admin.topic_stats import ConsumerStats
 
 
 class HasFiles(Protocol):
@@ -136,3 +150,245 @@ def restore(
     late = late_import("embeddedpulsar._engine.store.care.store_restore")
     report: RestoreReport = late.restore_store(directory_of(source), directory_of(target), on_progress)
     return report
+
+
+_UNSAID: Final = ProcessFacts()
+
+
+class Attached(NamedTuple):
+    """A producer or consumer whose process lives.
+
+    Attributes:
+        kind: ``producer`` or ``consumer``.
+        name: of it.
+        subscription: of a consumer; else empty.
+        pid: id of its process; 0 where the system does not tell.
+        program: what the process runs; empty likewise.
+        unacked_messages: of a consumer of Shared or Key_Shared: messages it holds.
+        last_acked_timestamp, oldest_unacked_message_id, held_since: of a consumer: see `ConsumerStats`.
+    """
+
+    kind: str
+    name: str
+    subscription: str
+    pid: int
+    program: str
+    unacked_messages: int = 0
+    last_acked_timestamp: int = 0
+    oldest_unacked_message_id: str | None = None
+    held_since: int | None = None
+
+
+class SubscriptionActivity(NamedTuple):
+    """A subscription. The fields are those of `SubscriptionStats`.
+
+    Attributes:
+        why: in words, why it does not go on: no consumer, messages held and not acknowledged, or only delayed
+            ones; also which consumer has the oldest message and acknowledges nothing, while others may go on.
+            Empty if nothing is in the way.
+    """
+
+    name: str
+    type: str
+    msg_backlog: int
+    unacked_messages: int
+    earliest_msg_publish_time_in_backlog: int
+    why: str
+
+
+class TopicActivity(NamedTuple):
+    """A topic or partition. The fields are those of `TopicStats`.
+
+    Attributes:
+        msg_backlog: the largest of its subscriptions.
+        acknowledged: messages that were published and are in no backlog, summed over the subscriptions: it
+            rises as they acknowledge.
+    """
+
+    topic: str
+    msg_rate_in: float
+    msg_in_counter: int
+    acknowledged: int
+    msg_backlog: int
+    earliest_msg_publish_time_in_backlogs: int
+    storage_size: int
+    subscriptions: tuple[SubscriptionActivity, ...]
+    attached: tuple[Attached, ...]
+
+
+class UnreadTopic(NamedTuple):
+    """A topic or partition that cannot be read.
+
+    Attributes:
+        topic: the name.
+        reason: the error, which names the file.
+    """
+
+    topic: str
+    reason: str
+
+
+class StoreActivity(NamedTuple):
+    """A store at one moment.
+
+    Attributes:
+        topics: its topics and partitions that were ever used.
+        processes: how many have it open, this one included.
+        time_ms: when, in ms since 1970.
+        unread: the topics that cannot be read; they are missing in ``topics``.
+        unrecovered: names of topics whose figures may be behind; see `Admin.unrecovered`.
+    """
+
+    topics: tuple[TopicActivity, ...]
+    processes: int
+    time_ms: int
+    unread: tuple[UnreadTopic, ...] = ()
+    unrecovered: tuple[str, ...] = ()
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields in camel case, as those of other results."""
+        return dict(json_form(self))
+
+
+class ActivityWatch:
+    """Looks at a store again and again. A topic to which nothing is attached, and whose control words are as
+    they were, is not opened again: so ten thousand topics at rest cost a read of their words. One thread."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store: Final = store
+        self._known: dict[str, tuple[bytes, TopicActivity]] = {}
+
+    @interrupts.translating
+    def look(self, progress: Callable[[str], object] | None = None) -> StoreActivity:
+        """What there is now. ``progress`` is called with a line of text for each topic."""
+        store = self._store()
+        holders = lease_holders(root_layout.in_root(store.root, root_layout.CLIENTS), store.peers.is_alive)
+        now_ms = store.clock.wall_ms()
+        topics = made_topics(store.root)
+        known: dict[str, tuple[bytes, TopicActivity]] = {}
+        unread: list[UnreadTopic] = []
+        for number, topic in enumerate(topics):
+            if progress is not None:
+                progress(f"looking at topic {number + 1:,} of {len(topics):,}")
+            words = topic.words()
+            before = self._known.get(topic.name)
+            if before is not None and before[0] == words and not before[1].attached:
+                known[topic.name] = (words, before[1]._replace(msg_rate_in=0.0))
+                continue
+            try:
+                known[topic.name] = (words, _activity(store, topic.name, holders, now_ms))
+            except (TopicNotFound, FileNotFoundError):
+                continue  # it was deleted meanwhile
+            except (PulsarException, OSError) as error:
+                unread.append(UnreadTopic(topic.name, str(error)))
+        self._known = known
+        activities = tuple(activity for _, activity in known.values())
+        behind = tuple(sorted(store.unrecovered & known.keys()))
+        return StoreActivity(activities, len(holders), now_ms, tuple(unread), behind)
+
+
+def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_ms: int) -> TopicActivity:
+    use = store.use_topic(name, create=False, to_look=True)
+    try:
+        topic = use.topic
+        stats = topic_stats(topic, now_ms, False, lambda: holders)
+        attached = []
+        for producer in topic.view.producers().connected:
+            process = holders.get(producer.client_uuid, _UNSAID)
+            attached.append(Attached("producer", producer.name, "", *process))
+        for facts, _ in topic.view.subscriptions():
+            shown = stats.subscriptions.get(facts.name)
+            known = {} if shown is None else {one.consumer_name: one for one in shown.consumers}
+            for one in facts.consumers:
+                process = holders.get(one.consumer.client_uuid, _UNSAID)
+                consumer = Attached("consumer", one.consumer.name, facts.name, *process)
+                attached.append(_with_held(consumer, known.get(one.consumer.name)))
+    finally:
+        use.release()
+    subscriptions = tuple(
+        SubscriptionActivity(
+            subscription,
+            one.type,
+            one.msg_backlog,
+            one.unacked_messages,
+            one.earliest_msg_publish_time_in_backlog,
+            _why(
+                one.msg_backlog,
+                one.unacked_messages,
+                one.msg_delayed,
+                len(one.consumers),
+                [each for each in attached if each.subscription == subscription and each.held_since],
+                now_ms,
+            ),
+        )
+        for subscription, one in stats.subscriptions.items()
+    )
+    backlogs = [one.msg_backlog for one in subscriptions]
+    return TopicActivity(
+        name,
+        stats.msg_rate_in,
+        stats.msg_in_counter,
+        sum(stats.msg_in_counter - backlog for backlog in backlogs),
+        max(backlogs, default=0),
+        stats.earliest_msg_publish_time_in_backlogs,
+        stats.storage_size,
+        subscriptions,
+        tuple(attached),
+    )
+
+
+def _with_held(consumer: Attached, stats: ConsumerStats | None) -> Attached:
+    if stats is None:
+        return consumer  # it came after the statistics were taken
+    return consumer._replace(
+        unacked_messages=stats.unacked_messages,
+        last_acked_timestamp=stats.last_acked_timestamp,
+        oldest_unacked_message_id=stats.oldest_unacked_message_id,
+        held_since=stats.held_since,
+    )
+
+
+def held_text(
+    name: str, pid: int | None, since_ms: int | None, held: int, oldest: str | None, now_ms: int
+) -> str:
+    """In words, that a consumer has the oldest message and acknowledges nothing; empty if that is not so.
+
+    Example:
+        >>> held_text("till-1", 7, 1000, 5, "3:0", 5000)
+        'till-1 (pid 7) has not acknowledged anything for 4 s; 5 held, from 3:0 on'
+        >>> held_text("till-1", None, 1000, 0, None, 5000)
+        'till-1 has not acknowledged anything for 4 s'
+        >>> held_text("till-1", 7, None, 5, "3:0", 5000)
+        ''
+    """
+    if since_ms is None:
+        return ""
+    process = f" (pid {pid})" if pid else ""
+    text = f"{name}{process} has not acknowledged anything for {(now_ms - since_ms) // 1000:,} s"
+    return text if oldest is None else f"{text}; {held:,} held, from {oldest} on"
+
+
+def _why(
+    backlog: int, held: int, delayed: int, consumers: int, holders: Sequence[Attached], now_ms: int
+) -> str:
+    if not backlog:
+        return ""
+    if not consumers:
+        return "no consumer"
+    if delayed and delayed >= backlog:
+        return "all delayed"
+    if holders:
+        return ", ".join(
+            held_text(
+                one.name,
+                one.pid,
+                one.held_since,
+                one.unacked_messages,
+                one.oldest_unacked_message_id,
+                now_ms,
+            )
+            for one in holders
+        )
+    if held >= backlog - delayed and held:
+        return f"{held:,} held, not acknowledged"
+    return ""

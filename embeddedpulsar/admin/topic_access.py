@@ -2,21 +2,25 @@
 subscriptions.
 
 A method is a function of such a module, whose first argument is the `Topics`; the class names them all.
+
+The JSON form of result types, with the names of fields that Pulsar has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from embeddedpulsar._engine.platform import deadline, interrupts
 from embeddedpulsar.exceptions import SubscriptionNotFound
+from embeddedpulsar.policy_values import camel_case
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription import Subscription
+
 
 _PATIENCE_S: Final = 5.0
 
@@ -107,3 +111,26 @@ def _with_subscription(topic: Topic, name: str, work: Callable[[Topic, Subscript
         return [work(topic, subscription)]
     finally:
         topic.end_use(subscription, name)
+
+
+def json_form(value: Any) -> Any:
+    """The value as dicts, lists, strings and numbers. Fields that are None are left out.
+
+    >>> from typing import NamedTuple
+    >>> class Size(NamedTuple):
+    ...     storage_size: int
+    ...     offload: int | None = None
+    >>> json_form({"a": [Size(7)]})
+    {'a': [{'storageSize': 7}]}
+    """
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {
+            camel_case(name): json_form(field)
+            for name, field in zip(value._fields, value, strict=True)
+            if field is not None
+        }
+    if isinstance(value, dict):
+        return {key: json_form(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_form(one) for one in value]
+    return value

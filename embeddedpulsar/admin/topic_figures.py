@@ -10,17 +10,15 @@ from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.subscription_record import FLAG_OUT_OF_ORDER
 from embeddedpulsar._engine.subscription.log_queries import messages_left
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import STICKY
-from embeddedpulsar.admin.internal_stats import (
-    AnalyzeSubscriptionBacklogResult,
-    CursorStats,
-    LedgerInfo,
-    TopicInternalStats,
-)
 from embeddedpulsar.admin.topic_stats import (
+    AnalyzeSubscriptionBacklogResult,
     CompactionStats,
     ConsumerStats,
+    CursorStats,
+    LedgerInfo,
     PublisherStats,
     SubscriptionStats,
+    TopicInternalStats,
     TopicStats,
 )
 from embeddedpulsar.enums import ConsumerType, ProducerAccessMode

@@ -25,10 +25,18 @@ from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar._engine.store.schema_registry import origin_of
 from embeddedpulsar.admin import topic_figures
-from embeddedpulsar.admin.internal_stats import AnalyzeSubscriptionBacklogResult, TopicInternalStats
-from embeddedpulsar.admin.kept_ledgers import KeptLedger, KeptLedgers, kept_ledgers, ledgers_of
 from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
-from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata, PartitionedTopicStats, TopicStats
+from embeddedpulsar.admin.topic_stats import (
+    AnalyzeSubscriptionBacklogResult,
+    KeptLedger,
+    KeptLedgers,
+    PartitionedTopicMetadata,
+    PartitionedTopicStats,
+    TopicInternalStats,
+    TopicStats,
+    kept_ledgers,
+    ledgers_of,
+)
 from embeddedpulsar.exceptions import InvalidMessage, NotAllowedError, SubscriptionNotFound
 from embeddedpulsar.message import Message, messages_left
 from embeddedpulsar.message_id import MessageId, make

@@ -38,12 +38,12 @@ from embeddedpulsar.message_id import MessageId
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from embeddedpulsar.arrow.datasets import TopicDataset
     from embeddedpulsar.arrow.exporting import ExportReport
-    from embeddedpulsar.arrow.lazy_dataset import TopicDataset
     from embeddedpulsar.arrow.mapped_segment import Source
     from embeddedpulsar.arrow.plan import EntryRange
     from embeddedpulsar.arrow.typed_columns import TypedColumns
-    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+    from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.exceptions import CorruptionError
 
 __all__ = ["ALL_COLUMNS", "arrow_schema", "dataset", "export", "read_topic", "scan_topic"]
@@ -242,7 +242,7 @@ def dataset(
     typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
     names, _ = _planned(path, topic, columns if typed is None else None, *limits)
     from embeddedpulsar.arrow.columns import record_batches
-    from embeddedpulsar.arrow.lazy_dataset import TopicDataset
+    from embeddedpulsar.arrow.datasets import TopicDataset
 
     def read(ranges: list[EntryRange], wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         made = None if typed is None else typed.of_columns(wanted)
@@ -348,8 +348,7 @@ def _typed(
     require_pyarrow()
     from embeddedpulsar._engine.store.store_root import root_of
     from embeddedpulsar.arrow.plan import topic_partitions
-    from embeddedpulsar.arrow.topic_schemas import common_definition
-    from embeddedpulsar.arrow.typed_columns import TypedColumns, decoding_of
+    from embeddedpulsar.arrow.typed_columns import TypedColumns, common_definition, decoding_of
 
     root = root_of(path)
     if definition is None:
@@ -365,8 +364,7 @@ def _opened(
     discards: bool,
     strict: bool,
 ) -> Iterator[tuple[EntryRange, Source]]:
-    from embeddedpulsar.arrow.damage import raise_gone, warn_of_gone
-    from embeddedpulsar.arrow.mapped_segment import open_ahead
+    from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_gone, warn_of_gone
 
     on_gone = raise_gone if strict else warn_of_gone
     from_tables = SCHEMA_VERSION not in names
@@ -386,7 +384,7 @@ def _planned(
     require_pyarrow()
     names = check_columns(columns)
     from embeddedpulsar._engine.store.store_root import root_of
-    from embeddedpulsar.arrow.damage import raise_lost, warn_of_lost
+    from embeddedpulsar.arrow.mapped_segment import raise_lost, warn_of_lost
     from embeddedpulsar.arrow.plan import Bounds, plan_log, topic_partitions
 
     root = root_of(path)
@@ -402,7 +400,7 @@ def _planned(
 
 
 def _damage_handler(strict: bool) -> Callable[[CorruptionError, int, int], None]:
-    from embeddedpulsar.arrow.damage import raise_damage, warn_of_damage
+    from embeddedpulsar.arrow.mapped_segment import raise_damage, warn_of_damage
 
     return raise_damage if strict else warn_of_damage
 

@@ -1,19 +1,29 @@
-"""Payloads of columns of records, encoded by the schema of a topic: the opposite of `value_decoder`."""
+"""Payloads of columns of records, encoded by the schema of a topic: the opposite of `value_decoder`.
+
+Payloads of columns with a `key` and a `value`, by a schema of pairs: the opposite of `pair_decoder`.
+
+Payloads of columns of single values: texts, numbers, times, by the schema of a topic or of a part.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
-from embeddedpulsar.arrow.topic_schemas import RECORDS
+from embeddedpulsar.arrow.typed_columns import RECORDS
+from embeddedpulsar.arrow.value_decoder import PARTS
 from embeddedpulsar.arrow.value_types import record_of, value_type
-from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.avro_definition import ABSENT, DefinitionField
 from embeddedpulsar.schema.json_text import dumps
+from embeddedpulsar.schema.key_value import joined_pair, key_bytes
+from embeddedpulsar.schema.key_value_info import KeyValueInfo
+from embeddedpulsar.schema.primitives import primitive_schema
 from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.schema.schema_avro import AvroSchema
 
@@ -115,3 +125,197 @@ def _with_texts(kind: Any) -> Any:
     if pa.types.is_struct(kind):
         return pa.struct([(part.name, _with_texts(part.type)) for part in kind])
     return kind
+
+
+_MOMENT: Final = pa.timestamp("us", "UTC")
+_TYPES: Final[Mapping[SchemaType, Any]] = {
+    SchemaType.BOOLEAN: pa.bool_(),
+    SchemaType.INT8: pa.int8(),
+    SchemaType.INT16: pa.int16(),
+    SchemaType.INT32: pa.int32(),
+    SchemaType.INT64: pa.int64(),
+    SchemaType.FLOAT: pa.float32(),
+    SchemaType.DOUBLE: pa.float64(),
+    SchemaType.DATE: _MOMENT,
+    SchemaType.TIMESTAMP: _MOMENT,
+    SchemaType.INSTANT: _MOMENT,
+    SchemaType.LOCAL_DATE: pa.date32(),
+    SchemaType.TIME: pa.time64("us"),
+    SchemaType.LOCAL_TIME: pa.time64("us"),
+    SchemaType.LOCAL_DATE_TIME: pa.timestamp("us"),
+}
+
+
+class PlainEncoder:
+    """Role: makes payloads of single values. Invariants: a null is a null. Callers: one thread.
+
+    Args:
+        what: whose values they are, for errors.
+        info: the schema; None for none.
+        kind: the type of the values.
+
+    Raises:
+        InvalidConfiguration: the schema has other values.
+    """
+
+    def __init__(self, what: str, info: SchemaInfo | None, kind: Any) -> None:
+        found = None if info is None else info.schema_type()
+        final = None if found is None else _TYPES.get(found)
+        schema = None if found is None else primitive_schema(found)
+        if final is None or schema is None or _sort(final) != _sort(kind):
+            has = "has none" if found is None else f"is of type {found.name}"
+            raise InvalidConfiguration(
+                f"values of type {kind} are encoded by the schema of {what}, which {has}; register one that "
+                "has such values, cast them, or write binary or string, which is stored as it is"
+            )
+        self._what: Final = what
+        self._final: Final = final
+        self._encode: Final = schema.encode
+
+    def encode(self, values: Any) -> Any:
+        """The payloads of values.
+
+        Raises:
+            ValueError: a value that the schema does not admit.
+        """
+        encode = self._encode
+        try:
+            found = [None if one is None else encode(one) for one in values.cast(self._final).to_pylist()]
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise ValueError(f"a value does not fit the schema of {self._what}: {error}") from error
+        return pa.array(found, pa.binary())
+
+
+def is_payload(kind: Any) -> bool:
+    """Whether a column of that type has payloads as they are stored."""
+    types = pa.types
+    return bool(
+        types.is_binary(kind)
+        or types.is_string(kind)
+        or types.is_large_binary(kind)
+        or types.is_large_string(kind)
+    )
+
+
+def _sort(kind: Any) -> str:
+    """What a value of a type is; those of one sort are cast to each other, others are a mistake."""
+    if pa.types.is_timestamp(kind):
+        return "local moment" if kind.tz is None else "moment"
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return "number"
+    return str(kind).partition("[")[0].rstrip("0123456789")
+
+
+class PairEncoder:
+    """Role: makes payloads of pairs, and keys of messages where the schema stores keys there. Invariants: a
+    null pair is a null. Callers: one thread.
+
+    Args:
+        what: whose pairs they are, for errors.
+        info: the schema.
+        kind: the type of the pairs, a struct.
+
+    Raises:
+        InvalidConfiguration: the struct has other fields, or parts that do not fit.
+
+    Attributes:
+        separates_key: whether keys are those of messages.
+    """
+
+    def __init__(self, what: str, info: SchemaInfo, kind: Any) -> None:
+        found = KeyValueInfo.of(info)
+        given = [field.name for field in kind]
+        if sorted(given) != list(PARTS):
+            raise InvalidConfiguration(
+                f"the schema of {what} is of type KEY_VALUE, so records have the fields key and value, not "
+                f"{', '.join(given)}; either may be null"
+            )
+        self.separates_key: Final = found.encoding == KeyValueEncodingType.SEPARATED
+        self._numbers: Final = [given.index(name) for name in PARTS]
+        self._parts: Final = [
+            payload_encoder(
+                f"the {name} of {what}",
+                part,
+                kind.field(name).type,
+                as_keys=self.separates_key and part is found.key,
+            )
+            for name, part in zip(PARTS, (found.key, found.value), strict=True)
+        ]
+
+    def encode(self, pairs: Any) -> Any:
+        """The payloads of pairs; errors as of `ValueEncoder.encode`."""
+        if self.separates_key:
+            return self._part(pairs, 1)
+        keys, values = (self._part(pairs, number).to_pylist() for number in range(2))
+        is_there = pairs.is_valid().to_pylist()
+        return pa.array(
+            [
+                joined_pair(key, value) if one else None
+                for one, key, value in zip(is_there, keys, values, strict=True)
+            ],
+            pa.binary(),
+        )
+
+    def keys(self, pairs: Any) -> Any:
+        """The keys of the messages, in Base64.
+
+        Raises:
+            ValueError: a key that is no bytes.
+        """
+        found = self._part(pairs, 0).to_pylist()
+        if b"" in found:
+            raise ValueError(
+                "a key is encoded to no bytes, which is no key of a message; use another key, or "
+                "KeyValueEncodingType.INLINE"
+            )
+        return pa.array([None if key is None else base64.b64encode(key) for key in found], pa.binary())
+
+    def _part(self, pairs: Any, number: int) -> Any:
+        column = pairs.flatten()[self._numbers[number]]
+        encoder = self._parts[number]
+        return column.cast(pa.binary()) if encoder is None else encoder.encode(column)
+
+
+Encoder = ValueEncoder | PlainEncoder | PairEncoder
+
+
+def payload_encoder(
+    what: str, info: SchemaInfo | None, kind: Any, *, as_keys: bool = False
+) -> Encoder | None:
+    """What makes payloads of a column; None if it has payloads.
+
+    Args:
+        what: whose values they are: a topic, or a part of its pairs.
+        info: the schema; None for none.
+        kind: the type of the column.
+        as_keys: see `ValueEncoder`.
+
+    Raises:
+        InvalidConfiguration: the schema has other values.
+    """
+    if is_payload(kind):
+        return None
+    if not pa.types.is_struct(kind):
+        return PlainEncoder(what, info, kind)
+    if info is not None and info.schema_type() == SchemaType.KEY_VALUE:
+        return PairEncoder(what, info, kind)
+    return ValueEncoder(what, info, kind, as_keys=as_keys)
+
+
+def value_part(info: SchemaInfo | None) -> SchemaInfo | None:
+    """The schema of the values alone, where keys are those of messages; None for another schema."""
+    if info is None or info.schema_type() != SchemaType.KEY_VALUE:
+        return None
+    found = KeyValueInfo.of(info)
+    return found.value if found.encoding == KeyValueEncodingType.SEPARATED else None
+
+
+def check_keys(keys: Any) -> None:
+    """Refuse keys of messages that are not in Base64, as the consumers of such a schema would.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for key in keys.unique().to_pylist():
+        if key:
+            key_bytes(key if isinstance(key, str) else key.decode("ascii", "replace"))

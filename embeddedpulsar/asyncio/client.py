@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
-from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread
 from embeddedpulsar.asyncio.producer import Producer
 from embeddedpulsar.asyncio.table_view import TableView
+from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread
 from embeddedpulsar.client.client import Client as BlockingClient
 from embeddedpulsar.enums import (
     BatchingType,
@@ -27,7 +27,7 @@ from embeddedpulsar.schema.schema import BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+    from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.policies import (

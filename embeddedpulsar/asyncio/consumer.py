@@ -8,7 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Generic
 
-from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, renumber, try_or_start
+from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, renumber, try_or_start
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.message import T

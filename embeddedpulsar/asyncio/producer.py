@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, Unpack
 
-from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, in_thread_to_its_end, renumber
+from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, in_thread_to_its_end, renumber
 from embeddedpulsar.client.arguments import Options, check_options
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.client.producer.bulk_publisher import SentMessages

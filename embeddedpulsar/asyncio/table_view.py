@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, TypeVar, overload
 
-from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread
+from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.message import T
 

@@ -11,9 +11,7 @@ import click
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
 from embeddedpulsar.admin.admin import Admin
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import as_json, print_json
-from embeddedpulsar.cli.progress_line import ProgressLine
+from embeddedpulsar.cli.base import OpenedStore, ProgressLine, as_json, pass_store, print_json, topic_argument
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.records import NamedTuple
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
-from embeddedpulsar.cli.output import as_json, print_json, print_table
+from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, print_table
 
 
 @click.group()

@@ -23,8 +23,7 @@ from embeddedpulsar._engine.store.care.store_check import (
     check_store,
 )
 from embeddedpulsar._engine.store.store_root import directory_of
-from embeddedpulsar.cli.progress_line import ProgressLine
-from embeddedpulsar.cli.store_directory import refusal, rights
+from embeddedpulsar.cli.base import ProgressLine, refusal, rights
 from embeddedpulsar.cli.terminal import end_after_broken_pipe, standard_streams
 from embeddedpulsar.exceptions import TopicNotFound, UnsupportedVersionError
 from embeddedpulsar.topic_name import TopicName

@@ -6,7 +6,7 @@ import click
 
 from embeddedpulsar.admin import compaction_calls
 from embeddedpulsar.cli.background_work import BackgroundWork
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
+from embeddedpulsar.cli.base import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.topic_commands import topics
 
 _COMPACTION = BackgroundWork(

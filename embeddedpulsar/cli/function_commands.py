@@ -11,8 +11,16 @@ import click
 from click.core import ParameterSource
 
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
-from embeddedpulsar.cli.output import ArgumentPath, as_json, destroys, is_confirmed, print_json, print_table
+from embeddedpulsar.cli.base import (
+    ArgumentPath,
+    OpenedStore,
+    as_json,
+    destroys,
+    is_confirmed,
+    pass_store,
+    print_json,
+    print_table,
+)
 from embeddedpulsar.cli.terminal import write_bytes
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.functions import (
@@ -24,7 +32,7 @@ from embeddedpulsar.functions import (
 from embeddedpulsar.functions import run as run_functions
 from embeddedpulsar.functions.function_calls import config_of_file
 from embeddedpulsar.functions.function_status import InstanceFigures, InstanceStatus
-from embeddedpulsar.functions.worker_group import GRACE_S
+from embeddedpulsar.functions.supervisor import GRACE_S
 
 _GUARANTEES: Final = click.Choice([one.value for one in ProcessingGuarantees])
 _LISTS: Final = ("inputs",)

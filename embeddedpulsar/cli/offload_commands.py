@@ -9,10 +9,8 @@ import click
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.admin import offload_calls
 from embeddedpulsar.cli.background_work import BackgroundWork
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import ArgumentPath, size
+from embeddedpulsar.cli.base import ArgumentPath, OpenedStore, ProgressLine, pass_store, size, topic_argument
 from embeddedpulsar.cli.policies import SIZE
-from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
 
 _OFFLOADING = BackgroundWork(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from embeddedpulsar._engine.store.policies import admitting
-from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.admin.policies import Policies
+from embeddedpulsar.admin.topic_access import json_form
 from embeddedpulsar.backlog_quota import (
     BACKLOG_QUOTA_POLICIES,
     BACKLOG_QUOTA_TYPES,
@@ -22,12 +22,10 @@ from embeddedpulsar.backlog_quota import (
     PRODUCER_REQUEST_HOLD,
     BacklogQuota,
 )
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
-from embeddedpulsar.cli.output import as_json, print_json, size
-from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, size
+from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 
 if TYPE_CHECKING:
     _IntType = click.ParamType[int]

@@ -25,7 +25,7 @@ from embeddedpulsar.cli.policies import (
     threshold_text,
     type_names,
 )
-from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
     DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP,
@@ -38,7 +38,6 @@ from embeddedpulsar.policy_values import (
     PublishRate,
     SubscribeRate,
 )
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 
 
 @policy(

@@ -9,22 +9,20 @@ import click
 
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
-from embeddedpulsar.cli import (  # noqa: F401  # they add their commands to those of topics
-    compaction_commands,
-    offload_commands,
-    topic_look_commands,
-    topic_operation_commands,
+from embeddedpulsar.cli import (
+    compaction_commands,  # noqa: F401  # they add their commands to those of topics
+    look_commands,  # noqa: F401  # they add their commands to those of topics
+    offload_commands,  # noqa: F401  # they add their commands to those of topics
+    topic_operation_commands,  # noqa: F401  # they add their commands to those of topics
 )
-from embeddedpulsar.cli.backup_commands import backup, restore
+from embeddedpulsar.cli.base import OpenedStore, as_json
 from embeddedpulsar.cli.broker_commands import brokers
-from embeddedpulsar.cli.dead_letter_commands import dlq
+from embeddedpulsar.cli.care_commands import backup, repair, restore
 from embeddedpulsar.cli.function_commands import functions
-from embeddedpulsar.cli.message_commands import consume, produce, tail
+from embeddedpulsar.cli.look_commands import top, who
+from embeddedpulsar.cli.message_commands import consume, dlq, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces
-from embeddedpulsar.cli.opened_store import OpenedStore
-from embeddedpulsar.cli.output import as_json
 from embeddedpulsar.cli.policies import add_quotas
-from embeddedpulsar.cli.repair_command import repair
 from embeddedpulsar.cli.resource_group_commands import resourcegroups
 from embeddedpulsar.cli.schema_commands import schemas
 from embeddedpulsar.cli.subscription_commands import subscriptions
@@ -37,7 +35,6 @@ from embeddedpulsar.cli.terminal import (
     printable,
     standard_streams,
 )
-from embeddedpulsar.cli.top_commands import top, who
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.exceptions import PulsarException
 

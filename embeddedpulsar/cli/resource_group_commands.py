@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from embeddedpulsar.admin.json_form import json_form
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
-from embeddedpulsar.cli.output import as_json, print_json, print_table
+from embeddedpulsar.admin.topic_access import json_form
+from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, print_table
 from embeddedpulsar.policy_values import ResourceGroup
 
 _LIMITS = (

@@ -7,8 +7,17 @@ from typing import IO, Any
 
 import click
 
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import ArgumentFile, as_json, destroys, is_confirmed, print_json, print_table
+from embeddedpulsar.cli.base import (
+    ArgumentFile,
+    OpenedStore,
+    as_json,
+    destroys,
+    is_confirmed,
+    pass_store,
+    print_json,
+    print_table,
+    topic_argument,
+)
 
 _file = click.option(
     "-f",

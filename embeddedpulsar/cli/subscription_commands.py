@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import click
 
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table
+from embeddedpulsar.cli.base import (
+    OpenedStore,
+    as_json,
+    destroys,
+    is_confirmed,
+    pass_store,
+    print_json,
+    print_table,
+    topic_argument,
+)
 from embeddedpulsar.message_id import MessageId
 
 _POSITIONS = {"earliest": MessageId.earliest, "latest": MessageId.latest}

@@ -6,11 +6,21 @@ import click
 
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.admin.admin import Admin
-from embeddedpulsar.admin.store_activity import held_text
+from embeddedpulsar.admin.store_care import held_text
 from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
-from embeddedpulsar.cli.message_output import MessagePrinter, message_options
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table, size
+from embeddedpulsar.cli.base import (
+    MessagePrinter,
+    OpenedStore,
+    as_json,
+    destroys,
+    is_confirmed,
+    message_options,
+    pass_store,
+    print_json,
+    print_table,
+    size,
+    topic_argument,
+)
 from embeddedpulsar.cli.policies import add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_TOPICS
 from embeddedpulsar.cli.terminal import is_terminal, printable

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import destroys, is_confirmed
+from embeddedpulsar.cli.base import OpenedStore, destroys, is_confirmed, pass_store, topic_argument
 from embeddedpulsar.cli.topic_commands import topics
 
 

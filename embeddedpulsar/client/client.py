@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.table_view import TableView
     from embeddedpulsar.client.producer.producer import Producer
-    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+    from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.policies import (

@@ -11,13 +11,11 @@ from typing import Any
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
-from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, renumber
 from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, renumber
 from embeddedpulsar.client.producer.bulk_publisher import SentMessages
-from embeddedpulsar.cluster.client import ClusterClient
-from embeddedpulsar.cluster.cluster_errors import failure, not_supported
-from embeddedpulsar.cluster.consumer import ClusterConsumer, acknowledgeable
-from embeddedpulsar.cluster.translation import library
+from embeddedpulsar.cluster.client import ClusterClient, ClusterConsumer, acknowledgeable
+from embeddedpulsar.cluster.translation import failure, library, not_supported
 from embeddedpulsar.enums import Result
 from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId

@@ -1,24 +1,300 @@
-"""The client of a cluster."""
+"""The client of a cluster.
+
+The consumer of a cluster.
+
+The producer of a cluster.
+
+The reader of a cluster.
+
+The table view of a cluster.
+"""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.cluster.cluster_errors import translated
-from embeddedpulsar.cluster.consumer import ClusterConsumer
+from embeddedpulsar.client.client_threads import ClientLog
+from embeddedpulsar.client.consumer.consumer import Consumer
+from embeddedpulsar.client.consumer.reader import Reader
+from embeddedpulsar.client.consumer.table_view import TableView
+from embeddedpulsar.client.producer.producer import Producer
+from embeddedpulsar.cluster.handle import ClusterHandle, ClusterSource
 from embeddedpulsar.cluster.message import ClusterMessage
-from embeddedpulsar.cluster.producer import ClusterProducer
-from embeddedpulsar.cluster.reader import ClusterReader
-from embeddedpulsar.cluster.table_view import ClusterTableView
-from embeddedpulsar.cluster.translation import from_service_info, given, library, to_pulsar
+from embeddedpulsar.cluster.translation import (
+    from_message_id,
+    from_service_info,
+    given,
+    library,
+    not_supported,
+    to_pulsar,
+    translated,
+)
+from embeddedpulsar.enums import Result
+from embeddedpulsar.exceptions import Timeout
+from embeddedpulsar.message import Message, T
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.schema.schema import BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
 
     from embeddedpulsar.client.client_config import ServiceInfo
+    from embeddedpulsar.client.producer.bulk_publisher import SentMessages
+    from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
+
+
+def acknowledgeable(message: Any) -> Any:
+    """What ``pulsar-client`` acknowledges: its own message, or its own id."""
+    if isinstance(message, ClusterMessage):
+        return message.theirs
+    if isinstance(message, MessageId):
+        return to_pulsar(message)
+    raise TypeError(f"a message or a message id of this consumer is expected, not {type(message).__name__}")
+
+
+class ClusterConsumer(ClusterSource, Consumer[T]):
+    """`Consumer` over the consumer of ``pulsar-client``. Thread-safe."""
+
+    def __init__(self, theirs: Any) -> None:
+        super().__init__(theirs, theirs._consumer.receive_async)
+
+    def subscription_name(self) -> str:
+        return str(self.theirs.subscription_name())
+
+    def consumer_name(self) -> str:
+        return str(self.theirs.consumer_name())
+
+    def stats(self) -> ConsumerStats:
+        raise not_supported("Consumer.stats()", "ask the admin interface of the cluster")
+
+    def receive(self, timeout_millis: int | None = None) -> Message[T]:
+        if timeout_millis is not None:
+            check_type(int, timeout_millis, "timeout_millis")
+        kept: Message[T] | None = self._awaited.take_kept()
+        if kept is not None:
+            return kept
+        with translated:
+            return ClusterMessage(self.theirs.receive(timeout_millis))
+
+    async def receive_async(self) -> Message[T]:
+        message: Message[T] = await self._awaited.next()
+        return message
+
+    def receive_nowait(self) -> Message[T] | None:
+        try:
+            return self.receive(0)
+        except Timeout:
+            return None
+
+    def batch_receive(self) -> list[Message[T]]:
+        with translated:
+            return [ClusterMessage(message) for message in self.theirs.batch_receive()]
+
+    def acknowledge(self, message: Message[T] | MessageId) -> None:
+        with translated:
+            self.theirs.acknowledge(acknowledgeable(message))
+
+    def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
+        with translated:
+            self.theirs.acknowledge_cumulative(acknowledgeable(message))
+
+    def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
+        with translated:
+            self.theirs.negative_acknowledge(acknowledgeable(message))
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        with translated:
+            self.theirs.redeliver_unacknowledged_messages()
+
+    def reconsume_later(
+        self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
+    ) -> None:
+        raise not_supported("Consumer.reconsume_later()", "publish the message with deliver_after")
+
+    def reconsume_later_cumulative(
+        self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
+    ) -> None:
+        raise not_supported("Consumer.reconsume_later_cumulative()", "publish the message with deliver_after")
+
+    def pause_message_listener(self) -> None:
+        with translated:
+            self.theirs.pause_message_listener()
+
+    def resume_message_listener(self) -> None:
+        with translated:
+            self.theirs.resume_message_listener()
+
+    def seek(self, messageid: MessageId | int) -> None:
+        with translated:
+            self.theirs.seek(to_pulsar(messageid))
+
+    def get_last_message_id(self) -> MessageId:
+        with translated:
+            return from_message_id(self.theirs.get_last_message_id(), self.topic())
+
+    def unsubscribe(self) -> None:
+        with translated:
+            self.theirs.unsubscribe()
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_connected() else "closed"
+        return f"<Consumer {self.consumer_name()} of {self.subscription_name()!r} on {self.topic()} {state}>"
+
+
+_LOG = ClientLog()
+
+
+class ClusterProducer(ClusterHandle, Producer[T]):
+    """`Producer` over the producer of ``pulsar-client``. Thread-safe."""
+
+    def send(self, content: T | None, *args: Any, **options: Any) -> MessageId:
+        with translated:
+            return from_message_id(self.theirs.send(content, *args, **options), self.topic())
+
+    def send_async(self, content: T | None, callback: Any, *args: Any, **options: Any) -> None:
+        with translated:
+            self.theirs.send_async(content, self._callback(callback), *args, **options)
+
+    def _callback(self, callback: Callable[[Result, MessageId], object] | None) -> Any:
+        """The callback for ``pulsar-client``, in which an exception would end the process."""
+        if callback is None:
+            return None
+        topic = self.topic()
+
+        def call(result: Any, message_id: Any) -> None:
+            try:
+                callback(Result[result.name], from_message_id(message_id, topic))
+            except BaseException:  # noqa: BLE001 - the application's code
+                _LOG.exception("The callback of a send to %s failed", topic)
+
+        return call
+
+    def send_many(self, contents: Iterable[T | None], **options: Any) -> SentMessages:
+        raise not_supported("Producer.send_many()", "call send_async for each, and flush")
+
+    def send_arrow(self, data: Any, **options: Any) -> SentMessages:
+        raise not_supported("Producer.send_arrow()", "call send_async for each row, and flush")
+
+    def flush(self) -> None:
+        with translated:
+            self.theirs.flush()
+
+    def topic(self) -> str:
+        return str(self.theirs.topic())
+
+    def producer_name(self) -> str:
+        return str(self.theirs.producer_name())
+
+    def last_sequence_id(self) -> int:
+        return int(self.theirs.last_sequence_id())
+
+    def is_connected(self) -> bool:
+        return bool(self.theirs.is_connected())
+
+    def stats(self) -> ProducerStats:
+        raise not_supported("Producer.stats()", "ask the admin interface of the cluster")
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_closed:
+            return
+        try:
+            if not any(error):
+                self.flush()
+        finally:
+            super().__exit__(*error)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return f"<Producer {self.producer_name()} on {self.topic()} {state}>"
+
+
+class ClusterReader(ClusterSource, Reader[T]):
+    """`Reader` over the reader of ``pulsar-client``. Thread-safe."""
+
+    def __init__(self, theirs: Any) -> None:
+        super().__init__(theirs, theirs._reader.read_next_async)
+
+    def read_next(self, timeout_millis: int | None = None) -> Message[T]:
+        if timeout_millis is not None:
+            check_type(int, timeout_millis, "timeout_millis")
+        kept: Message[T] | None = self._awaited.take_kept()
+        if kept is not None:
+            return kept
+        with translated:
+            return ClusterMessage(self.theirs.read_next(timeout_millis))
+
+    async def read_next_async(self) -> Message[T]:
+        message: Message[T] = await self._awaited.next()
+        return message
+
+    def read_nowait(self) -> Message[T] | None:
+        # The end of the topic is asked for: what is there may not have arrived yet.
+        if not self.has_message_available():
+            return None
+        try:
+            return self.read_next(1000)
+        except Timeout:
+            return None
+
+    def has_message_available(self) -> bool:
+        with translated:
+            return bool(self.theirs.has_message_available())
+
+    def seek(self, messageid: MessageId | int) -> None:
+        with translated:
+            self.theirs.seek(to_pulsar(messageid))
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        raise not_supported("Reader.to_arrow()", "read the messages one by one")
+
+    def __repr__(self) -> str:
+        return f"<Reader on {self.topic()} {'open' if self.is_connected() else 'closed'}>"
+
+
+class ClusterTableView(ClusterHandle, TableView[T]):
+    """`TableView` over the table view of ``pulsar-client``. Thread-safe."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        with translated:
+            value = self.theirs.get(key)
+        return default if value is None else value
+
+    def _pairs(self) -> Iterator[tuple[str, T]]:
+        pairs: list[tuple[str, T]] = []
+        self.for_each(lambda key, value: pairs.append((key, value)))
+        return iter(pairs)
+
+    def for_each(self, callback: Callable[[str, T], object]) -> None:
+        with translated:
+            self.theirs.for_each(callback)
+
+    def for_each_and_listen(self, callback: Callable[[str, T | None], object]) -> None:
+        with translated:
+            self.theirs.for_each_and_listen(callback)
+
+    def _keys(self) -> list[str]:
+        keys: list[str] = []
+        # The raw view: the values are not decoded for it.
+        self.theirs._table_view.for_each(lambda key, _: keys.append(key))
+        return keys
+
+    def __len__(self) -> int:
+        return len(self.theirs)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and bool(self.theirs._table_view.get(key)[0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys())
+
+    def __repr__(self) -> str:
+        return repr(self.theirs)
 
 
 class ClusterClient(Client):

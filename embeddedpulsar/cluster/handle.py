@@ -1,16 +1,149 @@
-"""What the objects of a cluster share: that of ``pulsar-client``, its topic, and the end."""
+"""What the objects of a cluster share: that of ``pulsar-client``, its topic, and the end.
+
+Messages that coroutines wait for, while ``pulsar-client`` fetches them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from embeddedpulsar.cluster.awaited_messages import AwaitedMessages
-from embeddedpulsar.cluster.cluster_errors import translated
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.cluster.message import ClusterMessage
-from embeddedpulsar.cluster.translation import library
+from embeddedpulsar.cluster.translation import failure, library, translated
 from embeddedpulsar.exceptions import AlreadyClosed
+
+
+class AwaitedMessages:
+    """Gives the messages of one consumer or reader to coroutines, in the order in which they asked.
+
+    Role: a request to ``pulsar-client`` cannot be taken back, and a coroutine that is cancelled has taken no
+    message. So requests belong to no coroutine. A message is put into a queue, and a coroutine is woken,
+    which takes the first message when it runs; if it is cancelled before, the next one is woken. Messages
+    that no coroutine waits for are kept for the next call. There is one request at a time:
+    ``pulsar-client`` may answer several of them in another order. A blocking call beside a request may get
+    the message behind that of the request. Any thread may call the methods.
+
+    Args:
+        request: asks for one message, as ``request(callback)``; the callback gets a result and the message.
+        wrap: makes the message of this package.
+    """
+
+    def __init__(self, request: Callable[[Any], object], wrap: Callable[[Any], Any]) -> None:
+        self._request: Final = request
+        self._wrap: Final = wrap
+        self._lock = threads.RLock()  # guards all that follows
+        self._kept: deque[Any] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._woken = 0  # coroutines that will take a message when they run
+        self._is_requested = False
+        self._is_asking = False  # a thread is in the loop of `_ask`
+
+    def take_kept(self) -> Any:
+        """Return a message that a cancelled coroutine left; None if there is none."""
+        try:
+            self._lock.acquire()
+            return self._kept.popleft() if len(self._kept) > self._woken else None
+        finally:
+            self._lock.release()
+
+    async def next(self) -> Any:
+        """Return the next message, awaited."""
+        kept = self.take_kept()
+        if kept is not None:
+            return kept
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            self._lock.acquire()
+            self._waiting.append(future)
+        finally:
+            self._lock.release()
+        self._ask()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._pass_on()
+            raise
+        try:
+            self._lock.acquire()
+            self._woken -= 1
+            return self._kept.popleft()
+        finally:
+            self._lock.release()
+
+    def _ask(self) -> None:
+        """Request messages as long as there are fewer than coroutines."""
+        while self._may_ask():
+            self._request(self._on_message)  # which may call back at once, in this thread
+            self._is_asking = False
+
+    def _may_ask(self) -> bool:
+        try:
+            self._lock.acquire()
+            waiting = self._woken + sum(not one.done() for one in self._waiting)
+            if self._is_requested or self._is_asking or len(self._kept) >= waiting:
+                return False
+            self._is_requested = self._is_asking = True
+            return True
+        finally:
+            self._lock.release()
+
+    def _on_message(self, result: Any, theirs: Any) -> None:
+        """Called on a thread of ``pulsar-client``, once for each request."""
+        is_message = result.name == "Ok"
+        message = self._wrap(theirs) if is_message else None
+        try:
+            self._lock.acquire()
+            self._is_requested = False
+            if is_message:
+                self._kept.append(message)
+        finally:
+            self._lock.release()
+        self._wake(None if is_message else failure(result))
+        self._ask()
+
+    def _pass_on(self) -> None:
+        """A coroutine that was woken takes no message: wake another one."""
+        try:
+            self._lock.acquire()
+            self._woken -= 1
+        finally:
+            self._lock.release()
+        self._wake(None)
+
+    def _wake(self, error: Exception | None) -> None:
+        """Let the coroutine that has waited longest take a message, or raise the error."""
+        try:
+            self._lock.acquire()
+            future = None
+            while self._waiting and future is None:
+                first = self._waiting.popleft()
+                future = None if first.done() or first.get_loop().is_closed() else first
+            if future is None:
+                return
+            self._woken += error is None
+        finally:
+            self._lock.release()
+        chosen = future
+
+        def settle() -> None:
+            if chosen.done():  # cancelled meanwhile
+                if error is None:
+                    self._pass_on()
+            elif error is None:
+                chosen.set_result(None)
+            else:
+                chosen.set_exception(error)
+
+        try:
+            chosen.get_loop().call_soon_threadsafe(settle)
+        except RuntimeError:  # the loop was closed meanwhile
+            if error is None:
+                self._pass_on()
 
 
 class ClusterHandle:

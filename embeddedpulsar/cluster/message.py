@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from embeddedpulsar.cluster.cluster_errors import not_supported
-from embeddedpulsar.cluster.translation import from_message_id
+from embeddedpulsar.cluster.translation import from_message_id, not_supported
 from embeddedpulsar.encryption import EncryptedKey, EncryptionContext, EncryptionFacts
 from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId

@@ -1,4 +1,7 @@
-"""Entries encrypted with the data key of their producer, and decrypted with a private key."""
+"""Entries encrypted with the data key of their producer, and decrypted with a private key.
+
+Staged rows, encrypted with a key of their file that is stored nowhere.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from embeddedpulsar._engine.format.entry import EncodedEntry
 from embeddedpulsar._engine.format.entry_decoder import ENVELOPE, TAG_SIZE, EntryView, SealedView
 from embeddedpulsar._engine.format.sealed_entry import Cipher, opened_view, pack_keys, seal_entry
 from embeddedpulsar._engine.platform import fork
-from embeddedpulsar.crypto.key_reader import CryptoKeyReader
-from embeddedpulsar.crypto.key_wrap import DATA_KEY_SIZE, require_cryptography, unwrap, wrap
+from embeddedpulsar.crypto.keys import DATA_KEY_SIZE, CryptoKeyReader, require_cryptography, unwrap, wrap
 from embeddedpulsar.encryption import EncryptedKey, EncryptionContext, EncryptionFacts
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, PulsarException
 
@@ -210,3 +212,34 @@ class EntryOpener:
         while len(self._known) > _MOST_KEYS:
             self._known.popitem(last=False)
         return cipher
+
+
+_IV_SIZE: Final = 12
+
+
+class RowsCipher:
+    """Role: encrypts the records of one staged file, or decrypts them in the same order. Invariants: a key
+    serves one file. Callers: one thread.
+
+    Args:
+        key: of the file; None for a new one.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self.key: Final = key or os.urandom(DATA_KEY_SIZE)
+        self._cipher: Final[Any] = AESGCM(self.key)
+        self._count = 0
+
+    def encrypt(self, parts: list[Any]) -> list[Any]:
+        """The columns of the next record, as they are staged."""
+        return [self._cipher.encrypt(self._iv(), b"".join(parts), None)]
+
+    def decrypt(self, columns: Any) -> bytes:
+        """The columns of the next record."""
+        return bytes(self._cipher.decrypt(self._iv(), columns, None))
+
+    def _iv(self) -> bytes:
+        self._count += 1
+        return self._count.to_bytes(_IV_SIZE, "big")

@@ -2,12 +2,11 @@
 
 from embeddedpulsar.functions.context import Context
 from embeddedpulsar.functions.function import Function
-from embeddedpulsar.functions.function_config import FunctionConfig, ProcessingGuarantees
+from embeddedpulsar.functions.function_config import FunctionConfig, ProcessingGuarantees, WindowConfig
 from embeddedpulsar.functions.local_runner import LocalRunner
-from embeddedpulsar.functions.secrets_provider import SecretsProvider
 from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
 from embeddedpulsar.functions.supervisor import Supervisor, run
-from embeddedpulsar.functions.window_config import WindowConfig
+from embeddedpulsar.functions.user_code import SecretsProvider
 
 __all__ = [
     "Context",

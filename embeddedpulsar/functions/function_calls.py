@@ -1,23 +1,33 @@
-"""Administration of functions."""
+"""Administration of functions.
+
+The functions of a store: which there are, and whether they are to be run.
+
+Giving one value to a function, and waiting for what it returns.
+"""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from embeddedpulsar._engine.store.policies.policy import TopicPolicy
+from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
 from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import (
+    CorruptionError,
     InvalidConfiguration,
     NotAllowedError,
     SubscriptionNotFound,
+    Timeout,
     TopicNotFound,
 )
-from embeddedpulsar.functions.definitions import Definitions
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.function_status import (
     FunctionStats,
@@ -26,16 +36,198 @@ from embeddedpulsar.functions.function_status import (
     stats_of,
     status_of,
 )
-from embeddedpulsar.functions.inputs import is_of_pattern
-from embeddedpulsar.functions.schemas import input_schema, output_schema
-from embeddedpulsar.functions.state_log import SUPERVISOR, StateLog, read_state, state_topic
-from embeddedpulsar.functions.state_table import Changes, StateTable
-from embeddedpulsar.functions.trigger import trigger
+from embeddedpulsar.functions.instance_context import Definition
+from embeddedpulsar.functions.io import input_schema, is_of_pattern, output_schema
+from embeddedpulsar.functions.state import (
+    NAMESPACE,
+    SUPERVISOR,
+    Changes,
+    StateLog,
+    StateTable,
+    read_state,
+    state_topic,
+)
 from embeddedpulsar.functions.user_code import described, found_in, process_of
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.schema.auto_schema import AutoProduceBytesSchema
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.store import Store
-    from embeddedpulsar.functions.instance_context import Definition
+
+
+_PREFIX: Final = "function."
+
+
+class Definitions:
+    """The definitions in the document of ``public/functions``: small, replaced as a whole, under the lock of
+    the catalog. Any thread."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store: Final = store
+
+    def all(self) -> dict[str, Definition]:
+        """All functions by their full names, sorted.
+
+        Raises:
+            StorageError: the document is damaged.
+        """
+        store = self._store()
+        found = PolicyDocuments(store.root, store.settings).of_namespace(NAMESPACE)
+        names = sorted(key.removeprefix(_PREFIX) for key in found if key.startswith(_PREFIX))
+        return {name: definition_of(found[f"{_PREFIX}{name}"]) for name in names}
+
+    def get(self, full_name: str) -> Definition:
+        """One function.
+
+        Raises:
+            TopicNotFound: there is none of that name. Also a builtin ``LookupError``.
+        """
+        found = self.all().get(full_name)
+        if found is None:
+            raise TopicNotFound(f"there is no function {full_name} in {self._store().root}")
+        return found
+
+    def create(self, config: FunctionConfig) -> Definition:
+        """Add a function, to be run.
+
+        Raises:
+            NotAllowedError: there is one of that name.
+        """
+        made = Definition(config, uuid.uuid4().hex)
+        self._store().topics.namespaces.create(NAMESPACE)
+
+        def refuse_second(_: object, form: Any) -> Any:
+            if config.full_name in self.all():
+                raise NotAllowedError(f"there is a function {config.full_name} already; update or delete it")
+            return form
+
+        self._set(config.full_name, made, refuse_second)
+        return made
+
+    def change(self, full_name: str, change: Callable[[Definition], Definition]) -> None:
+        """Replace a function by what ``change`` makes of it, which is called under the lock of the catalog.
+
+        Raises:
+            TopicNotFound: there is none of that name.
+        """
+        self._set(
+            full_name, self.get(full_name), lambda _, form: definition_form(change(self.get(full_name)))
+        )
+
+    def remove(self, full_name: str) -> None:
+        """Remove a function. Does nothing if there is none."""
+        self._set(full_name, None)
+
+    def _set(
+        self,
+        full_name: str,
+        definition: Definition | None,
+        amend: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        policy = TopicPolicy[Definition](
+            f"{_PREFIX}{full_name}", _without_default, definition_form, definition_of, amend=amend
+        )
+        self._store().set_policy(NAMESPACE, policy, definition)
+
+
+def _without_default(settings: object, own: object) -> Definition:
+    raise LookupError("a function has no default")
+
+
+def definition_form(definition: Definition) -> dict[str, Any]:
+    """A definition as it is stored."""
+    return {
+        "config": definition.config.json(),
+        "id": definition.id,
+        "version": definition.version,
+        "isRunning": definition.is_running,
+        "restarts": definition.restarts,
+    }
+
+
+def definition_of(form: Any) -> Definition:
+    """The definition of such a form.
+
+    Raises:
+        CorruptionError: it is none.
+    """
+    try:
+        return Definition(
+            FunctionConfig.from_json(form["config"]).check(),
+            str(form["id"]),
+            int(form["version"]),
+            bool(form["isRunning"]),
+            int(form["restarts"]),
+        )
+    except (InvalidConfiguration, KeyError, TypeError, ValueError) as e:
+        raise CorruptionError(reason=f"the definition of a function that is none: {e!r}") from e
+
+
+_INPUT_TOPIC: Final = "__pfn_input_topic__"
+_INPUT_ID: Final = "__pfn_input_msg_id__"
+
+
+def marks_of(message_id: MessageId, topic: str) -> dict[str, str]:
+    """The properties that say from which message an output was made; as in Pulsar."""
+    return {_INPUT_TOPIC: topic, _INPUT_ID: base64.b64encode(message_id.serialize()).decode()}
+
+
+def trigger(
+    client: Client, config: FunctionConfig, value: bytes, topic: str | None, timeout_millis: int
+) -> bytes | None:
+    """Publish a value to an input of a function that is being run, and wait for its output.
+
+    Args:
+        client: of the store.
+        config: of the function.
+        value: the payload, which must fit the schema of the topic.
+        topic: one of the inputs; None if there is one.
+        timeout_millis: how long to wait.
+
+    Returns:
+        The payload of the output; None for a function without an output topic.
+
+    Raises:
+        NotAllowedError: the topic is no input, or is not named and there are several.
+        Timeout: no output came.
+    """
+    name = _input_of(config, topic)
+    if not config.output:
+        _publish(client, name, value)
+        return None
+    monotonic = client._core.store.clock.monotonic
+    end_s = monotonic() + timeout_millis / 1000
+    with client.create_reader(config.output, MessageId.latest) as reader:
+        wanted = marks_of(_publish(client, name, value), name)
+        while (left_ms := int(1000 * (end_s - monotonic()))) > 0:
+            try:
+                message = reader.read_next(left_ms)
+            except Timeout:
+                break
+            properties = message.properties()
+            from_topic = properties.get(_INPUT_TOPIC)
+            if properties.get(_INPUT_ID) == wanted[_INPUT_ID] and from_topic is not None:
+                if TopicName.parse(from_topic).base == name:
+                    return message.data()
+    raise Timeout(f"{config.full_name} published nothing to {config.output} within {timeout_millis:,} ms")
+
+
+def _publish(client: Client, topic: str, value: bytes) -> MessageId:
+    with client.create_producer(topic, schema=AutoProduceBytesSchema()) as producer:
+        return producer.send(value)
+
+
+def _input_of(config: FunctionConfig, topic: str | None) -> str:
+    named = config.named_inputs()
+    if topic is None:
+        if len(named) != 1 or config.topics_pattern:
+            raise NotAllowedError(f"{config.full_name} has several inputs: name one of them as the topic")
+        return named[0]
+    full = TopicName.parse(topic).base
+    if full not in named and not is_of_pattern(config, full):
+        raise NotAllowedError(f"{full} is no input of {config.full_name}")
+    return full
 
 
 class Functions(SaysWhatThereIs):

@@ -1,4 +1,9 @@
-"""One instance of a function: takes messages, calls the function, and does what came of it."""
+"""One instance of a function: takes messages, calls the function, and does what came of it.
+
+Messages that are counted as processed together, each once.
+
+Calls of a function that do not return: they are shown by its status, and may be ended.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +13,195 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.platform import child_process, failpoints, threads
 from embeddedpulsar.enums import CompressionType
-from embeddedpulsar.exceptions import MessageTooBig
-from embeddedpulsar.functions.effectively_once import Committer, Run
-from embeddedpulsar.functions.event_windows import EventWindows
+from embeddedpulsar.exceptions import MessageTooBig, PulsarException
+from embeddedpulsar.functions.function_calls import marks_of
 from embeddedpulsar.functions.function_config import ProcessingGuarantees
-from embeddedpulsar.functions.inputs import Inputs, Taken
-from embeddedpulsar.functions.instance_context import Definition, InstanceContext
-from embeddedpulsar.functions.instance_report import InstanceReport
-from embeddedpulsar.functions.log_topic import LogTopicHandler, logger_of
-from embeddedpulsar.functions.outputs import Draft, OutputProducers
-from embeddedpulsar.functions.schemas import of_encoded, output_schema
-from embeddedpulsar.functions.secrets_provider import provider_of
-from embeddedpulsar.functions.state_log import StateLog
-from embeddedpulsar.functions.state_table import Changes, Record, report_record
-from embeddedpulsar.functions.trigger import marks_of
-from embeddedpulsar.functions.user_code import Timestamp, found_in, process_of, serde_of, timestamp_of
-from embeddedpulsar.functions.windows import Window, Windows
+from embeddedpulsar.functions.function_status import InstanceReport
+from embeddedpulsar.functions.instance_context import (
+    Definition,
+    InstanceContext,
+    LogTopicHandler,
+    logger_of,
+    notify,
+)
+from embeddedpulsar.functions.io import Draft, Inputs, OutputProducers, Taken, of_encoded, output_schema
+from embeddedpulsar.functions.state import (
+    Changes,
+    Pending,
+    Place,
+    Record,
+    StateLog,
+    pending_record,
+    place_of_message,
+    position_record,
+    report_record,
+    state_topic,
+)
+from embeddedpulsar.functions.user_code import (
+    Timestamp,
+    found_in,
+    process_of,
+    provider_of,
+    serde_of,
+    timestamp_of,
+)
+from embeddedpulsar.functions.windows import EventWindows, Window, Windows
+from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.client import Client
-    from embeddedpulsar.functions.window_config import WindowConfig
-    from embeddedpulsar.message import Message
+    from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.functions.function_config import FunctionConfig, WindowConfig
+
+
+# A death behind `processed` loses the run, which is processed again. Behind `committed`, the outputs are
+# published by the next instance that commits, and the messages are left out when they are delivered again;
+# behind `published` none of them is stored twice; behind `settled` and `acknowledged` nothing is left to do.
+failpoints.declare(
+    "function:processed",
+    "function:committed",
+    "function:published",
+    "function:settled",
+    "function:acknowledged",
+)
+
+
+class Run:
+    """Messages that one instance has processed since its last commit, with what came of them.
+
+    Attributes:
+        taken: the messages, in the order in which they were processed.
+        changes: of the state, by all of them.
+        drafts: what is to be published.
+        size: bytes of the changes and drafts, about.
+    """
+
+    def __init__(self) -> None:
+        self.taken: list[Taken] = []
+        self.changes = Changes()
+        self.drafts: list[Draft] = []
+        self.size = 0
+        self._places: dict[str, list[Place]] = {}
+
+    def add(self, taken: Taken, changes: Changes, drafts: list[Draft]) -> None:
+        """A message was processed."""
+        self.taken.append(taken)
+        self.changes.merge(changes)
+        self.drafts += drafts
+        self.size += self.size_of(changes, drafts)
+        topic, place = taken.message.topic_name(), place_of_message(taken.message)
+        self._places.setdefault(topic, []).append(place)
+
+    @staticmethod
+    def size_of(changes: Changes, drafts: list[Draft]) -> int:
+        """Bytes that the outcome of a message takes in a commit, about."""
+        return changes.size() + sum(draft.size() for draft in drafts)
+
+    def is_new_to(self, positions: dict[str, Place]) -> bool:
+        """Whether none of the messages is counted as processed yet."""
+        return all(
+            topic not in positions or positions[topic] < min(places) for topic, places in self._places.items()
+        )
+
+    def positions(self) -> list[Record]:
+        """The records that count them as processed."""
+        return [position_record(topic, max(places)) for topic, places in self._places.items()]
+
+
+class Committer:
+    """Commits the runs of one instance.
+
+    Role: the steps of `commit`, in this order: 1. one entry with the positions of the inputs, the changes of
+    the state and the outputs; 2. the outputs are published, under sequence ids that the entry has; 3. a note
+    that they are; 4. the messages are acknowledged. 1 to 3 are one locked section: so what a dead instance
+    left between 1 and 3 is known to the next that commits, whatever it processes, and is settled first.
+    Invariants: a run is committed only if none of its messages is counted as processed. An instance that was
+    stopped while another took its messages over throws its own run away.
+    Callers: one thread. After an exception the instance is closed, and another one is made.
+    """
+
+    def __init__(self, state: StateLog, outputs: OutputProducers) -> None:
+        self._state: Final = state
+        self._outputs: Final = outputs
+
+    def is_done(self, message: Message[Any]) -> bool:
+        """Whether a message is counted as processed, as far as the state was followed."""
+        position = self._state.table.positions.get(message.topic_name())
+        return position is not None and place_of_message(message) <= position
+
+    def commit(self, run: Run, more: list[Record]) -> bool:
+        """Count the messages of a run as processed.
+
+        Args:
+            run: with at least one message.
+            more: further records.
+
+        Returns:
+            False if another instance has processed some of them: then nothing is committed.
+
+        Raises:
+            PulsarException: see `StateLog.commit` and `OutputProducers.publish`.
+        """
+        if failpoints.ACTIVE:
+            failpoints.hit("function:processed")
+        try:
+            self._state.acquire()
+            self._settle()
+            if not run.is_new_to(self._state.table.positions):
+                return False
+            ids = self._store(run, more)
+        finally:
+            self._state.release()
+        for taken in run.taken:
+            taken.acknowledge()
+        if failpoints.ACTIVE:
+            failpoints.hit("function:acknowledged")
+        for draft, message_id in zip(run.drafts, ids, strict=True):
+            notify(draft, message_id)
+        return True
+
+    def _store(self, run: Run, more: list[Record]) -> list[MessageId]:
+        state, outputs = self._state, self._outputs
+        records = [*run.positions(), *state.table.records_of(run.changes), *more]
+        if not run.drafts:
+            state.commit(records)
+            return []
+        pending = Pending(outputs.name, [outputs.number(draft) for draft in run.drafts])
+        state.commit([*records, pending_record(pending)])
+        if failpoints.ACTIVE:
+            failpoints.hit("function:committed")
+        ids = outputs.publish(pending)
+        if failpoints.ACTIVE:
+            failpoints.hit("function:published")
+        state.commit([pending_record(None)])
+        if failpoints.ACTIVE:
+            failpoints.hit("function:settled")
+        return ids
+
+    def settle(self) -> None:
+        """Publish what an instance left that died in the middle of a commit, if any."""
+        self._state.catch_up()
+        if self._state.table.pending is None:
+            return
+        try:
+            self._state.acquire()
+            self._settle()
+        finally:
+            self._state.release()
+
+    def _settle(self) -> None:
+        self._state.catch_up()
+        pending = self._state.table.pending
+        if pending is not None:
+            self._outputs.settle(pending)
+            self._state.commit([pending_record(None)])
+
 
 _MOST_IN_A_RUN: Final = 100
 _LONGEST_RUN_S: Final = 0.01
@@ -411,3 +579,80 @@ class Instance:
         with self._open, contextlib.suppress(Exception):
             # A report that cannot be stored is no reason to fail: what counts is stored.
             self._commit_report(self._changed_report())
+
+
+_LOOK_S: Final = 0.25
+_LONG_S: Final = 1.0
+"""A call that takes longer is reported."""
+_LOG: Final = logging.getLogger("embeddedpulsar.function")
+
+
+class CallWatch:
+    """Watches the calls of one instance from a thread of its own.
+
+    Role: an instance reports once a second, between calls. While it is in one, this thread reports in its
+    place, once for each call that takes longer than a second. After ``call_timeout_ms`` it ends the process,
+    as a kill does; the supervisor starts another, and the message is delivered again.
+    Callers: the thread of the instance.
+
+    Args:
+        client: of the store.
+        config: of the function.
+        number: of the instance.
+        instance: the instance.
+    """
+
+    def __init__(self, client: Client, config: FunctionConfig, number: int, instance: Instance) -> None:
+        self._client: Final = client
+        self._config: Final = config
+        self._number: Final = number
+        self._instance: Final = instance
+        self._clock: Final = client._core.store.clock
+        self._stopped: Final = threads.Event()
+        self._thread: threads.Daemon | None = None
+        self._producer: Producer[Any] | None = None
+        self._reported: Message[Any] | None = None
+
+    def start(self) -> None:
+        self._thread = threads.start_daemon(self._run, "call-watch")
+
+    def stop(self) -> None:
+        """End the thread, and detach from the state topic."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._producer is not None:
+            self._producer.close()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_LOOK_S):
+            try:
+                self.look()
+            except (PulsarException, OSError):
+                _LOG.exception("a long call of %s could not be reported", self._config.full_name)
+
+    def look(self) -> None:
+        """Report the call that is under way, if it takes long; end the process if it takes too long."""
+        call = self._instance.call
+        if call is None:
+            return
+        message, _, began = call
+        took_s = self._clock.monotonic() - began
+        limit_ms = self._config.call_timeout_ms
+        if limit_ms is not None and took_s * 1000 >= limit_ms and self._instance.call is call:
+            child_process.end_now(
+                f"the call of {self._config.full_name} with message {message.message_id()} takes longer than "
+                f"call_timeout_ms={limit_ms}"
+            )
+        if took_s >= _LONG_S and message is not self._reported:
+            self._reported = message
+            self._report()
+
+    def _report(self) -> None:
+        if self._producer is None:
+            # Its name begins with no number: it is not taken for an instance.
+            name = f"call-{self._number}-{uuid.uuid4().hex[:12]}"
+            self._producer = self._client.create_producer(state_topic(self._config.full_name), name)
+        record = self._instance.report_in_call()
+        self._producer.send(record.payload or b"", partition_key=record.key)
+        self._instance.report_again()  # the call may have returned, and been reported, before this was stored

@@ -1,4 +1,7 @@
-"""The context of one instance of a function."""
+"""The context of one instance of a function.
+
+The logger of a function, and its log topic.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.enums import CompressionType, Result
 from embeddedpulsar.functions.context import Context
 from embeddedpulsar.functions.function_config import FunctionConfig
-from embeddedpulsar.functions.instance_report import InstanceReport
-from embeddedpulsar.functions.outputs import Draft
-from embeddedpulsar.functions.secrets_provider import SecretsProvider
+from embeddedpulsar.functions.function_status import InstanceReport
+from embeddedpulsar.functions.io import Draft
 from embeddedpulsar.functions.serde import SerDe
-from embeddedpulsar.functions.state_log import StateLog
-from embeddedpulsar.functions.state_table import Changes
-from embeddedpulsar.functions.user_code import serde_of
+from embeddedpulsar.functions.state import Changes, StateLog
+from embeddedpulsar.functions.user_code import SecretsProvider, serde_of
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar.client.client import Client
     from embeddedpulsar.message import Message
+
 
 _PRODUCER_OPTIONS: Final = (
     "properties",
@@ -276,3 +279,34 @@ def _checked(key: str) -> str:
     if not isinstance(key, str) or not key:
         raise TypeError(f"the key of a state is a str that is not empty, not {key!r}")
     return key
+
+
+def logger_of(full_name: str) -> logging.Logger:
+    """The logger of a function: a child of ``embeddedpulsar.function``."""
+    return logging.getLogger(f"embeddedpulsar.function.{full_name}")
+
+
+class LogTopicHandler(logging.Handler):
+    """Publishes records of a logger, each as one message with its level in the properties.
+
+    What the publishing itself logs is not published.
+    """
+
+    def __init__(self, client: Client, topic: str, full_name: str, instance: int) -> None:
+        super().__init__()
+        self._producer: Final = client.create_producer(topic)
+        self._properties: Final = {"fqn": full_name, "instance": str(instance)}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Publish a record. What goes wrong is reported as other handlers do."""
+        try:
+            text = self.format(record).encode()
+            self._producer.send(text, properties=self._properties | {"loglevel": record.levelname})
+        except Exception:  # noqa: BLE001 - logging reports it; the function goes on
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Detach from the topic."""
+        if self._producer.is_connected():
+            self._producer.close()
+        super().close()

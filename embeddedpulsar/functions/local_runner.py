@@ -12,10 +12,9 @@ from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.instance import Instance
-from embeddedpulsar.functions.instance_context import Definition
-from embeddedpulsar.functions.log_topic import logger_of
+from embeddedpulsar.functions.instance_context import Definition, logger_of
+from embeddedpulsar.functions.supervisor import WorkerGroup, restart_delay_s
 from embeddedpulsar.functions.user_code import described
-from embeddedpulsar.functions.worker_group import WorkerGroup, restart_delay_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""The code of the application: functions and SerDes, found by the names that a configuration has."""
+"""The code of the application: functions and SerDes, found by the names that a configuration has.
+
+Where the secrets of a function come from.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.functions.context import Context
@@ -19,7 +22,8 @@ from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
 if TYPE_CHECKING:
     from embeddedpulsar.message import Message
 
-_OURS: Final[dict[str, type[SerDe]]] = {"IdentitySerDe": IdentitySerDe, "PickleSerDe": PickleSerDe}
+
+_OWN_SERDES: Final[dict[str, type[SerDe]]] = {"IdentitySerDe": IdentitySerDe, "PickleSerDe": PickleSerDe}
 
 Process = Callable[[Any, Context], Any]
 Timestamp = Callable[["Message[Any]"], float]
@@ -155,7 +159,7 @@ def serde_of(class_name: str, py: str = "") -> SerDe:
         >>> type(serde_of("serde.IdentitySerDe")).__name__
         'IdentitySerDe'
     """
-    made: SerDe = named_class(class_name or "IdentitySerDe", py, _OURS, "serde")()
+    made: SerDe = named_class(class_name or "IdentitySerDe", py, _OWN_SERDES, "serde")()
     return made
 
 
@@ -172,7 +176,7 @@ def named_class(class_name: str, py: str, ours: Mapping[str, type[Any]], module:
         InvalidConfiguration: there is none.
 
     Example:
-        >>> named_class("pulsar.functions.serde.IdentitySerDe", "", _OURS, "serde").__name__
+        >>> named_class("pulsar.functions.serde.IdentitySerDe", "", _OWN_SERDES, "serde").__name__
         'IdentitySerDe'
     """
     place, _, name = class_name.rpartition(".")
@@ -204,3 +208,67 @@ def described(config: FunctionConfig, function: Any) -> FunctionConfig:
     if not file:
         raise InvalidConfiguration(f"{name} is defined in no file: other processes do not find it")
     return config._replace(class_name=f"{_stem(file)}.{name}", py=os.path.abspath(file))
+
+
+class SecretsProvider(Protocol):
+    """The interface of a provider, which an application may write.
+
+    Example:
+        >>> class FileSecrets:
+        ...     def provide_secret(self, secret_name, path_to_secret):
+        ...         with open(path_to_secret) as file:
+        ...             return file.read()
+        >>> with open("pin.txt", "w") as file:
+        ...     written = file.write("1234")
+        >>> FileSecrets().provide_secret("pin", "pin.txt")
+        '1234'
+    """
+
+    def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:
+        """Return a secret; None if there is none.
+
+        Args:
+            secret_name: its name.
+            path_to_secret: what the configuration of the function has for that name.
+        """
+
+
+class ClearTextSecretsProvider:
+    """A secret is what stands in the configuration."""
+
+    def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:
+        """Return the text.
+
+        Example:
+            >>> ClearTextSecretsProvider().provide_secret("pin", "1234")
+            '1234'
+        """
+        return None if path_to_secret is None else str(path_to_secret)
+
+
+class EnvironmentBasedSecretsProvider:
+    """A secret is in the environment variable of its name."""
+
+    def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:
+        """Return the value of the variable.
+
+        Example:
+            >>> EnvironmentBasedSecretsProvider().provide_secret("no such variable", "")
+        """
+        return os.environ.get(secret_name)
+
+
+_OWN_PROVIDERS: Final = {
+    one.__name__: one for one in (ClearTextSecretsProvider, EnvironmentBasedSecretsProvider)
+}
+
+
+def provider_of(class_name: str, py: str = "") -> SecretsProvider:
+    """An object of the class of that name; those of this module by their last name.
+
+    Example:
+        >>> type(provider_of("secretsprovider.ClearTextSecretsProvider")).__name__
+        'ClearTextSecretsProvider'
+    """
+    made: SecretsProvider = named_class(class_name, py, _OWN_PROVIDERS, "secretsprovider")()
+    return made

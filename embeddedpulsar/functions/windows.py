@@ -1,11 +1,17 @@
-"""Which messages belong to which window: pure, by numbers and times that the caller passes in."""
+"""Which messages belong to which window: pure, by numbers and times that the caller passes in.
+
+Which messages belong to which window of event time: pure, by the times that the caller passes in.
+"""
 
 from __future__ import annotations
 
+import math
+from bisect import insort
 from collections import deque
+from operator import itemgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from embeddedpulsar.functions.window_config import WindowConfig
+from embeddedpulsar.functions.function_config import WindowConfig
 
 Item = TypeVar("Item")
 
@@ -94,3 +100,97 @@ class Windows(Generic[Item]):
                 left = sum(at_ms < begin_ms + self._interval_ms for at_ms, _ in items)
         expired = [items.popleft()[1] for _ in range(max(0, left))]
         return Window(window, expired) if window or expired else None
+
+
+_EMIT_MS: Final = 1000
+
+
+class EventWindows(Generic[Item]):
+    """The messages that belong to a window which is not complete yet, by their timestamps.
+
+    The watermark is the newest timestamp of each input, the least of these, less the lag: older messages are
+    late. It is moved at intervals on the clock of the caller, once each input had a message. A window is
+    complete when its end is not behind the watermark. It has the messages in the order of their timestamps.
+    Messages that are delivered again are never late: they form windows anew.
+
+    Args:
+        config: with durations.
+        inputs: how many topics there are.
+        now_ms: the time on the clock of the caller.
+
+    Example:
+        >>> windows = EventWindows(WindowConfig(window_length_duration_ms=10), 1, 0)
+        >>> [windows.add(item, at_ms, "in") for item, at_ms in (("b", 7), ("a", 3), ("c", 12))]
+        [True, True, True]
+        >>> windows.poll(1000), windows.poll(1000)
+        (Window(items=['a', 'b'], expired=['a', 'b']), None)
+        >>> windows.add("late", 9, "in")
+        False
+    """
+
+    def __init__(self, config: WindowConfig, inputs: int, now_ms: float) -> None:
+        assert config.window_length_duration_ms is not None
+        self._length_ms: Final = config.window_length_duration_ms
+        self._interval_ms: Final = config.sliding_interval_duration_ms or self._length_ms
+        self._lag_ms: Final = config.max_lag_ms or 0
+        self._emit_ms: Final = config.watermark_emit_interval_ms or _EMIT_MS
+        self._inputs: Final = inputs
+        self._newest: Final[dict[str, float]] = {}
+        self._items: list[tuple[float, Item]] = []  # in the order of timestamps, then of arrival
+        self._watermark = -math.inf
+        self._next_end = -math.inf
+        self._again_end = -math.inf  # the next one of messages that are delivered again
+        self._due_ms = now_ms + self._emit_ms
+        self._is_looking = False
+
+    @property
+    def due_ms(self) -> float:
+        """When the watermark is moved next."""
+        return self._due_ms
+
+    def add(self, item: Item, at_ms: float, topic: str, *, is_again: bool = False) -> bool:
+        """A message comes, with its timestamp and its topic. False if it is late, and in no window."""
+        self._newest[topic] = max(at_ms, self._newest.get(topic, -math.inf))
+        if is_again:
+            self._again_end = -math.inf
+        elif at_ms < self._watermark or self._is_behind(at_ms):
+            return False
+        insort(self._items, (at_ms, item), key=itemgetter(0))
+        return True
+
+    def poll(self, now_ms: float) -> Window[Item] | None:
+        """The next window that is complete, if any; to be called until there is none."""
+        if now_ms >= self._due_ms:
+            self._due_ms, self._is_looking = now_ms + self._emit_ms, True
+            if len(self._newest) >= self._inputs:
+                self._watermark = max(self._watermark, min(self._newest.values()) - self._lag_ms)
+        found = self._complete() if self._is_looking and self._items else None
+        self._is_looking = found is not None
+        return found
+
+    def _complete(self) -> Window[Item] | None:
+        items, interval_ms = self._items, self._interval_ms
+        is_again = self._is_behind(items[0][0])
+        least_ms = self._again_end if is_again else self._next_end
+        # Windows without messages are left out: to the first that has the oldest one.
+        end_ms = max(least_ms, math.ceil(items[0][0] / interval_ms) * interval_ms)
+        if end_ms > self._watermark:
+            return None
+        following_ms = end_ms + interval_ms
+        if is_again:
+            self._again_end = following_ms
+        else:
+            self._next_end, self._again_end = following_ms, -math.inf
+        window = [item for at_ms, item in items if end_ms - self._length_ms < at_ms <= end_ms]
+        left = sum(at_ms <= following_ms - self._length_ms for at_ms, _ in items)
+        self._items = items[left:]
+        return Window(window, [item for _, item in items[:left]])
+
+    def _is_behind(self, at_ms: float) -> bool:
+        """Whether all windows with this timestamp are over."""
+        return at_ms <= self._next_end - self._length_ms
+
+    def drop(self, gone: list[Item]) -> None:
+        """Forget messages that come again."""
+        ids = set(map(id, gone))
+        self._items = [one for one in self._items if id(one[1]) not in ids]

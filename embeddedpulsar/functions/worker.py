@@ -12,13 +12,11 @@ from typing import Any
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.child_process import termination
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.functions.call_watch import CallWatch
-from embeddedpulsar.functions.definitions import definition_of
-from embeddedpulsar.functions.instance import Instance
+from embeddedpulsar.functions.function_calls import definition_of
+from embeddedpulsar.functions.function_status import InstanceReport
+from embeddedpulsar.functions.instance import CallWatch, Instance
 from embeddedpulsar.functions.instance_context import Definition
-from embeddedpulsar.functions.instance_report import InstanceReport
-from embeddedpulsar.functions.state_log import StateLog
-from embeddedpulsar.functions.state_table import report_record
+from embeddedpulsar.functions.state import StateLog, report_record
 
 _WAIT_MS = 200
 _LOG = logging.getLogger("embeddedpulsar.function")

@@ -13,9 +13,8 @@ from embeddedpulsar.arrow.columns import record_batches
 from embeddedpulsar.arrow.schema import ALL_COLUMNS, PLACE_COLUMNS, arrow_schema
 
 if TYPE_CHECKING:
-    from embeddedpulsar.arrow.mapped_segment import Source
+    from embeddedpulsar.arrow.mapped_segment import DamageHandler, Source
     from embeddedpulsar.arrow.plan import EntryRange
-    from embeddedpulsar.arrow.segment_frames import DamageHandler
 
 COLUMNS: Final = (*ALL_COLUMNS, *PLACE_COLUMNS)
 _ROWS: Final = 16_384

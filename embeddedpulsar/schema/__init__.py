@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
+    from embeddedpulsar.enums import KeyValueEncodingType
     from embeddedpulsar.schema.auto_schema import AutoConsumeSchema, AutoProduceBytesSchema, GenericRecord
     from embeddedpulsar.schema.definition import (
         Array,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     )
     from embeddedpulsar.schema.schema_avro import AvroSchema
     from embeddedpulsar.schema.schema_protobuf import ProtobufNativeSchema
-    from embeddedpulsar.schema_enums import KeyValueEncodingType
 
 # Loaded on first access, so that importing the package is fast.
 _LAZY = {

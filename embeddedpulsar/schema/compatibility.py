@@ -6,12 +6,17 @@ from binascii import a2b_base64
 from collections.abc import Sequence
 from typing import Any, Final
 
-from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.schema.avro_definition import DefinitionNode, check_levels, is_alike, json_of, parsed
-from embeddedpulsar.schema.avro_resolution import why_unreadable
+from embeddedpulsar.enums import SchemaCompatibilityStrategy, SchemaType
+from embeddedpulsar.schema.avro_definition import (
+    DefinitionNode,
+    check_levels,
+    is_alike,
+    json_of,
+    parsed,
+    why_unreadable,
+)
 from embeddedpulsar.schema.key_value_info import KeyValueInfo
 from embeddedpulsar.schema.schema import SchemaInfo
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 
 _Strategy = SchemaCompatibilityStrategy
 _TRANSITIVE: Final = (_Strategy.BACKWARD_TRANSITIVE, _Strategy.FORWARD_TRANSITIVE, _Strategy.FULL_TRANSITIVE)

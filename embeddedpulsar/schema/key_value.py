@@ -7,11 +7,10 @@ import binascii
 from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar
 
-from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.schema.key_value_info import KeyValueInfo
 from embeddedpulsar.schema.payload_decoder import payload_decoder
 from embeddedpulsar.schema.schema import Schema, SchemaInfo
-from embeddedpulsar.schema_enums import KeyValueEncodingType
 
 K = TypeVar("K")
 V = TypeVar("V")

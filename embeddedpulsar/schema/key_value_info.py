@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.avro_definition import json_of
 from embeddedpulsar.schema.schema import SchemaInfo
-from embeddedpulsar.schema_enums import KeyValueEncodingType
 
 NAME: Final = "KEY_VALUE"
 _NO_DEFINITION: Final = ("", "null")

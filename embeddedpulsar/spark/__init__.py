@@ -108,6 +108,6 @@ def table(
     Example:
         >>> table(spark, "./data", "orders", ["value", "__key"]).count()  # doctest: +SKIP
     """
-    from embeddedpulsar.spark import cold_plan
+    from embeddedpulsar.spark import log_plan
 
-    return cold_plan.table(spark, path, topic, columns, **options)
+    return log_plan.table(spark, path, topic, columns, **options)

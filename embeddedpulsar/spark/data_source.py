@@ -16,16 +16,24 @@ except ImportError as error:
     ) from error
 
 from embeddedpulsar.spark.batch_reader import BatchReader, PushdownBatchReader
-from embeddedpulsar.spark.column_types import requested_columns, struct_type
-from embeddedpulsar.spark.options import known_options, parse_columns, parse_options, switch
-from embeddedpulsar.spark.sink_options import SinkOptions, parse_sink_options, written_columns
-from embeddedpulsar.spark.stream_options import parse_stream_options
+from embeddedpulsar.spark.options import (
+    SinkOptions,
+    known_options,
+    parse_columns,
+    parse_options,
+    parse_sink_options,
+    parse_stream_options,
+    requested_columns,
+    struct_type,
+    switch,
+    written_columns,
+)
 from embeddedpulsar.spark.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from embeddedpulsar.arrow.typed_columns import Decoding
+    from embeddedpulsar.spark.batch_reader import TypedSource
     from embeddedpulsar.spark.sink_writer import BatchWriter, StreamWriter
-    from embeddedpulsar.spark.typed_source import TypedSource
 
 
 class DefaultSource(DataSource):
@@ -65,7 +73,7 @@ class DefaultSource(DataSource):
 
     def _typed_source(self) -> TypedSource:
         require_pyarrow()
-        from embeddedpulsar.spark.typed_source import TypedSource
+        from embeddedpulsar.spark.batch_reader import TypedSource
 
         if self._typed is None:
             self._typed = TypedSource(self.options)
@@ -103,7 +111,7 @@ class DefaultSource(DataSource):
                 'a topic is a log, and nothing of it is overwritten: write with mode("append"), or '
                 'outputMode("append") or "update"; delete the topic to begin anew'
             )
-        from embeddedpulsar.spark.sink_sealing import with_growth
+        from embeddedpulsar.spark.sink_commit import with_growth
 
         options = with_growth(parse_sink_options(self.options))
         found = {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -1,35 +1,368 @@
-"""From options to the tasks of a read: which logs, from where to where, cut by bytes. Batches and streams."""
+"""From options to the tasks of a read: which logs, from where to where, cut by bytes. Batches and streams.
+
+A topic as a DataFrame whose offloaded ledgers Spark reads itself, as Parquet.
+
+What a read does about lost data: an error with a stable code, or a warning.
+
+Filters that Spark pushes down: they narrow what is read, and Spark checks every row again.
+
+What reads of Spark keep from being trimmed: pins of the ledgers that they are about to read.
+
+Offsets of a streaming read: a place in each log, as they stand in Spark's checkpoint.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
-from collections.abc import Iterable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+from embeddedpulsar._engine.cold.fetching import MESSAGES
+from embeddedpulsar._engine.cold.location import hadoop_uri
+from embeddedpulsar._engine.log.cold_ledger import OFFLOADED, cold_ledgers
+from embeddedpulsar._engine.log.filenames import lock_path
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
+from embeddedpulsar._engine.log.trimming import pin_for_reading
+from embeddedpulsar._engine.platform.clock import CLOCK
+from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.mapped_file import HeldFile
 from embeddedpulsar._engine.store.catalog.root_layout import TOPICS
 from embeddedpulsar._engine.store.catalog.topic_places import directories_in, read_meta
+from embeddedpulsar._engine.store.store_root import root_of
+from embeddedpulsar.arrow import milliseconds
+from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.entry_pruning import ANYTHING, Wanted, with_wanted
+from embeddedpulsar.arrow.mapped_segment import gone
 from embeddedpulsar.arrow.plan import (
     Bounds,
     EntryRange,
     listed_segments,
+    part_of,
     plan_segments,
     split,
+    topic_directory,
     topic_partitions,
 )
+from embeddedpulsar.arrow.schema import SCHEMA_VERSION, check_columns
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
     InvalidConfiguration,
+    LockTimeout,
+    ReadError,
     TopicNotFound,
 )
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.spark.data_loss import DataLossPolicy
-from embeddedpulsar.spark.filters import NO_PRUNING, Pruning
-from embeddedpulsar.spark.options import Limits, Place, ReadOptions, topics_matching
+from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.spark.options import Limits, Place, ReadOptions, parse_place, struct_type, topics_matching
 from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def table(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    topic: str,
+    columns: Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """See `embeddedpulsar.spark.table`."""
+    root, names = root_of(path), check_columns(columns)
+    if SCHEMA_VERSION in names or {"decode", "valueschema"} & {name.lower() for name in options}:
+        raise InvalidConfiguration(
+            "a table of offloaded messages has payloads and no schema versions; decode them with "
+            'spark.read.format("embeddedpulsar")'
+        )
+    cold: list[str] = []
+    starts: dict[str, str] = {}
+    logs = topic_partitions(root, topic)
+    for log in logs:
+        uris, start = cold_part(root, log)
+        if uris:
+            cold += uris
+            starts[log.full] = start
+    reader = spark.read.format("embeddedpulsar").options(
+        **{name: str(value) for name, value in options.items()},
+        path=root,
+        topics=",".join(log.full for log in logs) or topic,
+        columns=",".join(names),
+    )
+    if starts:
+        reader = reader.option("startingOffsets", json.dumps(starts))
+    tail = reader.load()
+    if not cold:
+        return tail
+    # With a schema Spark needs to look into no file before the query runs.
+    return spark.read.schema(struct_type(names)).parquet(*cold).select(*names).unionByName(tail)
+
+
+def cold_part(root: str, log: TopicName) -> tuple[list[str], str]:
+    """The tables of the oldest ledgers of a log, as long as each has one; and the position behind them."""
+    notes = {note.ledger_id: note for note in cold_ledgers(topic_directory(root, log))}
+    found: list[str] = []
+    end = ""
+    for info in listed_segments(root, log):
+        note = notes.get(info.ledger_id)
+        if info.entries and (note is None or note.state != OFFLOADED or note.rows < 0):
+            return found, f"{info.ledger_id}:0"
+        messages = None if note is None else note.object_named(MESSAGES)
+        if note is not None and messages is not None:
+            found.append(hadoop_uri(note.location, messages.name))
+        end = f"{info.ledger_id}:{info.entries}"
+    return found, end
+
+
+CODE: Final = "EMBEDDEDPULSAR_DATA_LOSS"
+
+
+class DataLossError(ReadError):
+    """Part of what was asked for is damaged or gone.
+
+    Spark shows errors of its workers as text; the code in brackets stays the same.
+    """
+
+    def __init__(self, detail: str, remedy: str = "") -> None:
+        other = f"{remedy}, or " if remedy else ""
+        super().__init__(f"[{CODE}] {detail}; {other}set failOnDataLoss to false to read what is left")
+
+
+class DataLossPolicy:
+    """What to do about lost data: fail, or log it and continue.
+
+    Args:
+        fail: whether it is an error (option failOnDataLoss).
+    """
+
+    def __init__(self, fail: bool) -> None:
+        self._fail = fail
+
+    def lost(self, detail: str, remedy: str = "") -> None:
+        """Report a loss; ``remedy`` is what else can be done than to read on.
+
+        Raises:
+            DataLossError: losses are errors.
+        """
+        if self._fail:
+            raise DataLossError(detail, remedy)
+        import logging
+
+        logging.getLogger("embeddedpulsar.spark").warning("[%s] %s", CODE, detail)
+
+    def damaged(self, error: CorruptionError, first: int, after: int) -> None:
+        """Report entries that do not verify; the handler `record_batches` wants."""
+        lost = f"entry {first}" if after == first + 1 else f"entries {first} to {after - 1}"
+        where = f"{error.path} at offset {error.offset}"
+        self.lost(f"{lost} of {where}: {error.reason}")
+
+    def gone(self, planned: EntryRange) -> None:
+        """Report a range whose segment went after the query was planned; the handler `open_ahead` wants."""
+        self.lost(gone(planned))
+
+    def segment_lost(self, report: Damage) -> None:
+        """Report a segment that cannot be read at all; the handler `committed_segments` wants."""
+        self.lost(str(report))
+
+
+class Span(NamedTuple):
+    """Numbers from `first` up to, not including, `end`."""
+
+    first: int = 0
+    end: int = sys.maxsize
+
+    def narrowed(self, first: int, end: int) -> Span:
+        """What this has in common with another one."""
+        return Span(max(self.first, first), min(self.end, end))
+
+
+EVERY: Final = Span()
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What rows can satisfy all filters: in publish time [start_ms, end_ms), in these topics and partitions,
+    ledgers and entries of ledgers, with these keys and event times.
+
+    None means that nothing is known. Pure numbers and strings: it travels with the reader.
+    """
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+    topics: frozenset[str] | None = None
+    topic_prefixes: tuple[str, ...] = ()
+    partitions: frozenset[int] | None = None
+    ledgers: Span = EVERY
+    entries: Span = EVERY
+    wanted: Wanted = ANYTHING
+
+    def narrowed(self, planned: EntryRange) -> list[EntryRange]:
+        """What of a range can satisfy the filters on ledgers, entries, keys and event times.
+
+        Raises:
+            FileNotFoundError: its segment is gone.
+        """
+        if not self.ledgers.first <= planned.ledger_id < self.ledgers.end:
+            return []
+        first, end = self.entries.narrowed(planned.first_entry, planned.end_entry)
+        part = part_of(planned, first, end)
+        if part is None:
+            return []
+        return with_wanted(part, self.wanted)
+
+    def admits(self, name: TopicName) -> bool:
+        """Whether rows of this topic or partition can satisfy the filters."""
+        return (
+            (self.topics is None or name.full in self.topics)
+            and all(name.full.startswith(prefix) for prefix in self.topic_prefixes)
+            and (self.partitions is None or name.partition in self.partitions)
+        )
+
+
+NO_PRUNING: Final = Pruning()
+
+
+def prune(filters: Iterable[Filter]) -> Pruning:
+    """What `filters`, all of which must hold, say about what is read."""
+    found = Pruning()
+    for pushed in filters:
+        column: tuple[str, ...] = getattr(pushed, "attribute", ())
+        if len(column) == 1:
+            narrow = _NARROWERS.get(column[0])
+            if narrow is not None:
+                found = narrow(found, pushed)
+    return found
+
+
+def _narrow_time(found: Pruning, pushed: Filter) -> Pruning:
+    start, end = _times(pushed)
+    return replace(
+        found,
+        start_ms=_tighter(found.start_ms, start, max),
+        end_ms=_tighter(found.end_ms, end, min),
+    )
+
+
+def _narrow_event_time(found: Pruning, pushed: Filter) -> Pruning:
+    start, end = _times(pushed)
+    known = found.wanted
+    wanted = replace(
+        known, start_ms=_tighter(known.start_ms, start, max), end_ms=_tighter(known.end_ms, end, min)
+    )
+    return replace(found, wanted=wanted)
+
+
+def _times(pushed: Filter) -> tuple[int | None, int | None]:
+    """The first time in ms that can satisfy a filter, and the first one behind those that can."""
+    value = getattr(pushed, "value", None)
+    if not isinstance(value, datetime):
+        return None, None
+    time = value if value.tzinfo else value.replace(tzinfo=UTC)
+    at = milliseconds(time) or 0  # rounded up: the first whole millisecond not before it
+    exact = time.microsecond % 1000 == 0
+    if isinstance(pushed, GreaterThanOrEqual):
+        return at, None
+    if isinstance(pushed, GreaterThan):
+        return at + exact, None
+    if isinstance(pushed, LessThan):
+        return None, at
+    if isinstance(pushed, LessThanOrEqual):
+        return None, at + exact
+    return (at, at + exact) if isinstance(pushed, EqualTo) else (None, None)
+
+
+def _narrow_topic(found: Pruning, pushed: Filter) -> Pruning:
+    if isinstance(pushed, StringStartsWith):
+        return replace(found, topic_prefixes=(*found.topic_prefixes, pushed.value))
+    return replace(found, topics=_only(found.topics, pushed))
+
+
+def _narrow_partition(found: Pruning, pushed: Filter) -> Pruning:
+    return replace(found, partitions=_only(found.partitions, pushed))
+
+
+def _narrow_ledger(found: Pruning, pushed: Filter) -> Pruning:
+    return replace(found, ledgers=found.ledgers.narrowed(*_span(pushed)))
+
+
+def _narrow_entry(found: Pruning, pushed: Filter) -> Pruning:
+    return replace(found, entries=found.entries.narrowed(*_span(pushed)))
+
+
+def _narrow_key(found: Pruning, pushed: Filter) -> Pruning:
+    if isinstance(pushed, EqualTo):
+        values = [pushed.value]
+    elif isinstance(pushed, In):
+        values = [value for value in pushed.value if value is not None]
+    else:
+        return found
+    if not all(isinstance(value, bytes | bytearray) for value in values):
+        return found
+    keys, known = frozenset(map(bytes, values)), found.wanted.keys
+    return replace(found, wanted=replace(found.wanted, keys=keys if known is None else known & keys))
+
+
+def _span(pushed: Filter) -> Span:
+    """The numbers between which all lie that satisfy a filter."""
+    value = getattr(pushed, "value", None)
+    if isinstance(pushed, In) and value and all(type(one) is int for one in value):
+        return Span(min(value), max(value) + 1)
+    if type(value) is not int:
+        return EVERY
+    if isinstance(pushed, EqualTo):
+        return Span(value, value + 1)
+    if isinstance(pushed, GreaterThan | GreaterThanOrEqual):
+        return Span(value + isinstance(pushed, GreaterThan))
+    if isinstance(pushed, LessThan | LessThanOrEqual):
+        return Span(0, value + isinstance(pushed, LessThanOrEqual))
+    return EVERY
+
+
+_NARROWERS: dict[str, Callable[[Pruning, Filter], Pruning]] = {
+    names.PUBLISH_TIME: _narrow_time,
+    names.TOPIC: _narrow_topic,
+    names.PARTITION: _narrow_partition,
+    names.LEDGER_ID: _narrow_ledger,
+    names.ENTRY_ID: _narrow_entry,
+    names.KEY: _narrow_key,
+    names.EVENT_TIME: _narrow_event_time,
+}
+
+
+def _only(known: frozenset[Any] | None, pushed: Filter) -> frozenset[Any] | None:
+    if isinstance(pushed, EqualTo):
+        values = frozenset([pushed.value])
+    elif isinstance(pushed, In):
+        values = frozenset(pushed.value)
+    else:
+        return known
+    return values if known is None else known & values
+
+
+def _tighter(known: int | None, other: int | None, choose: Callable[[int, int], int]) -> int | None:
+    if known is None or other is None:
+        return other if known is None else known
+    return choose(known, other)
+
 
 Task = tuple[EntryRange, ...]
 """What one worker reads: ranges of one log, in order."""
@@ -237,3 +570,137 @@ def _tasks(ranges: list[EntryRange], most: int) -> list[Task]:
     if task:
         found.append(tuple(task))
     return found
+
+
+class LogOffset(NamedTuple):
+    """The first message of a log that was not read. Of one incarnation, they are in the order of the log.
+
+    Attributes:
+        incarnation: which life of the topic; one that was deleted and made again has another.
+        ledger, entry: the entry; ledger 0 is before everything that is ever published.
+        done: messages of the entry that were read.
+    """
+
+    incarnation: int
+    ledger: int = 0
+    entry: int = 0
+    done: int = 0
+
+    @property
+    def place(self) -> MessageId:
+        """As a limit of a plan."""
+        return MessageId(-1, self.ledger, self.entry, self.done or -1)
+
+    @property
+    def text(self) -> str:
+        """As in option startingOffsets."""
+        return f"{self.ledger}:{self.entry}:{self.done}" if self.done else f"{self.ledger}:{self.entry}"
+
+
+Offsets = dict[str, LogOffset]
+"""By the full name of the topic or partition."""
+
+
+def encode_offsets(offsets: Offsets) -> dict[str, Any]:
+    """Offsets as what Spark writes as JSON. In the order of names, because Spark compares the text.
+
+    Example:
+        >>> encode_offsets({"persistent://public/default/t": LogOffset(3, 7, 5)})
+        {'persistent://public/default/t': {'incarnation': 3, 'position': '7:5'}}
+    """
+    return {
+        name: {"incarnation": offsets[name].incarnation, "position": offsets[name].text}
+        for name in sorted(offsets)
+    }
+
+
+def decode_offsets(found: Mapping[str, Any]) -> Offsets:
+    """The opposite of `encode_offsets`.
+
+    Raises:
+        InvalidConfiguration: another source or release wrote the checkpoint.
+    """
+    offsets: Offsets = {}
+    for name, one in found.items():
+        if not isinstance(one, Mapping) or not isinstance(one.get("incarnation"), int):
+            raise InvalidConfiguration(f"the checkpoint's offset {one!r} of {name} is of another source")
+        place = parse_place(f"the checkpoint's offset of {name}", one.get("position"))
+        at = place.ledger_id(), place.entry_id(), max(0, place.batch_index())
+        offsets[name] = LogOffset(one["incarnation"], *at)
+    return offsets
+
+
+_PATIENCE_S: Final = 0.2
+
+
+class ReadPins:
+    """Role: keeps what a streaming query has not read yet. Callers: one thread of the query's process, with
+    whose end the pins go.
+
+    Args:
+        path: directory of the store.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path: Final = path
+        self._held: Final[dict[str, tuple[LogOffset, HeldFile | None]]] = {}
+
+    def follow(self, offsets: Offsets) -> None:
+        """Keep what is behind the offsets, and nothing before them."""
+        for topic, offset in offsets.items():
+            at = LogOffset(offset.incarnation, offset.ledger)
+            held = self._held.get(topic)
+            if held is None or held[0] != at:
+                self._held[topic] = at, _pin(topic_directory(self._path, TopicName.parse(topic)), at.ledger)
+                if held is not None and held[1] is not None:
+                    held[1].close()
+
+    def close(self) -> None:
+        """Keep nothing more."""
+        while self._held:
+            _, (_, held) = self._held.popitem()
+            if held is not None:
+                held.close()
+
+
+def pin_plan(tasks: Iterable[Task]) -> bool:
+    """Keep what tasks are about to read until they begin; they have the time of a lease for that.
+
+    Returns:
+        Whether it is all there still: some of it may have been trimmed just before.
+    """
+    first = {os.path.dirname(task[0].path): task[0] for task in reversed(list(tasks))}
+    for directory, planned in first.items():
+        held = _pin(directory, planned.ledger_id)
+        if held is not None:
+            held.close()
+    return all(os.path.exists(planned.path) for planned in first.values())
+
+
+@contextlib.contextmanager
+def pinned(task: Task | None) -> Iterator[None]:
+    """Keep what a task reads while it does."""
+    held = (
+        pin_for_reading(os.path.dirname(task[0].path), task[0].ledger_id, CLOCK.wall_ms()) if task else None
+    )
+    try:
+        yield
+    finally:
+        if held is not None:
+            held.close()
+
+
+def _pin(directory: str, ledger_id: int) -> HeldFile | None:
+    """Pin a ledger, and wait for a trimming that has decided already: its result is seen from now on."""
+    if not os.path.isdir(directory):
+        return None
+    held = pin_for_reading(directory, ledger_id, CLOCK.wall_ms())
+    if held is not None:
+        with contextlib.suppress(LockTimeout, OSError):
+            lock = FileLock(lock_path(directory))
+            try:
+                lock.acquire(_PATIENCE_S)
+            finally:
+                lock.release()
+                lock.close()
+    return held

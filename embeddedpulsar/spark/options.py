@@ -1,4 +1,11 @@
-"""The options of a read: parsed, checked against each other, none ignored silently."""
+"""The options of a read: parsed, checked against each other, none ignored silently.
+
+Spark's types of the columns of messages.
+
+The options of a write, and the columns that are written.
+
+The options of a streaming read: those of a batch read without an end, and limits of its batches.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +13,31 @@ import contextlib
 import json
 import logging
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
 from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar.arrow import milliseconds
+from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.schema import FAILFAST, check_columns, check_mode
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern, matches_no_name
-from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
+from embeddedpulsar.crypto.keys import CryptoKeyReader, EncryptionKeyInfo
+from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration, InvalidTopicName
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
@@ -414,3 +436,307 @@ class KeyFiles(CryptoKeyReader):
 def key_reader(paths: Paths, option: str = "cryptoPrivateKeyPath") -> CryptoKeyReader | None:
     """A reader of these keys; None if there are none."""
     return KeyFiles(paths, option) if paths else None
+
+
+_SPARK_TYPES: dict[str, DataType] = {
+    names.VALUE: BinaryType(),
+    names.KEY: BinaryType(),
+    names.TOPIC: StringType(),
+    names.MESSAGE_ID: BinaryType(),
+    names.PUBLISH_TIME: TimestampType(),
+    names.EVENT_TIME: TimestampType(),
+    names.PROPERTIES: MapType(StringType(), StringType()),
+    names.PARTITION: IntegerType(),
+    names.ORDERING_KEY: BinaryType(),
+    names.SEQUENCE_ID: LongType(),
+    names.PRODUCER_NAME: StringType(),
+    names.LEDGER_ID: LongType(),
+    names.ENTRY_ID: LongType(),
+    names.BATCH_INDEX: IntegerType(),
+    names.SCHEMA_VERSION: IntegerType(),
+}
+
+
+def struct_type(columns: tuple[str, ...] | None) -> StructType:
+    """The schema of these columns, or of all; every field is nullable, as Spark wants it of batches."""
+    return StructType([StructField(name, _SPARK_TYPES[name], True) for name in names.check_columns(columns)])
+
+
+def requested_columns(schema: StructType) -> tuple[str, ...]:
+    """The columns a schema asks for, in its order.
+
+    Raises:
+        InvalidConfiguration: a column that does not exist, or has another type.
+    """
+    columns = names.check_columns(schema.names)
+    for field in schema.fields:
+        kind = _SPARK_TYPES[field.name]
+        if not field.nullable:
+            raise InvalidConfiguration(f"column {field.name} is nullable, as all are; leave NOT NULL out")
+        if field.dataType != kind:
+            given, wanted = field.dataType.simpleString(), kind.simpleString()
+            if given == wanted:  # a map whose values are not nullable, say
+                given, wanted = field.dataType.json(), kind.json()
+            raise InvalidConfiguration(
+                f"column {field.name} is {wanted}, not {given}; read it as it is and cast it in the query"
+            )
+    return columns
+
+
+DELIVER_AT: Final = "__deliverAt"
+WRITTEN: Final = (
+    names.VALUE, names.KEY, names.ORDERING_KEY, names.TOPIC, names.EVENT_TIME, names.PROPERTIES, DELIVER_AT,
+)  # fmt: skip
+ASSIGNED: Final = frozenset(
+    (names.MESSAGE_ID, names.PUBLISH_TIME, names.PARTITION, names.SEQUENCE_ID, names.PRODUCER_NAME)
+)
+"""What the store assigns: such columns of a DataFrame that was read from a topic are not written."""
+
+_EXACTLY: Final = "exactly-once"
+_AT_LEAST: Final = "at-least-once"
+_DURABILITIES: Final = ("process", "interval", "flush")
+_SINK_OPTIONS: Final = frozenset(
+    (
+        "path",
+        "topic",
+        "producername",
+        "batchid",
+        "deliveryguarantee",
+        "durability",
+        "compressiontype",
+        "encryptionkeys",
+        "cryptopublickeypath",
+        "checkpointlocation",  # of Spark
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where rows go, and what is promised of them.
+
+    Attributes:
+        path: directory of the store.
+        topic: full name of the topic; empty where column ``__topic`` says it.
+        producer_name: as given; empty for one that is made of the query or job.
+        batch_id: number of a batch write; None without one.
+        exactly_once: whether rows are staged and committed together; else each task publishes its own.
+        durability: level of the producers.
+        codec: compresses entries; 0 for none.
+        encryption_keys: names of public keys; empty if nothing is encrypted.
+        public_keys: names of keys, and the files they are in; ``""`` is any name.
+        growth: the most bytes by which encryption makes an entry larger.
+    """
+
+    path: str
+    topic: str = ""
+    producer_name: str = ""
+    batch_id: int | None = None
+    exactly_once: bool = True
+    durability: str = "process"
+    codec: int = 0
+    encryption_keys: tuple[str, ...] = ()
+    public_keys: Paths = ()
+    growth: int = 0
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Check the options of a write; names are not case-sensitive.
+
+    Raises:
+        InvalidConfiguration: an unknown option, a value that does not parse, or two that do not go together.
+        NotAllowedError: it is a store in memory that no process which started this one has open.
+
+    Example:
+        >>> parse_sink_options({"path": "/data", "topic": "orders"}).topic
+        'persistent://public/default/orders'
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    if "service.url" in options:
+        options.setdefault("path", options.pop("service.url"))
+    unknown = sorted(options.keys() - _SINK_OPTIONS)
+    if unknown:
+        raise InvalidConfiguration(
+            f"a write has no option {unknown[0]}; there are path, topic, producerName, batchId, "
+            "deliveryGuarantee, durability, compressionType, encryptionKeys and cryptoPublicKeyPath"
+        )
+    if not options.get("path"):
+        raise InvalidConfiguration("option path is missing: the directory of the store")
+    root = root_of(options["path"])
+    guarantee = _one_of(
+        "deliveryGuarantee", options.get("deliveryguarantee", _EXACTLY), (_EXACTLY, _AT_LEAST)
+    )
+    producer, batch = options.get("producername", ""), options.get("batchid")
+    if batch is not None and not producer:
+        raise InvalidConfiguration("option batchId numbers the batches of a producerName; give that as well")
+    if batch is not None and guarantee == _AT_LEAST:
+        raise InvalidConfiguration("option batchId has no meaning with deliveryGuarantee at-least-once")
+    topic = options.get("topic", "")
+    return SinkOptions(
+        root,
+        TopicName.parse(topic).full if topic else "",
+        producer,
+        None if batch is None else number("batchId", batch),
+        guarantee == _EXACTLY,
+        _one_of("durability", options.get("durability", "process"), _DURABILITIES),
+        _codec(options.get("compressiontype", "NONE")),
+        *_keys(options),
+    )
+
+
+def _keys(options: Mapping[str, str]) -> tuple[tuple[str, ...], Paths]:
+    """The names of public keys, and their files."""
+    paths = key_paths("cryptoPublicKeyPath", options.get("cryptopublickeypath"))
+    given = options.get("encryptionkeys", "")
+    names = tuple(dict.fromkeys(filter(None, (name.strip() for name in given.split(",")))))
+    if names and not paths:
+        raise InvalidConfiguration(
+            "option encryptionKeys needs cryptoPublicKeyPath: the file with the public key"
+        )
+    names = names or tuple(name for name, _ in paths if name)
+    if paths and not names:
+        raise InvalidConfiguration(
+            "option cryptoPublicKeyPath needs encryptionKeys: the names of the keys, separated by commas"
+        )
+    return names, paths
+
+
+def _one_of(name: str, text: str, known: tuple[str, ...]) -> str:
+    if text.lower() not in known:
+        raise InvalidConfiguration(f"option {name}: {text!r} is none of {', '.join(known)}")
+    return text.lower()
+
+
+def _codec(text: str) -> int:
+    try:
+        return int(CompressionType[text.upper()])
+    except KeyError:
+        known = ", ".join(one.name for one in CompressionType)
+        raise InvalidConfiguration(f"option compressionType: {text!r} is none of {known}") from None
+
+
+def written_columns(found: Mapping[str, str], options: SinkOptions) -> tuple[str, ...]:
+    """The columns of a DataFrame that are written.
+
+    Args:
+        found: names and types, in Spark's words.
+        options: of the write.
+
+    Raises:
+        InvalidConfiguration: a column that a message has no place for, one of another type, or none to say
+            what is sent or where to.
+
+    Example:
+        >>> written_columns({"value": "binary", "__publishTime": "timestamp"}, SinkOptions("/data", "t"))
+        ('value',)
+    """
+    for name, kind in found.items():
+        if name in ASSIGNED:
+            continue
+        if name not in _COLUMN_TYPES:
+            raise InvalidConfiguration(
+                f"column {name!r} has no place in a message: a write takes {', '.join(WRITTEN)}; put it into "
+                "value, for example by to_json(struct(...)), or leave it out"
+            )
+        if kind not in _COLUMN_TYPES[name] and not (name == names.VALUE and _is_encoded(kind)):
+            raise InvalidConfiguration(
+                f"column {name} is {kind}, not {' or '.join(_COLUMN_TYPES[name])}; cast it"
+            )
+    if names.VALUE not in found:
+        raise InvalidConfiguration(
+            "a write needs a column value: binary, string, or of the type that the schema of the topic has; "
+            "null is a null value"
+        )
+    if not options.topic and names.TOPIC not in found:
+        raise InvalidConfiguration("say where to write: option topic, or a column __topic")
+    return tuple(name for name in found if name in _COLUMN_TYPES)
+
+
+def _is_encoded(kind: str) -> bool:
+    """Whether values of a type are encoded by the schema of the topic."""
+    return kind in _SINGLE or kind.startswith(("struct<", "time("))
+
+
+_BYTES_TYPES: Final = ("binary", "string")
+_SINGLE: Final = frozenset(
+    (
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    )
+)
+_COLUMN_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    names.VALUE: _BYTES_TYPES,
+    names.KEY: _BYTES_TYPES,
+    names.ORDERING_KEY: _BYTES_TYPES,
+    names.TOPIC: ("string",),
+    names.EVENT_TIME: ("timestamp",),
+    names.PROPERTIES: ("map<string,string>",),
+    DELIVER_AT: ("timestamp",),
+}
+
+
+NO_LIMIT: Final = sys.maxsize
+_ENDS: Final = {"endingoffsets": "endingOffsets", "endingtime": "endingTime"}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What is to be read, and how much of it at once.
+
+    Attributes:
+        read: topics, start, columns, tasks and keys.
+        max_messages: most messages of a batch, of all topics together.
+        max_bytes: most bytes of log of a batch.
+        subscription: the subscription that follows the query; empty for none.
+        waits: whether topics may be named that do not exist yet.
+    """
+
+    read: ReadOptions
+    max_messages: int
+    max_bytes: int
+    subscription: str
+    waits: bool
+
+
+def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """Check the options of a streaming read; names are not case-sensitive.
+
+    Raises:
+        InvalidConfiguration: as `parse_options`; also an end, which a stream does not have.
+        NotAllowedError: it is a store in memory that no process which started this one has open.
+
+    Example:
+        >>> parse_stream_options({"path": "/data", "topic": "t", "maxBytesPerTrigger": "8m"}).max_bytes
+        8388608
+    """
+    options = known_options(given)
+    for name in _ENDS.keys() & options.keys():
+        raise InvalidConfiguration(
+            f"option {_ENDS[name]} is for batch reads, and this is a streaming read; leave it out. "
+            "trigger(availableNow=True) ends where the topics end at the start of the query"
+        )
+    messages = options.get("maxoffsetspertrigger")
+    most = NO_LIMIT if messages is None else number("maxOffsetsPerTrigger", messages)
+    if most == 0:
+        raise InvalidConfiguration("option maxOffsetsPerTrigger: 0 would read nothing; give 1 or more")
+    most_bytes = options.get("maxbytespertrigger")
+    subscription = options.get("subscription")
+    if subscription == "":
+        raise InvalidConfiguration("option subscription: a subscription has a name")
+    read = read_options(options, None)
+    return StreamOptions(
+        read,
+        most,
+        NO_LIMIT if most_bytes is None else size("maxBytesPerTrigger", most_bytes),
+        subscription or "",
+        read.pattern is not None
+        or switch("waitingForNonExistedTopic", options.get("waitingfornonexistedtopic", "false")),
+    )

@@ -1,4 +1,7 @@
-"""The two ends of a write: tasks stage rows on the workers, the driver commits them."""
+"""The two ends of a write: tasks stage rows on the workers, the driver commits them.
+
+Rows of Spark as entries: by topic and partition, cut as `Producer.send_arrow` cuts them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -14,23 +19,40 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar._engine.format.staged_rows import record_head
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
+from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
 from embeddedpulsar._engine.store.sink_place import SinkPlace, sink_key, staged_name
+from embeddedpulsar._engine.store.store_session import read_settings
+from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.column_writer import ColumnNames, ColumnPortion, portions_of
+from embeddedpulsar.arrow.plan import partition_count, topic_directory
+from embeddedpulsar.arrow.typed_columns import TopicSchemas
+from embeddedpulsar.arrow.value_encoder import (
+    PairEncoder,
+    check_keys,
+    is_payload,
+    payload_encoder,
+    value_part,
+)
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.client.producer.staged_entry import StagedEntry, publish_entries
-from embeddedpulsar.crypto.rows_cipher import RowsCipher
-from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.spark.sink_commit import SinkCommit, SinkIdentity, StagedFile
-from embeddedpulsar.spark.sink_options import SinkOptions
-from embeddedpulsar.spark.sink_sealing import encryption_of
-from embeddedpulsar.spark.worker_memory import spare_modules
+from embeddedpulsar.client.producer.bulk_publisher import BULK_BYTES, BULK_MESSAGES
+from embeddedpulsar.client.producer.message_router import BulkRouting, RoundRobinByBatch, random_below
+from embeddedpulsar.client.producer.staged_entry import StagedEntry, producer_of_sealed, publish_entries
+from embeddedpulsar.crypto.entry_cipher import RowsCipher
+from embeddedpulsar.enums import HashingScheme
+from embeddedpulsar.exceptions import InvalidConfiguration, MessageTooBig, TopicNotFound
+from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.spark.batch_reader import spare_modules
+from embeddedpulsar.spark.options import DELIVER_AT, SinkOptions
+from embeddedpulsar.spark.sink_commit import SinkCommit, SinkIdentity, StagedFile, encryption_of
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from embeddedpulsar.client.producer.producer import Producer
-    from embeddedpulsar.spark.row_encoder import RowEncoder
+
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -117,7 +139,6 @@ class _Writer:
         self._columns = columns
 
     def _write(self, identity: SinkIdentity, batch: int, batches: Iterable[pa.RecordBatch]) -> StagedRows:
-        from embeddedpulsar.spark.row_encoder import RowEncoder
 
         encoder = RowEncoder(self._options, self._columns)
         spare_modules()
@@ -186,3 +207,238 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         found = [one for one in messages if isinstance(one, StagedRows)]
         if found:
             self._of(found[0].identity).abort(batchId)
+
+
+_PREFIX: Final = ProducerPrefix("")
+_WAITING_BYTES: Final = 64 << 20
+"""Rows of many topics wait until each has a full entry, up to so many bytes together."""
+
+
+class Laid(NamedTuple):
+    """The columns of one entry, and where it goes.
+
+    Attributes:
+        log: full name of the topic or partition.
+        parts: the columns as they are stored.
+        count: messages.
+        flags, key_hash, schema_version: as `StagedEntry` has them.
+    """
+
+    log: str
+    parts: list[Any]
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed here
+    flags: int
+    key_hash: int
+    schema_version: int
+
+
+class RowEncoder:
+    """Role: the part of a write that every task does by itself. Invariants: rows of a log keep their order,
+    except that delayed ones are entries of their own; an entry fits the largest message of its topic.
+    Callers: one thread.
+
+    Args:
+        options: of the write.
+        columns: the names that are written.
+    """
+
+    def __init__(self, options: SinkOptions, columns: tuple[str, ...]) -> None:
+        self._options: Final = options
+        self._columns: Final = columns
+        self._settings: Final = read_settings(options.path)
+        self._policies: Final = PolicyDocuments(options.path, self._settings)
+        self._limits: Final[dict[str, int]] = {}
+        self._waiting: Final[dict[str, list[Any]]] = {}
+        self._schemas: Final = TopicSchemas(options.path)
+        self._encoders: Final[dict[str, tuple[int, Any, bool]]] = {}
+        self._routes: Final[dict[str, tuple[TopicName, BulkRouting | None]]] = {}
+
+    def entries(self, batches: Iterable[Any]) -> Iterator[Laid]:
+        """The entries of all rows.
+
+        Raises:
+            ValueError: a row without a topic, a key that is not UTF-8, or a record that does not fit.
+            MessageTooBig: a row larger than ``maxMessageSize`` of the topic.
+            TopicNotFound: a topic that does not exist and must not be made.
+        """
+        size = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            for topic, records in self._by_topic(batch.select(list(self._columns))):
+                rows = self._with_payloads(topic, records)
+                delayed, prompt = _divided(rows)
+                if delayed is not None:
+                    yield from self._delayed(topic, delayed)
+                if prompt.num_rows:
+                    waiting = self._waiting.setdefault(topic, [])
+                    waiting.append(prompt)
+                    size += prompt.nbytes
+                    if (
+                        sum(map(len, waiting)) >= BULK_MESSAGES
+                        or sum(one.nbytes for one in waiting) >= BULK_BYTES
+                    ):
+                        size -= sum(one.nbytes for one in waiting)
+                        yield from self._flush(topic)
+            if size > _WAITING_BYTES:
+                yield from self._flush_all()
+                size = 0
+        yield from self._flush_all()
+
+    def _with_payloads(self, topic: str, rows: Any) -> Any:
+        """The rows with payloads in place of values that the schema of the topic encodes."""
+        at = rows.schema.get_field_index(names.VALUE)
+        values = rows.column(at)
+        if is_payload(values.type):
+            return rows
+        _, encoder, is_keyed = self._encoder(topic, values.type)
+        if is_keyed:
+            check_keys(rows.column(names.KEY))
+        rows = rows.set_column(at, names.VALUE, encoder.encode(values))
+        if isinstance(encoder, PairEncoder) and encoder.separates_key:
+            rows = rows.append_column(names.KEY, encoder.keys(values))
+        return rows
+
+    def _encoder(self, topic: str, kind: Any) -> tuple[int, Any, bool]:
+        """The version of the schema of a topic, what encodes by it, and whether column ``__key`` has keys of
+        pairs."""
+        found = self._encoders.get(topic)
+        if found is None:
+            self._route(topic)  # so that it exists
+            version, info = self._schemas.latest_version(topic)
+            own = value_part(info) if names.KEY in self._columns else None
+            encoder = payload_encoder(topic, own or info, kind)
+            found = self._encoders[topic] = version, encoder, own is not None
+        return found
+
+    def _version(self, topic: str) -> int:
+        return self._encoders[topic][0] if topic in self._encoders else -1
+
+    def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        if self._options.topic:
+            yield self._options.topic, batch
+            return
+        column = batch.column(names.TOPIC)
+        if column.null_count:
+            raise ValueError("a row has a null in column __topic, and there is no option topic")
+        found = column.dictionary_encode()
+        if len(found.dictionary) == 1:
+            yield _full(found.dictionary[0]), batch
+            return
+        for number, topic in enumerate(found.dictionary):
+            yield _full(topic), batch.filter(pc.equal(found.indices, number))
+
+    def _flush_all(self) -> Iterator[Laid]:
+        for topic in list(self._waiting):
+            yield from self._flush(topic)
+
+    def _flush(self, topic: str) -> Iterator[Laid]:
+        table = pa.Table.from_batches(self._waiting.pop(topic))
+        for portion in self._portions(topic, table):
+            yield from self._laid(topic, portion)
+
+    def _portions(self, topic: str, table: Any) -> Iterator[ColumnPortion]:
+        given = table.schema.names
+        optional = [name if name in given else None for name in _OPTIONAL]
+        key, ordering_key, properties, event_time = optional
+        found = ColumnNames(names.VALUE, key, ordering_key, properties, event_time, None)
+        _, routing = self._route(topic)
+        return portions_of(table, found, None, BULK_MESSAGES, BULK_BYTES, False, routing)
+
+    def _laid(self, topic: str, portion: ColumnPortion) -> Iterator[Laid]:
+        parts, flags, key_hash = portion.laid_out()
+        size, count, limit = sum(map(len, parts)), portion.count, self._limit(topic)
+        if size <= limit:
+            log = self._log(topic, portion.partition)
+            yield Laid(log, parts, count, flags, key_hash, self._version(topic))
+        elif count == 1:
+            raise MessageTooBig(
+                f"a row for {topic} has {size} bytes with its key and properties, and maxMessageSize is "
+                f"{limit + self._options.growth}{self._but()}; send less at once, or raise it in broker.conf "
+                "or by Admin.topics().set_max_message_size"
+            )
+        else:
+            yield from self._laid(topic, portion.part(0, count // 2))
+            yield from self._laid(topic, portion.part(count // 2, count))
+
+    def _limit(self, topic: str) -> int:
+        """The most bytes of columns in an entry."""
+        found = self._limits.get(topic)
+        if found is None:
+            name, _ = self._route(topic)  # so that it exists
+            own = self._policies.value(MAX_MESSAGE_SIZE, name.full, topic_directory(self._options.path, name))
+            most = self._settings.maxMessageSize
+            found = self._limits[topic] = (min(own, most) if own else most) - self._options.growth
+        return found
+
+    def _but(self) -> str:
+        growth = self._options.growth
+        return f", of which encryption takes {growth}" if growth else ""
+
+    def _delayed(self, topic: str, rows: Any) -> Iterator[Laid]:
+        """An entry for each row: its delivery time is that of the entry."""
+        times = rows.column(DELIVER_AT)
+        times = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64()).to_pylist()
+        for number, deliver_ms in enumerate(times):
+            portion = next(self._portions(topic, pa.Table.from_batches([rows.slice(number, 1)])))
+            ((value, is_null, key, ordering_key, fields, time, _),) = portion.rows()
+            content = EntryContent(
+                [value],
+                batched=False,
+                keys=[key],
+                ordering_keys=[ordering_key],
+                properties=[fields],
+                event_times=[time or 0],
+                deliver_at=[max(1, deliver_ms)],
+                null_values=[is_null],
+            )
+            entry = encode(content, _PREFIX)
+            columns = b"".join(entry.parts)[entry.metadata_length :]
+            if len(columns) > self._limit(topic):
+                yield from self._laid(topic, portion)  # raises
+            log = self._log(topic, portion.partition)
+            yield Laid(log, [columns], 1, entry.flags, entry.key_hash, self._version(topic))
+
+    def _log(self, topic: str, partition: int) -> str:
+        name, routing = self._route(topic)
+        return name.full if routing is None else name.of_partition(partition).full
+
+    def _route(self, topic: str) -> tuple[TopicName, BulkRouting | None]:
+        found = self._routes.get(topic)
+        if found is None:
+            name = TopicName.parse(topic)
+            partitions = _made(self._options, name)
+            routing = None
+            if partitions:
+                first = random_below(partitions)
+                routing = BulkRouting(RoundRobinByBatch(partitions, HashingScheme.JavaStringHash, first))
+            found = self._routes[topic] = name, routing
+        return found
+
+
+_OPTIONAL: Final = (names.KEY, names.ORDERING_KEY, names.PROPERTIES, names.EVENT_TIME)
+
+
+def _full(topic: Any) -> str:
+    return TopicName.parse(topic.as_py()).full
+
+
+def _divided(rows: Any) -> tuple[Any, Any]:
+    """The rows with a delivery time, or None; and the others."""
+    if DELIVER_AT not in rows.schema.names:
+        return None, rows
+    times = rows.column(DELIVER_AT)
+    if times.null_count == len(times):
+        return None, rows
+    return rows.filter(times.is_valid()), rows.filter(times.is_null())
+
+
+def _made(options: SinkOptions, name: TopicName) -> int:
+    """The number of partitions of a topic, which is made as a producer makes it; 0 without partitions."""
+    try:
+        return partition_count(options.path, name)
+    except TopicNotFound:
+        with Client(options.path) as client:
+            made = producer_of_sealed if options.encryption_keys else Client.create_producer
+            made(client, name.full).close()
+        return partition_count(options.path, name)

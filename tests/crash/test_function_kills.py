@@ -10,7 +10,7 @@ import pytest
 from embeddedpulsar import Client, Function, InitialPosition, MessageId
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
-from embeddedpulsar.functions.state_log import read_state
+from embeddedpulsar.functions.state import read_state
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 

@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.admin.admin import Admin
-from embeddedpulsar.admin.brokers import Brokers
+from embeddedpulsar.admin.admin import Admin, Brokers, Tenants
 from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.resource_groups import ResourceGroups
 from embeddedpulsar.admin.schemas import Schemas
-from embeddedpulsar.admin.tenants import Tenants
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.functions.function_calls import Functions
 

@@ -32,7 +32,7 @@ pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 pytest.importorskip("fastavro", reason="the extra `avro` is not installed")
 
 from embeddedpulsar.arrow import read_topic  # noqa: E402
-from embeddedpulsar.arrow.python_values import python_values  # noqa: E402
+from embeddedpulsar.arrow.row_values import python_values  # noqa: E402
 
 NUMBERS = itertools.count()
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)

@@ -121,7 +121,7 @@ def test_key_based_keeps_the_order_of_each_key(store, rows, limits, window, by_a
     keys, ordering_keys = [row[1] for row in rows], [row[2] for row in rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk_publisher, "WINDOW", window)
-        patch.setattr("embeddedpulsar.arrow.input_columns.WINDOW", window)
+        patch.setattr("embeddedpulsar.arrow.column_writer.WINDOW", window)
         with store.client.create_producer(topic, batching_type=BatchingType.KeyBased) as producer:
             if by_arrow:
                 table = pa.table(
@@ -179,7 +179,7 @@ def test_send_arrow_round_trip(store, rows, codec, limits, kind, text_kind, cuts
     part = slice(ends[0], ends[0] + len(table))
     topic = store.topic()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embeddedpulsar.arrow.input_columns.WINDOW", window)
+        patch.setattr("embeddedpulsar.arrow.column_writer.WINDOW", window)
         with store.client.create_producer(topic, compression_type=codec) as producer:
             sent = producer.send_arrow(
                 table, value="v", key="k", ordering_key="o", properties="p", event_time="t", **limits

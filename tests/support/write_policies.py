@@ -69,7 +69,7 @@ _KNOWN = {
     ),
     "retention_limits": "embeddedpulsar.cli.policies",
     "ConsumerType": "embeddedpulsar.enums",
-    "SchemaCompatibilityStrategy": "embeddedpulsar.schema_enums",
+    "SchemaCompatibilityStrategy": "embeddedpulsar.enums",
     "Namespaces": "embeddedpulsar.admin.namespaces",
     "Policies": "embeddedpulsar.admin.policies",
     "Topics": "embeddedpulsar.admin.topics",

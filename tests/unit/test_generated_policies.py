@@ -15,8 +15,7 @@ from embeddedpulsar._engine.store.policies.table import ROWS
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topics import Topics
-from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
+from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.settings import BrokerSettings
 from tests.support import write_policies
 

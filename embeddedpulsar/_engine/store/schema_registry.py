@@ -18,7 +18,7 @@ from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.store.policies.admitting import SCHEMA_AUTO_UPDATE, SCHEMA_COMPATIBILITY
 from embeddedpulsar._engine.store.policies.policy_documents import remove_unfinished
 from embeddedpulsar.damage import TOPIC_FILES, Damage
-from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.enums import SchemaCompatibilityStrategy, SchemaType
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
@@ -30,7 +30,6 @@ from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.compatibility import why_invalid, why_refused, why_unfit
 from embeddedpulsar.schema.schema import BYTES, Schema, SchemaInfo
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from embeddedpulsar.topic_name import TopicName, is_system_topic
 
 if TYPE_CHECKING:

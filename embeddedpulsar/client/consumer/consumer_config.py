@@ -16,7 +16,7 @@ from embeddedpulsar.client.arguments import (
 )
 from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
 from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
-from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+from embeddedpulsar.crypto.keys import CryptoKeyReader
 from embeddedpulsar.enums import (
     ConsumerCryptoFailureAction,
     ConsumerType,
@@ -318,7 +318,7 @@ def _key_reader(options: dict[str, Any]) -> CryptoKeyReader | None:
     """Return the key reader, after checking that the extra ``crypto`` is installed."""
     reader: CryptoKeyReader | None = options["crypto_key_reader"]
     if reader is not None:
-        from embeddedpulsar.crypto.key_wrap import require_cryptography
+        from embeddedpulsar.crypto.keys import require_cryptography
 
         require_cryptography()
     return reader

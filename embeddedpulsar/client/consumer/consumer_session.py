@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
     from embeddedpulsar.crypto.entry_cipher import EntryOpener
-    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+    from embeddedpulsar.crypto.keys import CryptoKeyReader
 
 
 _CONSUME: Final = ConsumerCryptoFailureAction.CONSUME

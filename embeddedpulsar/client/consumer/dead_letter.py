@@ -18,7 +18,7 @@ from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.store.catalog.topic_list import partition_names
 from embeddedpulsar._engine.store.policies.admitting import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.client.arguments import Options, check_type, check_type_or_none, checked_properties
-from embeddedpulsar.crypto.key_reader import Encryption
+from embeddedpulsar.crypto.keys import Encryption
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CryptoError,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.bulk_publisher import Target
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+    from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
     from embeddedpulsar.message import Message
     from embeddedpulsar.schema.schema import SchemaInfo

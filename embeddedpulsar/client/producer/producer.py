@@ -475,7 +475,7 @@ class Producer(ProcessBound, Generic[T]):
         schema = self._publisher.config.schema
         encode_value: Any = None
         if type(schema) not in (BytesSchema, StringSchema):
-            from embeddedpulsar.arrow.record_rows import rows_of
+            from embeddedpulsar.arrow.row_values import rows_of
 
             others = (key, ordering_key, properties, event_time, sequence_id)
             encode_value = rows_of(schema, value, [name for name in others if name]) or schema.encode

@@ -18,7 +18,7 @@ from embeddedpulsar.client.arguments import (
     checked_properties,
 )
 from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
-from embeddedpulsar.crypto.key_reader import CryptoKeyReader, Encryption
+from embeddedpulsar.crypto.keys import CryptoKeyReader, Encryption
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -186,7 +186,7 @@ def _encryption(options: dict[str, Any]) -> Encryption | None:
         raise ValueError(
             "crypto_key_reader needs encryption_key, which is not set: nothing would be encrypted"
         )
-    from embeddedpulsar.crypto.key_wrap import require_cryptography
+    from embeddedpulsar.crypto.keys import require_cryptography
 
     require_cryptography()
     return Encryption(names, reader)

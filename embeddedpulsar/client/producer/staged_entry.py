@@ -11,7 +11,7 @@ from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_ENCRYPTED
 from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher, Target
 from embeddedpulsar.client.producer.producer_config import ProducerConfig
 from embeddedpulsar.client.producer.producer_opening import open_producer
-from embeddedpulsar.crypto.key_reader import CryptoKeyReader, Encryption
+from embeddedpulsar.crypto.keys import CryptoKeyReader, Encryption
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.schema.schema import BYTES
 

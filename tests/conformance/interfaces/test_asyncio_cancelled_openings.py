@@ -14,7 +14,7 @@ import pytest
 import embeddedpulsar as pulsar
 from embeddedpulsar import ConsumerType, MessageId
 from embeddedpulsar._engine.platform import threads
-from embeddedpulsar.asyncio import Client, offload
+from embeddedpulsar.asyncio import Client, worker_threads
 from embeddedpulsar.client import client_threads
 
 OPENINGS: dict[str, tuple[str, Callable[[Client], Any]]] = {
@@ -154,7 +154,7 @@ def test_cancelled_at_each_step(run, monkeypatch: pytest.MonkeyPatch, kind: str)
 @pytest.mark.parametrize("kind", list(OPENINGS))
 def test_cancelled_between_the_result_and_the_coroutine(run, monkeypatch: pytest.MonkeyPatch, kind: str):
     """The thread has finished, and the coroutine has not seen it."""
-    settle = offload._settle
+    settle = worker_threads._settle
     tasks: list[asyncio.Task[Any]] = []
 
     def settle_and_cancel(*arguments: Any) -> None:
@@ -164,7 +164,7 @@ def test_cancelled_between_the_result_and_the_coroutine(run, monkeypatch: pytest
 
     async def main(client: Client) -> None:
         await prepare(client)
-        monkeypatch.setattr(offload, "_settle", settle_and_cancel)
+        monkeypatch.setattr(worker_threads, "_settle", settle_and_cancel)
         task = asyncio.ensure_future(OPENINGS[kind][1](client))
         tasks.append(task)
         with pytest.raises(asyncio.CancelledError):
@@ -220,7 +220,7 @@ def test_a_loop_that_ends(store_url: Path | str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(threads, "_start", lambda thread: (started.append(thread), start(thread)))
     monkeypatch.setattr(pulsar.Client, method, held)
     if is_over:
-        monkeypatch.setattr(offload, "_settle", lambda *_: None)  # the loop does not come to it
+        monkeypatch.setattr(worker_threads, "_settle", lambda *_: None)  # the loop does not come to it
     coroutine = opening(client)
 
     async def begin() -> None:

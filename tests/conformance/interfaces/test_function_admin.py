@@ -24,10 +24,9 @@ from embeddedpulsar import (
 )
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees, WindowConfig
-from embeddedpulsar.functions.definitions import Definitions
-from embeddedpulsar.functions.function_calls import Functions, config_of_file
+from embeddedpulsar.functions.function_calls import Definitions, Functions, config_of_file
 from embeddedpulsar.functions.instance import Instance
-from embeddedpulsar.functions.state_log import SUPERVISOR, make_state_topic
+from embeddedpulsar.functions.state import SUPERVISOR, make_state_topic
 
 PLACE = "public", "default", "Meter"
 

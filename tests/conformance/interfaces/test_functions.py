@@ -13,7 +13,7 @@ import embeddedpulsar as pulsar
 from embeddedpulsar import Admin, Client, CompressionType, Function, IdentitySerDe, InitialPosition, SerDe
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
-from embeddedpulsar.functions.state_log import read_state
+from embeddedpulsar.functions.state import read_state
 from embeddedpulsar.functions.user_code import found_in
 from tests.conformance.compacting import compact
 from tests.conformance.conftest import receive_all

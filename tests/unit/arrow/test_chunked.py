@@ -10,8 +10,7 @@ import pytest
 from embeddedpulsar import Client, CompressionType, CorruptionError, InitialPosition, MessageId
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.arrow.columns import record_batches, table
-from embeddedpulsar.arrow.damage import raise_damage, raise_gone, warn_of_damage
-from embeddedpulsar.arrow.mapped_segment import open_ahead
+from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_damage, raise_gone, warn_of_damage
 from embeddedpulsar.arrow.plan import plan_log, split
 from embeddedpulsar.topic_name import TopicName
 from tests.conformance.chunks import LIMIT, HalfSent, entries_in, log_of, payload, use_small_entries

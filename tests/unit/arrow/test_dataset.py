@@ -14,7 +14,7 @@ import pytest
 
 from embeddedpulsar import Admin, BatchingType, Client, CompressionType
 from embeddedpulsar._engine.log.filenames import log_path
-from embeddedpulsar.arrow import dataset, entry_pruning, lazy_dataset, read_topic
+from embeddedpulsar.arrow import dataset, datasets, entry_pruning, read_topic
 from embeddedpulsar.arrow.schema import ALL_COLUMNS, PLACE_COLUMNS
 from tests.conformance.chunks import LIMIT, use_small_entries
 from tests.conformance.offloading import TOPIC, Site
@@ -27,7 +27,7 @@ COLUMNS = (*ALL_COLUMNS, *PLACE_COLUMNS)
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Ledgers of which some are offloaded, cut into small pieces."""
-    monkeypatch.setattr(lazy_dataset, "_PIECE_BYTES", 400)
+    monkeypatch.setattr(datasets, "_PIECE_BYTES", 400)
     made = Site(tmp_path, managedLedgerMaxEntriesPerLedger=40)
     made.publish(90)
     assert made.offload() == ""

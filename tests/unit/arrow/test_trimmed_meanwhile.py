@@ -14,9 +14,8 @@ from embeddedpulsar import CorruptionError, TopicNotFound
 from embeddedpulsar._engine.platform import descriptors
 from embeddedpulsar.arrow import mapped_segment, read_topic, scan_topic
 from embeddedpulsar.arrow.columns import record_batches, table
-from embeddedpulsar.arrow.damage import raise_damage, raise_gone, warn_of_gone
-from embeddedpulsar.arrow.lazy_dataset import surviving
-from embeddedpulsar.arrow.mapped_segment import open_ahead
+from embeddedpulsar.arrow.datasets import surviving
+from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_damage, raise_gone, warn_of_gone
 from embeddedpulsar.arrow.plan import Bounds, listed_segments, plan_log, plan_segments, split
 from embeddedpulsar.arrow.schema import KNOWN, arrow_schema
 from embeddedpulsar.topic_name import TopicName

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client
+from embeddedpulsar.enums import SchemaCompatibilityStrategy
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import (
     Array,
@@ -27,7 +28,6 @@ from embeddedpulsar.schema import (
     String,
     StringSchema,
 )
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from tests.conformance.offloading import Site
 from tests.support.key_files import key_files
 

@@ -14,10 +14,10 @@ from embeddedpulsar import Admin, Client, StringSchema, damage
 from embeddedpulsar._engine.log import log_check
 from embeddedpulsar._engine.store.care import store_check
 from embeddedpulsar._engine.store.care.store_check import ProgressMeter
+from embeddedpulsar.cli import base
 from embeddedpulsar.cli import check as program
-from embeddedpulsar.cli import progress_line
+from embeddedpulsar.cli.base import ProgressLine
 from embeddedpulsar.cli.check import main
-from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.testing import assert_clean
 from tests.support.damaged_files import flip
 
@@ -231,7 +231,7 @@ def test_progress_is_for_long_checks(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         def monotonic(self) -> float:
             return now[0]
 
-    monkeypatch.setattr(progress_line, "SYSTEM_CLOCK", Clock())
+    monkeypatch.setattr(base, "SYSTEM_CLOCK", Clock())
     monkeypatch.setattr(store_check, "SYSTEM_CLOCK", Clock())
     terminal = Terminal()
     progress = ProgressLine(terminal)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId, TopicTerminated
+from embeddedpulsar.admin.admin import Tenants
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.resource_groups import ResourceGroups
-from embeddedpulsar.admin.tenants import Tenants
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_NAMESPACES, OF_TOPICS

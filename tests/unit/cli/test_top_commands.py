@@ -13,8 +13,8 @@ from rich.console import Console
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId
 from embeddedpulsar._engine.platform import peers
+from embeddedpulsar.cli.look_commands import TopicRow, picture
 from embeddedpulsar.cli.main import main
-from embeddedpulsar.cli.top_commands import TopicRow, picture
 from embeddedpulsar.testing.store_checks import assert_clean
 
 ON_LINUX = pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not tell")
@@ -82,7 +82,7 @@ def test_who_is_attached(call, store: Path):
 
 def test_rates_and_order(store: Path):
     """They are those between two looks; a topic at rest is not opened again."""
-    from embeddedpulsar.cli.top_commands import _rows
+    from embeddedpulsar.cli.look_commands import _rows
 
     with Client(store) as client, Admin(store) as admin:
         watch = admin.activity()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.cluster.awaited_messages import AwaitedMessages
+from embeddedpulsar.cluster.handle import AwaitedMessages
 from embeddedpulsar.exceptions import AlreadyClosed
 
 OK, CLOSED = SimpleNamespace(name="Ok"), SimpleNamespace(name="AlreadyClosed")

@@ -14,12 +14,14 @@ import pytest
 import embeddedpulsar
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar.cluster import asyncio_client as cluster_asyncio
-from embeddedpulsar.cluster.client import ClusterClient
-from embeddedpulsar.cluster.consumer import ClusterConsumer
+from embeddedpulsar.cluster.client import (
+    ClusterClient,
+    ClusterConsumer,
+    ClusterProducer,
+    ClusterReader,
+    ClusterTableView,
+)
 from embeddedpulsar.cluster.message import ClusterMessage
-from embeddedpulsar.cluster.producer import ClusterProducer
-from embeddedpulsar.cluster.reader import ClusterReader
-from embeddedpulsar.cluster.table_view import ClusterTableView
 from embeddedpulsar.testing import patched_pulsar
 
 NOWHERE = "pulsar://127.0.0.1:1"

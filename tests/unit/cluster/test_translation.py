@@ -15,8 +15,15 @@ import pytest
 import embeddedpulsar
 from embeddedpulsar import MessageId, enums
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.cluster.cluster_errors import failure, translated, translated_error
-from embeddedpulsar.cluster.translation import from_message_id, from_service_info, given, to_pulsar
+from embeddedpulsar.cluster.translation import (
+    failure,
+    from_message_id,
+    from_service_info,
+    given,
+    to_pulsar,
+    translated,
+    translated_error,
+)
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import (
     AutoConsumeSchema,

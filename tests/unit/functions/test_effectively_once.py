@@ -11,14 +11,19 @@ import pytest
 from embeddedpulsar import Client, Function, InitialPosition, MessageId, MessageTooBig, ProducerBusy
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.functions.effectively_once import Run
 from embeddedpulsar.functions.function_config import FunctionConfig, ProcessingGuarantees
-from embeddedpulsar.functions.inputs import Taken
-from embeddedpulsar.functions.instance import Instance
+from embeddedpulsar.functions.instance import Instance, Run
 from embeddedpulsar.functions.instance_context import Definition
-from embeddedpulsar.functions.outputs import OutputProducers
-from embeddedpulsar.functions.state_log import StateLog, read_state
-from embeddedpulsar.functions.state_table import Changes, Output, Pending, StateTable, pending_record
+from embeddedpulsar.functions.io import OutputProducers, Taken
+from embeddedpulsar.functions.state import (
+    Changes,
+    Output,
+    Pending,
+    StateLog,
+    StateTable,
+    pending_record,
+    read_state,
+)
 from embeddedpulsar.testing import assert_clean
 
 NAME = "public/default/tested"
@@ -108,7 +113,7 @@ def test_what_a_dead_instance_left_is_settled_before_the_next_commit(client: Cli
 
 def test_outputs_of_an_instance_that_lives_are_not_settled(client: Client, monkeypatch: pytest.MonkeyPatch):
     """Its producer name is in use."""
-    monkeypatch.setattr("embeddedpulsar.functions.outputs._PATIENCE_S", 0.0)
+    monkeypatch.setattr("embeddedpulsar.functions.io._PATIENCE_S", 0.0)
     owner, other = OutputProducers(client, "owner"), OutputProducers(client, "other")
     pending = Pending("owner", [Output("persistent://public/default/out", 1, b"x", {})])
     owner.publish(pending)

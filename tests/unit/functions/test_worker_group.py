@@ -9,7 +9,7 @@ import pytest
 
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.instance_context import Definition
-from embeddedpulsar.functions.worker_group import WorkerGroup, start_worker
+from embeddedpulsar.functions.supervisor import WorkerGroup, start_worker
 from embeddedpulsar.testing import ManualClock
 
 
@@ -108,7 +108,7 @@ def test_a_worker_that_keeps_failing_is_started_each_half_minute(site: Site):
 def test_a_command_line_shows_no_secrets(site: Site, monkeypatch: pytest.MonkeyPatch):
     """The worker reads its order, whatever its size, from its input."""
     made: list[Any] = []
-    monkeypatch.setattr("embeddedpulsar.functions.worker_group.ChildProcess", lambda *args: made.append(args))
+    monkeypatch.setattr("embeddedpulsar.functions.supervisor.ChildProcess", lambda *args: made.append(args))
     start_worker(["hidden"])
     command, _, given = made[0]
     assert (command[1:], given) == (["-m", "embeddedpulsar.functions.worker"], b"hidden")

@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import pytest
 
+from embeddedpulsar.enums import SchemaCompatibilityStrategy as Strategy
 from embeddedpulsar.schema import AvroSchema, Integer, JsonSchema, Record
 from embeddedpulsar.schema.compatibility import is_same, why_invalid, why_refused
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy as Strategy
 
 
 class Color(enum.Enum):

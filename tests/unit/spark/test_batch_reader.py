@@ -18,8 +18,8 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 from embeddedpulsar import Client
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
 from embeddedpulsar.exceptions import ColdReadError, CryptoError, InvalidConfiguration
-from embeddedpulsar.spark.data_loss import DataLossError
 from embeddedpulsar.spark.data_source import DefaultSource, PushdownDataSource, requested_columns, struct_type
+from embeddedpulsar.spark.log_plan import DataLossError
 from tests.conformance.offloading import TOPIC, Site
 from tests.support.key_files import key_files
 from tests.support.log_files import write_topic

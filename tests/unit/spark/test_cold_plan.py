@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from embeddedpulsar.spark.cold_plan import cold_part
+from embeddedpulsar.spark.log_plan import cold_part
 from embeddedpulsar.topic_name import TopicName
 from tests.conformance.offloading import TOPIC, Site
 

@@ -24,8 +24,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from embeddedpulsar.spark.filters import Pruning, prune
-from embeddedpulsar.spark.log_plan import Task, plan_tasks
+from embeddedpulsar.spark.log_plan import Pruning, Task, plan_tasks, prune
 from embeddedpulsar.spark.options import parse_options
 from embeddedpulsar.topic_name import TopicName
 from tests.support.log_files import write_topic

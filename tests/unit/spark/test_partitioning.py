@@ -14,9 +14,7 @@ pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import Admin, Client, TopicNotFound
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.spark.data_loss import DataLossError
-from embeddedpulsar.spark.filters import Pruning
-from embeddedpulsar.spark.log_plan import Task, plan_tasks, selected_logs
+from embeddedpulsar.spark.log_plan import DataLossError, Pruning, Task, plan_tasks, selected_logs
 from embeddedpulsar.spark.options import parse_options
 from tests.support.log_files import BASE_MS as BASE
 from tests.support.log_files import write_topic

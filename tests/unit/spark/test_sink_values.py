@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from embeddedpulsar import Admin, Client, InitialPosition
 from embeddedpulsar.arrow import read_topic
+from embeddedpulsar.enums import KeyValueEncodingType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import (
     AvroSchema,
@@ -43,7 +44,6 @@ from embeddedpulsar.schema import (
     TimeSchema,
     TimestampSchema,
 )
-from embeddedpulsar.schema_enums import KeyValueEncodingType
 from embeddedpulsar.testing import assert_clean
 from tests.support.sinks import source
 

@@ -14,11 +14,16 @@ pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import Admin, Client, TopicNotFound
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.spark.data_loss import DataLossError
-from embeddedpulsar.spark.log_plan import Task
-from embeddedpulsar.spark.stream_offsets import LogOffset, Offsets, decode_offsets, encode_offsets
-from embeddedpulsar.spark.stream_options import parse_stream_options
-from embeddedpulsar.spark.stream_planner import StreamPlanner
+from embeddedpulsar.spark.log_plan import (
+    DataLossError,
+    LogOffset,
+    Offsets,
+    Task,
+    decode_offsets,
+    encode_offsets,
+)
+from embeddedpulsar.spark.options import parse_stream_options
+from embeddedpulsar.spark.stream_reader import StreamPlanner
 from tests.conformance.chunks import log_of
 from tests.support.log_files import BASE_MS, write_topic
 

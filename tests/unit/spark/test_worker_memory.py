@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pyspark import TaskContext
 
-from embeddedpulsar.spark import worker_memory
+from embeddedpulsar.spark import batch_reader
 from embeddedpulsar.spark.data_source import DefaultSource
 from tests.support.log_files import write_topic
 
@@ -29,7 +29,7 @@ def collector(monkeypatch):
             return self.frozen
 
     found = Collector()
-    monkeypatch.setattr(worker_memory, "gc", found)
+    monkeypatch.setattr(batch_reader, "gc", found)
     return found
 
 

@@ -28,7 +28,7 @@ from embeddedpulsar._engine.store.policies.policy import (
     reading,
     switch_policy,
 )
-from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import (
     NON_PARTITIONED,
@@ -40,7 +40,6 @@ from embeddedpulsar.policy_values import (
     PublishRate,
     SubscribeRate,
 )
-from embeddedpulsar.schema_enums import SchemaCompatibilityStrategy
 from embeddedpulsar.settings import BrokerSettings
 
 _MOST_A_PERIOD: Final = 1 << 50

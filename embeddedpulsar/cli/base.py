@@ -1,0 +1,428 @@
+"""How messages are printed.
+
+The store that a command works on.
+
+What commands print: tables for people, JSON for programs.
+
+Says how far a command is that takes longer than a second.
+
+Tells whether a directory is a store, without making one of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import click
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine.platform.access import access_denied
+from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.store import store_root
+from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store.store_root import ServiceUrl
+from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.cli.terminal import (
+    argument_path,
+    is_terminal,
+    printable,
+    printable_json,
+    raw_stream,
+    write_bytes,
+)
+from embeddedpulsar.client.client import Client
+from embeddedpulsar.exceptions import AccessDeniedError, StorageError, UnsupportedVersionError
+from embeddedpulsar.message import Message
+
+_MOST_IN_TABLE: Final = 10_000
+
+as_json = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+
+
+def print_json(value: Any, indent: int | None = 2) -> None:
+    """Print a value as one JSON text, of one line if ``indent`` is None.
+
+    What the encoding of the output does not have, and on a terminal what is not printable, is written as
+    ``\\u`` with its code."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if is_terminal():
+        text = printable_json(text)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=indent)
+    click.echo(text)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows; numbers are aligned to the right. A terminal gets a bold heading, unless ``NO_COLOR`` is
+    set, and only printable characters.
+
+    Where the output is no terminal, nothing is shortened or escaped. More than `_MOST_IN_TABLE` rows are
+    lines with tabs, because columns of one width take a second for 10,000 rows.
+    """
+    listed = [list(row) for row in rows]
+    shows = printable if is_terminal() else str
+    if len(listed) > _MOST_IN_TABLE:
+        for line in (columns, *listed):
+            print("\t".join(shows(str(cell)) for cell in line).rstrip())
+        return
+    are_numbers = [
+        bool(listed) and all(isinstance(row[index], int | float) for row in listed)
+        for index in range(len(columns))
+    ]
+    texts = [
+        [f"{cell:,}" if isinstance(cell, int | float) else shows(str(cell)) for cell in row] for row in listed
+    ]
+    if not is_terminal():
+        _print_lines(columns, texts, are_numbers)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column, is_number in zip(columns, are_numbers, strict=True):
+        table.add_column(column, justify="right" if is_number else "left", no_wrap=True)
+    for row in texts:
+        table.add_row(*map(Text, row))  # as texts: in a plain string, brackets would be markup
+    Console(file=raw_stream(sys.stdout), highlight=False).print(table)
+
+
+def _print_lines(columns: Sequence[str], texts: list[list[str]], are_numbers: list[bool]) -> None:
+    lines = [list(columns), *texts]
+    widths = [max(cell_len(line[index]) for line in lines) for index in range(len(columns))]
+    for line in lines:
+        cells = []
+        for cell, width, is_number in zip(line, widths, are_numbers, strict=True):
+            gap = " " * (width - cell_len(cell))
+            cells.append(gap + cell if is_number else cell + gap)
+        print("  ".join(cells).rstrip(" "))
+
+
+class ArgumentPath(click.Path):
+    """A path on the command line, in whatever encoding it was typed."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(argument_path(os.fspath(value)), param, ctx)
+
+
+class ArgumentFile(click.File):
+    """A file on the command line; see `ArgumentPath`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(argument_path(value) if isinstance(value, str) else value, param, ctx)
+
+
+def size(count: float) -> str:
+    """Return a number of bytes for people.
+
+    Example:
+        >>> size(3 << 20), size(512)
+        ('3.0 MiB', '512 bytes')
+    """
+    if count < 1024:
+        return f"{count:,.0f} bytes"
+    units = ("KiB", "MiB", "GiB")
+    power = min(len(units), int(math.log(count, 1024)))
+    return f"{count / 1024**power:,.1f} {units[power - 1]}"
+
+
+def destroys(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of those that destroy something: ``--yes`` and ``--dry-run``."""
+    command = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")(command)
+    return click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")(command)
+
+
+def is_confirmed(what: str, yes: bool, dry_run: bool) -> bool:
+    """Ask before something is destroyed.
+
+    Args:
+        what: what the command does, such as ``delete the topic orders``.
+        yes, dry_run: the options of `destroys`.
+
+    Returns:
+        Whether to do it: False in a dry run.
+
+    Raises:
+        Abort: the answer is no, or there is none.
+    """
+    if is_terminal():
+        what = printable(what)
+    if dry_run:
+        click.echo(f"would {what}; nothing was done")
+        return False
+    if not yes:
+        click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True)
+    return True
+
+
+class MessagePrinter:
+    """Prints messages, one after the other.
+
+    Args:
+        is_json: as one JSON object a line.
+        is_verbose: with a line of id, publish time, key and properties before each.
+    """
+
+    def __init__(self, is_json: bool, is_verbose: bool) -> None:
+        self._is_json = is_json
+        self._is_verbose = is_verbose
+
+    def print(self, message: Message[Any]) -> None:
+        """Print a message. Its payload comes out as its bytes; a terminal gets what is not printable escaped,
+        line ends too, and JSON a payload that is no UTF-8 in base64. On return the output has it."""
+        if self._is_json:
+            print_json(_fields(message), indent=None)
+        else:
+            if self._is_verbose:
+                _print_heading(_heading(message))
+            write_bytes(message.data())
+        sys.stdout.flush()
+
+
+def message_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of how messages are printed, and a `MessagePrinter` as ``printer``."""
+
+    @click.option("-v", "--verbose", is_flag=True, help="Show id, publish time, key and properties too.")
+    @click.option("--json", "is_json", is_flag=True, help="Print one JSON object a line.")
+    @wraps(command)
+    def with_printer(*args: Any, is_json: bool, verbose: bool, **kwargs: Any) -> Any:
+        return command(*args, printer=MessagePrinter(is_json, verbose), **kwargs)
+
+    return with_printer
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """Return a time in UTC, as ISO 8601 writes it."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _print_heading(text: str) -> None:
+    if not is_terminal():
+        print(text)  # click would strip what looks like a style
+        return
+    styled = click.style(printable(text), bold="NO_COLOR" not in os.environ)
+    raw_stream(sys.stdout).write(styled + "\n")
+
+
+def _heading(message: Message[Any]) -> str:
+    parts = [str(message.message_id()), iso_time(message.publish_timestamp())]
+    if message.partition_key():
+        parts.append(f"key={message.partition_key()}")
+    parts += [f"{name}={value}" for name, value in message.properties().items()]
+    if message.redelivery_count():
+        parts.append(f"redelivered {message.redelivery_count()} times")
+    return "  ".join(parts)
+
+
+def _fields(message: Message[Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "topic": message.topic_name(),
+        "messageId": str(message.message_id()),
+        "publishTime": message.publish_timestamp(),
+        "eventTime": message.event_timestamp(),
+        "key": message.partition_key(),
+        "properties": message.properties(),
+        "producerName": message.producer_name(),
+        "redeliveryCount": message.redelivery_count(),
+    }
+    try:
+        fields["payload"] = message.data().decode("utf-8")
+    except UnicodeDecodeError:
+        fields["payloadBase64"] = base64.b64encode(message.data()).decode("ascii")
+    return fields
+
+
+_QUIET_S: Final = 1.0
+
+
+class ProgressLine:
+    """Writes progress to a stream, once a second, starting after the first second.
+
+    On a terminal it is one line, removed at the end; elsewhere there is a line every ten seconds.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = raw_stream(stream)
+        self._is_terminal = stream.isatty()
+        self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
+        self._width = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for `show`."""
+        return SYSTEM_CLOCK.monotonic() >= self._next
+
+    def follow(self, progress: object) -> None:
+        """`show` what a call reports of its progress, if it is time."""
+        if self.is_due:
+            self.show(str(progress))
+
+    def show(self, text: str) -> None:
+        """Write a text."""
+        if self._is_terminal:
+            self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
+            text = printable(text)
+            self._stream.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        else:
+            self._next = SYSTEM_CLOCK.monotonic() + 10 * _QUIET_S
+            self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Remove the line."""
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
+
+
+def refusal(root: str) -> str:
+    """Return why the directory is not a store; "" if it is one."""
+    if not os.path.exists(root):
+        return f"{root} does not exist; name the directory of a store, as given to Client"
+    if not os.path.isdir(root):
+        return f"{root} is a file; name the directory of a store, as given to Client"
+    try:
+        if store_root.read_meta(root) is not None:
+            return ""
+    except UnsupportedVersionError as e:
+        return str(e)
+    except AccessDeniedError as e:
+        denied = access_denied(f"cannot read the store {root}", e.path or root, e.errno or 0, to_read=True)
+        return f"{denied.reason}; {denied.remedy}"
+    except StorageError as e:
+        if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
+            return ""  # it is a store, and the check reports what is wrong
+        if os.path.exists(filenames.topic_meta_path(root)):
+            return f"{root} is a directory of one topic; name the directory of its store, two levels up"
+        return f"{root} is not a store: {e.reason}; name the directory of a store, as given to Client"
+    except OSError as e:
+        return f"{e.filename or root} cannot be read: {e.strerror or e}; {rights(root)}"
+    if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
+        return ""
+    return f"{root} is not a store: it holds no {root_layout.META}"
+
+
+def rights(root: str) -> str:
+    """Return what a program must be allowed to do, for an error."""
+    return f"a check needs to read all of {root}, as its owner can"
+
+
+_DOMAIN: Final = "persistent://"
+_SHOWN: Final = 3
+_DEFAULT_NAMESPACE: Final = "public/default"
+_DEFAULT_PREFIX: Final = f"{_DOMAIN}{_DEFAULT_NAMESPACE}/"
+
+
+class OpenedStore:
+    """Opens the store named on the command line, and makes none unless it is asked to.
+
+    Args:
+        path: its directory, or None if none was given.
+        is_read_only: whether to look at it only.
+        is_quiet: whether nothing is printed.
+    """
+
+    def __init__(self, path: str | None, *, is_read_only: bool = False, is_quiet: bool = False) -> None:
+        self._path = path
+        self._is_read_only = is_read_only
+        self._has_told = is_quiet
+
+    @property
+    def root(self) -> str:
+        """The directory, as an absolute path.
+
+        Raises:
+            UsageError: none was given, or one in memory.
+            ValueError: the URL is that of a cluster, or of nothing known.
+        """
+        if not self._path:
+            raise click.UsageError("name the directory of the store: --store PATH, or EMBEDDEDPULSAR_URL")
+        path = argument_path(self._path)
+        root = ServiceUrl.parse(path if "://" in path else Path(path)).root
+        if root is None:
+            raise click.UsageError("a store in memory belongs to its process; name a directory")
+        return root
+
+    @property
+    def directory(self) -> str:
+        """The same, of a store that is there."""
+        text = refusal(self.root)
+        if text:
+            raise click.ClickException(text)
+        return self.root
+
+    def admin(self) -> Admin:
+        """An Admin of the store; to be closed. A store of which nothing may be written is looked at, and a
+        line of the standard error says so."""
+        admin = Admin(self.directory, read_only=True if self._is_read_only else None)
+        if admin.is_read_only and not self._has_told:
+            self._has_told = True
+            if not self._is_read_only:
+                click.echo(f"read-only: {printable(admin.read_only_reason)}", err=True)
+            context = click.get_current_context(silent=True)
+            if context is not None:
+                context.find_root().call_on_close(lambda: _tell_unrecovered(admin))
+        return admin
+
+    def check_writable(self) -> None:
+        """Refuse to go on if the store was asked to be only looked at."""
+        if self._is_read_only:
+            raise click.UsageError("this command changes the store: leave --read-only out")
+
+    def client(self, *, creates: bool = False) -> Client:
+        """A client of the store; to be closed.
+
+        Args:
+            creates: make a store in a directory that is empty or does not exist, and say so.
+        """
+        if not creates or (os.path.isdir(self.root) and os.listdir(self.root)):
+            return Client(self.directory, read_only=True if self._is_read_only else None)
+        client = Client(self.root, read_only=True if self._is_read_only else None)
+        click.echo(f"created a store in {self.root}", err=True)
+        return client
+
+
+def _tell_unrecovered(admin: Admin) -> None:
+    names = admin.unrecovered()
+    if names:
+        shown = ", ".join(names[:_SHOWN]) + (
+            f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+        )
+        click.echo(
+            f"not recovered since the machine was restarted or the store was copied: {printable(shown)}. "
+            "What is shown was found in the files as they are, and figures may be behind",
+            err=True,
+        )
+
+
+pass_store = click.make_pass_decorator(OpenedStore)
+
+
+def complete_topic(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """Return the names of topics that begin with what was typed, for the completion of a shell."""
+    path = context.find_root().params.get("store")
+    tenant, _, rest = begun.removeprefix(_DOMAIN).partition("/")
+    namespace = f"{tenant}/{rest.partition('/')[0]}" if "/" in rest else _DEFAULT_NAMESPACE
+    try:
+        with OpenedStore(path, is_quiet=True).admin() as admin:
+            names = admin.topics().get_list(namespace)
+    except Exception:  # noqa: BLE001 - a shell that completes a word shows no errors
+        return []
+    forms = (name.removeprefix(prefix) for name in names for prefix in ("", _DOMAIN, _DEFAULT_PREFIX))
+    return sorted({form for form in forms if form.startswith(begun)})
+
+
+topic_argument = click.argument("topic", shell_complete=complete_topic)
