@@ -1,1 +1,1 @@
-"""Ledgers on disk, one segment each: append, read, index, roll. Knows no topics and no cursors."""
+"""The managed ledger of a topic: its ledgers on disk, one segment each, used as one log."""

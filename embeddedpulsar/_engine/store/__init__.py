@@ -1,1 +1,1 @@
-"""A topic: its managed ledger, its producers and its subscriptions, found through the store."""
+"""A store: topics found by name, each with its log, its producers, its subscriptions and its policies."""

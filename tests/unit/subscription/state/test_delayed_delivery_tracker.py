@@ -327,7 +327,7 @@ def test_an_interrupted_packing_changes_no_entry(monkeypatch):
         tracker = DelayedDeliveryTracker()
         add_all(tracker, entries)
         try:
-            was_struck = strike(tracker.pack, interrupt, index, "subscription/state")
+            was_struck = strike(tracker.pack, interrupt, index, "_engine/subscription/state")
         except KeyboardInterrupt:
             was_struck = True
         assert tracker.pop_due(100) == [entry[1:] for entry in sorted(entries)], index

@@ -131,7 +131,7 @@ def test_an_interrupt_takes_no_change_in_twice():
         site.add(3, 4)
         site.remove(1)
         try:
-            was_struck = strike(ask, interrupt, index, "subscription/state")
+            was_struck = strike(ask, interrupt, index, "_engine/subscription/state")
         except KeyboardInterrupt:
             was_struck = True
         site.add(5)

@@ -19,7 +19,7 @@ from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import ForeignFileError, StoreGoneError
 from tests.ledger_site import START, LedgerSite, drain, send, send_batch
-from tests.unit.managed_ledger.test_damage import BODY, CRC, ENTRY_ID, HEADER, LENGTH, flip
+from tests.unit.log.test_damage import BODY, CRC, ENTRY_ID, HEADER, LENGTH, flip
 
 FIRST = b"first"
 
