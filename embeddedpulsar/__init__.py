@@ -15,7 +15,7 @@ from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar import exceptions, schema
-from embeddedpulsar._engine.platform import natives as _natives  # noqa: F401 - binds the primitives at this moment
+from embeddedpulsar._engine.platform import natives as _natives  # noqa: F401 - binds primitives now
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,

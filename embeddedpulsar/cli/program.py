@@ -9,11 +9,11 @@ import click
 
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
-from embeddedpulsar.cli import (
-    compaction_commands,  # noqa: F401  # they add their commands to those of topics
-    look_commands,  # noqa: F401  # they add their commands to those of topics
-    offload_commands,  # noqa: F401  # they add their commands to those of topics
-    topic_operation_commands,  # noqa: F401  # they add their commands to those of topics
+from embeddedpulsar.cli import (  # noqa: F401  # they add their commands to those of topics
+    compaction_commands,
+    look_commands,
+    offload_commands,
+    topic_operation_commands,
 )
 from embeddedpulsar.cli.base import OpenedStore, as_json
 from embeddedpulsar.cli.broker_commands import brokers

@@ -16,8 +16,8 @@ pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar._engine.format import frame  # noqa: E402
 from embeddedpulsar._engine.format.entry import (  # noqa: E402
-    EntryContent,  # noqa: E402
-    encode,  # noqa: E402
+    EntryContent,
+    encode,
 )
 from embeddedpulsar._engine.format.sealed_entry import seal_entry  # noqa: E402
 from embeddedpulsar.arrow import entry_pruning  # noqa: E402

@@ -14,9 +14,9 @@ from embeddedpulsar import Client, ConsumerCryptoFailureAction, CryptoKeyReader 
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic, scan_topic  # noqa: E402
 from embeddedpulsar.arrow.columns import record_batches  # noqa: E402
 from embeddedpulsar.arrow.mapped_segment import (  # noqa: E402
-    open_ahead,  # noqa: E402
-    raise_damage,  # noqa: E402
-    raise_gone,  # noqa: E402
+    open_ahead,
+    raise_damage,
+    raise_gone,
 )
 from embeddedpulsar.arrow.plan import plan_log, split, topic_partitions  # noqa: E402
 from tests.support.key_files import key_files  # noqa: E402

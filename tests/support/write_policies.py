@@ -28,14 +28,14 @@ sys.path.insert(0, str(ROOT))
 import embeddedpulsar  # noqa: E402
 from embeddedpulsar import policy_values  # noqa: E402
 from embeddedpulsar._engine.store.policies.policy import (  # noqa: E402
-    BOTH,  # noqa: E402
-    NAMESPACES,  # noqa: E402
-    REQUIRED,  # noqa: E402
-    TOPICS,  # noqa: E402
-    Calls,  # noqa: E402
-    Option,  # noqa: E402
-    Setting,  # noqa: E402
-    TopicPolicy,  # noqa: E402
+    BOTH,
+    NAMESPACES,
+    REQUIRED,
+    TOPICS,
+    Calls,
+    Option,
+    Setting,
+    TopicPolicy,
 )
 from embeddedpulsar._engine.store.policies.table import ROWS  # noqa: E402
 

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
-    from embeddedpulsar.message import Message
     from embeddedpulsar.schema.schema import SchemaInfo
 
     EndWords = dict[Log, int]

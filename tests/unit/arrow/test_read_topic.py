@@ -14,11 +14,11 @@ pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import MessageId, TopicNotFound  # noqa: E402
 from embeddedpulsar._engine.format.entry import (  # noqa: E402
-    EntryContent,  # noqa: E402
-    decode,  # noqa: E402
-    encode,  # noqa: E402
-    encode_plain,  # noqa: E402
-    encode_single,  # noqa: E402
+    EntryContent,
+    decode,
+    encode,
+    encode_plain,
+    encode_single,
 )
 from embeddedpulsar._engine.format.frame import read_header  # noqa: E402
 from embeddedpulsar.arrow import ALL_COLUMNS, arrow_schema, milliseconds, read_topic, scan_topic  # noqa: E402
