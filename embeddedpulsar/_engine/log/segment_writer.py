@@ -542,8 +542,8 @@ class AppendGuard(Protocol):
 class SegmentWriter(AppendPoint):
     """Appends to the tail ledger of a topic, from any number of threads and processes.
 
-    Role: one per process and topic. `append` decides nothing but *where*; roll_policy.py says when a ledger
-    is full, roll.py starts the next.
+    Role: one per process and topic. `append` decides nothing but *where*; roll.py says when a ledger is full,
+    and starts the next.
     Invariants: everything between setting the owner word and storing the tail word changes only bytes that
     are never read, so a writer may die at any instruction.
     Callers: any thread; a signal handler of a thread that is inside an append, too.

@@ -1,10 +1,6 @@
-"""The producer of one topic behind its interface. Hot: benchmarks measure `Publisher.send_alone`.
+"""The producer of one topic behind its interface, and how it publishes: alone, in batches, and within limits.
 
-The limits of a producer: how many messages, and how many bytes, may wait to be stored.
-
-Publishing of messages in batches, by the paths that take the producer's lock.
-
-Publishing of messages as entries of their own. Hot: benchmarks measure `SingleSender.send_alone`.
+Hot: benchmarks measure `SingleSender.send_alone`. Batches go by paths that take the producer's lock.
 """
 
 from __future__ import annotations

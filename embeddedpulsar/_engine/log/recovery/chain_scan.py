@@ -2,7 +2,7 @@
 
 Used where the tail word and the index cannot be trusted: recovery, the auditor, readers that met damage. The
 index of the ledger is derived on the way. The one that is there is only asked, behind damage, which of the
-frames found are where they were written (run_search.py).
+frames found are where they were written.
 
 Reading a log file that cannot be trusted, a piece at a time.
 
@@ -173,7 +173,7 @@ class Run(NamedTuple):
 
     `indexed` counts those that the index knows at their place. A run alone does not show whether it is
     where it was written: pages may have changed places, and payloads may hold copies of segments. `proof` is
-    1 where the bytes around it say so (run_search.py), as good as one frame that the index knows.
+    1 where the bytes around it say so, as good as one frame that the index knows.
     """
 
     start: int
