@@ -171,6 +171,7 @@ class _Series(dict[str, int]):
     def end(self) -> None:
         """Hold nothing any more."""
         self.clear()
+        self._statuses.clear()  # of another directory, whose number was free
         own, self._own = self._own, []
         for fd in own:
             os.close(fd)
@@ -186,6 +187,7 @@ class _Series(dict[str, int]):
     def abandon(self) -> None:
         """In a forked child: the numbers are the parent's."""
         self.clear()
+        self._statuses.clear()
         self._own.clear()
         if self._outer is not None:
             self._outer.abandon()
@@ -427,6 +429,14 @@ def _beside(call: Callable[..., R], path: str, *args: object, **options: object)
         raise
     finally:
         os.close(above)
+
+
+def renew() -> None:
+    """Hold no directory of the series in progress any more: what follows opens them anew by their paths."""
+    series = _series.get()
+    while series is not None:
+        series.end()
+        series = series._outer
 
 
 def _note_moved(path: str) -> None:
