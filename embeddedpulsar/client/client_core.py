@@ -24,7 +24,7 @@ from embeddedpulsar.client.client_threads import (
     WaitingThreads,
     Workers,
 )
-from embeddedpulsar.client.consumer.consumer_core import AcknowledgementsUnwritten, together
+from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.consumer.listener import ListenerThreads
 from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout

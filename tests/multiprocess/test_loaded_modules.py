@@ -35,18 +35,22 @@ def loaded(program: str, *arguments: str) -> set[str]:
 
 @pytest.mark.parametrize("consumer_type", ["Exclusive", "Failover", "Shared", "KeyShared"])
 def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
-    """A consumer loads no producers, readers and dead letters, a producer no consumers; neither loads
+    """A consumer loads no producers and dead letters, a producer no consumers; neither loads
     OpenSSL, and only those that claim entries load sortedcontainers."""
     root = str(tmp_path / "store")
     producing, consuming = loaded(PRODUCE, root), loaded(CONSUME, root, consumer_type)
     for names in (producing, consuming):
-        assert PACKAGE + "topic.store" in names
+        assert PACKAGE + "_engine.store.store" in names
         assert names.isdisjoint(("_hashlib", "asyncio", "inspect", "logging"))
     assert not [name for name in producing if name.startswith(PACKAGE + "client.consumer.consumer")]
-    unwanted: tuple[str, ...] = ("client.producer.", "client.consumer.dead_letter.", "client.consumer.reader")
-    rare = ("storage.recovery.recovery", "storage.recovery.chain_scan", "managed_ledger.statistics")
-    unwanted += ("topic.producers.", "topic.catalog.topic_deletion", "topic.sinks.sink_place", *rare)
+    unwanted: tuple[str, ...] = ("client.producer.", "client.consumer.dead_letter")
+    rare = ("_engine.log.log_survey", "_engine.log.log_check")
+    unwanted += (
+        "_engine.store.producers.",
+        "_engine.store.catalog.topic_deletion",
+        *rare,
+    )
     assert not [name for name in consuming if name.removeprefix(PACKAGE).startswith(unwanted)]
     assert "sortedcontainers" not in producing
-    for name in (PACKAGE + "subscription.attachment.shared_attachment", "sortedcontainers"):
+    for name in (PACKAGE + "_engine.subscription.attachment.shared_attachment", "sortedcontainers"):
         assert (name in consuming) == (consumer_type in ("Shared", "KeyShared"))

@@ -1,10 +1,6 @@
 """The state of a consumer behind its interface: fetching, acknowledging, rewinding.
 
-Closing of a consumer or reader, and the error for acknowledgements that could not be written.
-
 Entries of a consumer that are delivered again, or moved to the dead letter topic instead.
-
-The consumer of a non-persistent topic: acknowledgements and seeks are accepted, and do nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +13,9 @@ from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.log.log_positions import last_message_id
 from embeddedpulsar._engine.platform import deadline, fork, interrupts
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar._engine.subscription.attachment.volatile_attachment import GIVEN
 from embeddedpulsar.client.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
+from embeddedpulsar.client.consumer.closing import ConsumerClosing
 from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
 from embeddedpulsar.client.consumer.consumer_session import resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
@@ -37,171 +33,16 @@ from embeddedpulsar.exceptions import (
     InvalidConfiguration,
     LockTimeout,
     PulsarException,
-    StoreGoneError,
 )
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import LARGEST_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.consumer.dead_letter import DeadLetters, RetryLetters
     from embeddedpulsar.message_id import MessageId
-
-
-class CloseGuard:
-    """Distinguishes the second `close` of a consumer or reader, which is an error, from a late first one.
-
-    Role: a consumer may be closed before its owner calls `close`: it has unsubscribed, its client was closed,
-    or its topic was deleted. The first `close` of the owner is then no error, as with ``pulsar-client``.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> close_guard = CloseGuard(SimpleNamespace(is_closed=False))
-        >>> close_guard.begin("the consumer has unsubscribed"), close_guard.begin("")
-        (False, True)
-        >>> close_guard.begin("the consumer is closed")
-        Traceback (most recent call last):
-        embeddedpulsar.exceptions.AlreadyClosed: Pulsar error: AlreadyClosed: the consumer is closed
-    """
-
-    __slots__ = ("_client", "_has_begun")
-
-    def __init__(self, client: ClientContext) -> None:
-        self._client = client
-        self._has_begun = False
-
-    def begin(self, closed_text: str) -> bool:
-        """Begin to close.
-
-        Args:
-            closed_text: why the consumer is already closed; empty if it is open.
-
-        Returns:
-            True if the consumer is open and is to be closed.
-
-        Raises:
-            AlreadyClosed: `close` was called before, or the consumer belongs to the parent of this fork.
-        """
-        if closed_text and self._has_begun:
-            raise AlreadyClosed(closed_text)
-        # A client that closes sets its flag first. Then the client closed the consumer, and the owner may
-        # still call `close` once.
-        self._has_begun = bool(closed_text) or not self._client.is_closed
-        return not closed_text
-
-    def after_fork_in_child(self) -> None:
-        """The consumer belongs to the parent: `close` in the child raises."""
-        self._has_begun = True
-
-
-class AcknowledgementsUnwritten(LockTimeout):
-    """A consumer closed without writing all acknowledgements, because another process stayed in a lock.
-
-    Attributes:
-        lines: one for each subscription.
-    """
-
-    def __init__(self, lines: Iterable[str], cause: str = "") -> None:
-        self.lines = tuple(lines)
-        super().__init__("; ".join((*self.lines, cause) if cause else self.lines))
-
-    def __reduce__(self) -> tuple[type[LockTimeout], tuple[str]]:
-        return LockTimeout, (str(self),)
-
-
-def together(errors: list[AcknowledgementsUnwritten]) -> AcknowledgementsUnwritten:
-    """Return one error for several consumers."""
-    if len(errors) == 1:
-        return errors[0]
-    return AcknowledgementsUnwritten(line for error in errors for line in error.lines)
-
-
-class ConsumerClosing:
-    """Closes one consumer: writes its acknowledgements and returns its other messages.
-
-    Invariants: when a method returns, or raises anything but `BrokerMetadataError`, the consumer is closed
-    and has returned its messages. If another process is stopped while it holds the subscription's lock, the
-    consumer is unregistered later. Any thread may call the methods, with a deadline.
-    """
-
-    __slots__ = ("_close_guard", "_core", "_meter")
-
-    def __init__(self, core: ConsumerCore, meter: ConsumerMeter) -> None:
-        self._core: Final = core
-        self._meter: Final = meter
-        self._close_guard: Final = CloseGuard(core.session.client)
-
-    def unsubscribe(self) -> None:
-        core = self._core
-        core.delivery.check_open()
-        core.session.subscription.unsubscribe(core.session.attachment)
-        try:
-            self._shut("the consumer has unsubscribed")
-        finally:
-            core.session.release()
-
-    def close(self) -> None:
-        core = self._core
-        if not self._close_guard.begin(core.delivery.closed_text):
-            self._let_go()
-            return
-        try:
-            self._leave()
-        except Exception:
-            raise
-        except BaseException:
-            core.session.client.abandon(core.session.abandoned)  # interrupted: the consumer is closed anyway
-            raise
-
-    def _leave(self) -> None:
-        core = self._core
-        core.acks.refuse()
-        try:
-            core.acks.flush()
-            core.acks.end()
-        except LockTimeout as error:
-            line = (
-                f"{core.acks.unwritten} acknowledgements of subscription {core.config.subscription_name!r} "
-                f"on {core.topic_name} could not be written; the consumer {core.consumer_name} is closed, "
-                "and their messages may be delivered again"
-            )
-            raise AcknowledgementsUnwritten((line,), str(error)) from None
-        except StoreGoneError as error:
-            core.session.client.log.warning(
-                "Acknowledgements of %s are lost: %s", core.session.topic_name, error
-            )
-        finally:
-            self._shut("the consumer is closed; subscribe again")
-            try:
-                core.session.leave()
-            finally:
-                core.session.release()
-
-    def _let_go(self) -> None:
-        """Release letters and topic of a consumer that was closed by another call or process."""
-        core = self._core
-        if core.session.is_released:
-            return
-        try:
-            self._shut(core.delivery.closed_text)
-        finally:
-            core.session.release()
-
-    def _shut(self, text: str) -> None:
-        core = self._core
-        self._meter.close()
-        core.acks.close()
-        core.delivery.close(text)
-        core.start_over()
-        core.receiver.stop()
-        core.redelivery.close()
-        core.session.client.wake()
-
-    def after_fork_in_child(self) -> None:
-        self._close_guard.after_fork_in_child()
 
 
 Position = tuple[int, int]
@@ -730,64 +571,6 @@ class ConsumerCore:
 def consumer_core(session: ConsumerSession) -> ConsumerCore:
     """The core of a consumer, by the kind of its topic."""
     if session.ledger.is_volatile:
-        core: ConsumerCore = late_import("embeddedpulsar.client.consumer.consumer_core").VolatileCore(session)
+        core: ConsumerCore = late_import("embeddedpulsar.client.consumer.volatile_core").VolatileCore(session)
         return core
     return ConsumerCore(session)
-
-
-class VolatileCore(ConsumerCore):
-    """The operations of a consumer of one non-persistent topic.
-
-    Role: a message is acknowledged by the attachment when the application takes it, once for ever; so what an
-    application does with it afterwards changes nothing.
-    """
-
-    def __init__(self, session: ConsumerSession) -> None:
-        super().__init__(session)
-        self.fetched = self
-        self._notes_entries = True
-        self.queue.prepare = None
-        self._hold: Any = session.attachment
-
-    def popleft(self) -> Message[Any]:
-        """Take a message, and note that its entry is given if it is the first of it. Hot: 0.2 us."""
-        message = self._messages.popleft()
-        entry: Any = message._entry
-        if entry.acked is not None:
-            return message
-        if self._delivers_singly:
-            return self._begin_entry(message)
-        hold, count = self._hold, entry.count
-        flags = GIVEN if count == 1 else bytearray(count + 1)
-        if not hold.is_waiting:
-            hold.given(entry)
-        elif entry.acked is None:
-            # As `given`, without the call. No other thread comes between the test and these steps, because
-            # there is no call among them.
-            entry.acked = flags
-            hold.words[hold.given_at] = hold.count = hold.count + count
-            hold.last = entry
-        return message
-
-    def acknowledge(self, message: Message[Any] | MessageId) -> None:
-        if message.__class__ is not Message:
-            id_parts(message)
-        if self.delivery.closed_text:
-            self.delivery.check_open()
-
-    def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
-        self.acknowledge(message)
-        if self._delivers_singly:
-            raise CumulativeAcknowledgementNotAllowedError(
-                "on a Shared or Key_Shared subscription messages are acknowledged one by one"
-            )
-
-    def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
-        id_parts(message)
-
-    def redeliver(self) -> None:
-        """Do nothing: no message comes twice."""
-
-    def seek(self, target: MessageId | int) -> None:
-        """Do nothing: there is no earlier message, and the end of the log is where a consumer is."""
-        self.delivery.check_open()

@@ -16,14 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from embeddedpulsar._engine.platform import deadline, fork, threads
 from embeddedpulsar._engine.store.catalog.topic_list import partition_names
 from embeddedpulsar._engine.subscription.control import Freshness
+from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, CloseGuard, together
 from embeddedpulsar.client.consumer.consumer import Consumer
-from embeddedpulsar.client.consumer.consumer_core import (
-    AcknowledgementsUnwritten,
-    CloseGuard,
-    ConsumerCore,
-    consumer_core,
-    together,
-)
+from embeddedpulsar.client.consumer.consumer_core import ConsumerCore, consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
 from embeddedpulsar.client.consumer.reader import ReaderCore
