@@ -157,9 +157,7 @@ class _Series(dict[str, int]):
 
         If not, nothing is held from now on.
         """
-        if isinstance(error, FileExistsError):
-            return True
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, (FileExistsError, FileNotFoundError)):
             directory = path[: path.rfind(os.sep)]
             with contextlib.suppress(OSError):
                 status = self.status(directory)
@@ -171,7 +169,6 @@ class _Series(dict[str, int]):
     def end(self) -> None:
         """Hold nothing any more."""
         self.clear()
-        self._statuses.clear()  # of another directory, whose number was free
         own, self._own = self._own, []
         for fd in own:
             os.close(fd)
@@ -187,7 +184,6 @@ class _Series(dict[str, int]):
     def abandon(self) -> None:
         """In a forked child: the numbers are the parent's."""
         self.clear()
-        self._statuses.clear()
         self._own.clear()
         if self._outer is not None:
             self._outer.abandon()
@@ -429,14 +425,6 @@ def _beside(call: Callable[..., R], path: str, *args: object, **options: object)
         raise
     finally:
         os.close(above)
-
-
-def renew() -> None:
-    """Hold no directory of the series in progress any more: what follows opens them anew by their paths."""
-    series = _series.get()
-    while series is not None:
-        series.end()
-        series = series._outer
 
 
 def _note_moved(path: str) -> None:

@@ -179,14 +179,7 @@ class SubscriptionLives:
     def make(self) -> SharedState:
         """The state, in a directory that is made if need be."""
         above = os.path.dirname(self._directory)
-        is_repeated = False
         while (shared := self.find()) is None:
-            if (
-                is_repeated
-            ):  # others delete the topic or its last subscription, and make it again by the same path
-                self._options.check_in_place()
-                nofollow.renew()
-            is_repeated = True
             try:
                 for path in (above, self._directory):
                     with contextlib.suppress(FileExistsError):

@@ -336,7 +336,7 @@ def test_a_series_proves_its_directory_once(tmp_path: Path, outside: Path, monke
 
 def test_a_directory_that_is_replaced_during_a_series(tmp_path: Path, outside: Path, naming: str):
     """By another process: what is not in the one that was removed is found by its path. By the series itself:
-    the new one has the name."""
+    the new one has the name. What is in one that was moved is not there by its path."""
     below, file = outside / "below", f"{outside}/below/file"
 
     def series() -> None:
@@ -363,7 +363,16 @@ def test_a_directory_that_is_replaced_during_a_series(tmp_path: Path, outside: P
         nofollow.forget()
         assert nofollow.names_in(f"{outside}/moved") == []
 
-    for part in (series, renaming, forgetful):
+    def moved() -> None:
+        (outside / "kept").mkdir()
+        assert nofollow.names_in(f"{outside}/moved") == []
+        with pytest.raises(FileExistsError):
+            nofollow.mkdir(f"{outside}/kept", 0o700)
+        outside.rename(tmp_path / "outside elsewhere")
+        with pytest.raises(FileNotFoundError):  # it exists where the directory is by now, but not by its path
+            nofollow.mkdir(f"{outside}/kept", 0o700)
+
+    for part in (series, renaming, forgetful, moved):
         nofollow.within(str(outside), part)
 
 
