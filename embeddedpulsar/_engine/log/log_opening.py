@@ -324,8 +324,7 @@ def _open_to_look(
     """As `open_topic`, without a lock, and nothing is written."""
     assert options.refusal is not None
     damage = DamageLog(name, lambda: False, scheduler.call_later, hook)
-    late = descriptors.late_import("embeddedpulsar._engine.log.log_opening")
-    control: TopicControl = late.read_control(
+    control = read_control(
         directory,
         incarnation,
         options.boot_id,

@@ -46,7 +46,6 @@ from embeddedpulsar._engine.log.recovery.chain_scan import LogWindow
 from embeddedpulsar._engine.log.segment_index import SegmentIndex
 from embeddedpulsar._engine.log.topic_control import DirectoryIdentity
 from embeddedpulsar._engine.platform import descriptors, disk
-from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.damage import SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import (
@@ -344,9 +343,7 @@ class Segment:
             note = None if writable else offloaded_ledger(directory, ledger_id)
             if note is None:
                 raise
-            late = late_import("embeddedpulsar._engine.log.segment")
-            found: Segment = late.ColdSegment(directory, note, lean=lean)
-            return found
+            return ColdSegment(directory, note, lean=lean)
         try:
             header = _header_of(file, directory, ledger_id)
         except BaseException:

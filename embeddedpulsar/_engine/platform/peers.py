@@ -45,10 +45,8 @@ class Peers:
         fork.register(self)
 
     def described(self, holders: Sequence[lease.Holder]) -> str:
-        """Where some that are attached are, for the text of an error; see `lock_holders.described`."""
-        late = descriptors.late_import("embeddedpulsar._engine.platform.peers")
-        text: str = late.described(holders, self._mailbox.uuid, self._clients_dir)
-        return text
+        """Where some that are attached are, for the text of an error."""
+        return described(holders, self._mailbox.uuid, self._clients_dir)
 
     def ring(self, uuid: bytes) -> bool:
         """Wake the process that holds lease ``uuid``. Call it after releasing the lock that guards the

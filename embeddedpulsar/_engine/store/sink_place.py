@@ -281,8 +281,7 @@ class SinkUpkeep:
         if not os.path.isdir(self._directory):
             return False
         begun: list[str] = []
-        sinks = late_import("embeddedpulsar._engine.store.sink_place")
-        for place in sinks.sinks_of(self._root):
+        for place in sinks_of(self._root):
             place.try_locked(partial(self._look_at, place, done, begun))
         if begun and not self._is_finishing:
             self._is_finishing = True
@@ -301,9 +300,8 @@ class SinkUpkeep:
             package_log.info("%s: %d messages of commits that were begun were published", self._root, stored)
 
     def _look_at(self, place: SinkPlace, done: list[str], begun: list[str]) -> None:
-        sinks = late_import("embeddedpulsar._engine.store.sink_place")
         place.discard_unfinished()
-        if os.path.exists(place.file(sinks.PENDING)):
+        if os.path.exists(place.file(PENDING)):
             begun.append(place.key)
             return
         orphans = [name for name in place.staged() if self._age_s(place, name) > STAGED_KEPT_S]
@@ -312,7 +310,7 @@ class SinkUpkeep:
             done.append(f"{place.path}: {removed} files of rows that no commit took were removed")
         if (
             not place.staged()
-            and self._age_s(place, sinks.DONE) > SINK_KEPT_S
+            and self._age_s(place, DONE) > SINK_KEPT_S
             and self._age_s(place, "") > STAGED_KEPT_S
         ):
             place.remove()

@@ -35,18 +35,13 @@ from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from embeddedpulsar._engine.format.entry import EntryView
-    from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
-    from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
-
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar.client.client_context import ClientContext
+    from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
+    from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.producer.bulk_publisher import Target
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
