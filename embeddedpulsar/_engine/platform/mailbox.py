@@ -294,7 +294,7 @@ class Mailbox:
         message has just looked when it woke. Does nothing while another thread sleeps on the doorbell, which
         sees to it at once.
         """
-        if self._closed or self._is_led() or 0 <= system.monotonic() - self._looked_at < _GLANCE_S:
+        if self._closed or self._leader is not None or 0 <= system.monotonic() - self._looked_at < _GLANCE_S:
             return
         try:
             if not self._leadership.acquire(blocking=False):

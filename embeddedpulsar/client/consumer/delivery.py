@@ -152,23 +152,21 @@ class Source(ABC):
                 lock.
             AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
         """
-        self._listen()
+        # Notice the death of other processes first, for a caller that always finds messages or never waits.
+        if self.is_dry:
+            self._mailbox.glance()
         if timeout_ms is None:
             return self._wait(take, None)
         return deadline.within(max(timeout_ms / 1000, deadline.TURN_S), self._wait, take, timeout_ms)
 
     def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """`poll` for a caller that does not wait, for locks only as long as a section takes."""
-        self._listen()
+        if self.is_dry:
+            self._mailbox.glance()  # as `wait`
         try:
             return deadline.within(deadline.TURN_S, self.poll, take)
         except LockTimeout:
             return None
-
-    def _listen(self) -> None:
-        """Detect the death of other processes, for a caller that always finds messages or never waits."""
-        if self.is_dry:
-            self._mailbox.glance()
 
     def _wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
         mailbox = self._mailbox
@@ -256,7 +254,8 @@ class Delivery(Source):
 
     @property
     def is_dry(self) -> bool:
-        return self._queue.is_dry
+        queue = self._queue
+        return not queue.messages and not queue.batches  # as `ReceiverQueue.is_dry`, without the call
 
     @property
     def tail(self) -> Any:

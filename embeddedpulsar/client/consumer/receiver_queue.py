@@ -43,6 +43,7 @@ class ReceiverQueue:
 
     Attributes:
         messages: those made and not taken.
+        batches: entries that were fetched, and whose messages are not made yet or not all.
         take: removes and returns the first message; raises IndexError when there is none.
         fetched: number of messages put into `messages` so far, without those that were dropped.
         fetched_bytes: the size of their payloads.
@@ -61,9 +62,9 @@ class ReceiverQueue:
         "_fetch_all",
         "_has_repeated",
         "_is_filling",
-        "_later",
         "_part",
         "_start",
+        "batches",
         "fetched",
         "fetched_bytes",
         "limiter",
@@ -85,7 +86,7 @@ class ReceiverQueue:
     ) -> None:
         self.lock = threads.RLock()
         self.messages: deque[Message[Any]] = deque()
-        self._later: deque[EntryView] = deque()
+        self.batches: deque[EntryView] = deque()
         # A batch, and how many of its messages are made. That it is not the first any more says that all are:
         # an interrupt between two steps can so make messages twice, but none is left out.
         self._part: tuple[EntryView | None, int] = (None, 0)
@@ -96,7 +97,7 @@ class ReceiverQueue:
         self._fetch = self._fetch_all = fetch
         self.limiter: RateLimiter | None = None
         self.repeated: RepeatedEntries | None = None
-        self._has_repeated = False  # whether some of `_later` may have been delivered before
+        self._has_repeated = False  # whether some of `batches` may have been delivered before
         self._is_filling = False
         self._capacity = max(1, capacity)
         self.origin = origin
@@ -109,7 +110,7 @@ class ReceiverQueue:
 
     @property
     def _unmade(self) -> int:
-        later = list(self._later)  # a copy in one step: other threads may take from it
+        later = list(self.batches)  # a copy in one step: other threads may take from it
         view, made = self._part
         if later and later[0] is view:
             return sum(map(_count_left, later)) - _count_left(view, made)
@@ -123,7 +124,7 @@ class ReceiverQueue:
     @property
     def is_dry(self) -> bool:
         """Whether no message is fetched ahead."""
-        return not self.messages and not self._later
+        return not self.messages and not self.batches
 
     def start_within(self, ledger: int, entry: int, index: int) -> None:
         """Deliver an entry from message ``index`` on, even if it is fetched again. Call under the lock."""
@@ -179,9 +180,9 @@ class ReceiverQueue:
         try:
             self._is_filling = True
             while not messages:
-                if not self._later and not self._fetch_more():
+                if not self.batches and not self._fetch_more():
                     break
-                if self._later:
+                if self.batches:
                     self._make()
         finally:
             self._is_filling = False
@@ -191,7 +192,7 @@ class ReceiverQueue:
         """Fetch the next entries; returns whether there are any."""
         if self.repeated is not None:
             self.repeated.begin_fetch()
-        messages, later = self.messages, self._later
+        messages, later = self.messages, self.batches
         new: Any = object.__new__
         prepare = self.prepare
         views = self._fetch(self._capacity, _FETCH_BYTES)
@@ -223,7 +224,7 @@ class ReceiverQueue:
 
     def _make(self) -> None:
         """Make messages of the fetched batches, as many as `_AT_ONCE` allows."""
-        messages, later = self.messages, self._later
+        messages, later = self.messages, self.batches
         while later and (room := _AT_ONCE - len(messages)) > 0:
             view = later[0]
             if self._has_repeated and self.repeated is not None and self.repeated.may_be_repeated(view):
@@ -264,7 +265,7 @@ class ReceiverQueue:
                 if index + 1 < view.count:
                     return
                 break
-        self._later.popleft()
+        self.batches.popleft()
 
     def put_back(self, message: Message[Any]) -> None:
         """Put a message that was taken back at the front. Call under the lock."""
@@ -274,8 +275,8 @@ class ReceiverQueue:
             self.messages.appendleft(message)
             return
         # It is made again when it is asked for, if it is not acknowledged then.
-        if not (self._later and self._later[0] is view):
-            self._later.appendleft(view)
+        if not (self.batches and self.batches[0] is view):
+            self.batches.appendleft(view)
         self._part = view, message._index
         self._has_repeated = True
         self.fetched -= 1
@@ -289,7 +290,7 @@ class ReceiverQueue:
             first = message._index
         except IndexError:
             try:
-                view, first = self._later[0], 0
+                view, first = self.batches[0], 0
             except IndexError:
                 return False
         return (view.ledger_id, view.entry_id, first) <= (ledger, entry, index)
@@ -305,7 +306,7 @@ class ReceiverQueue:
                     removed.append(message)
         self.fetched -= len(removed)
         self.fetched_bytes -= size_of(removed)
-        for view in list(self._later):
+        for view in list(self.batches):
             indexes = [index for index in range(view.count) if is_acknowledged(view, index)]
             if not indexes:
                 continue
@@ -320,7 +321,7 @@ class ReceiverQueue:
     def clear(self) -> None:
         """Drop the fetched messages. Call under the lock."""
         self.voided += 1
-        self._later.clear()
+        self.batches.clear()
         if not self.messages:
             return
         dropped = self.valid()
@@ -343,9 +344,9 @@ class ReceiverQueue:
             entry.number = VOID
         self.fetched -= len(dropped)
         self.fetched_bytes -= size_of(dropped)
-        for view in list(self._later):
+        for view in list(self.batches):
             if (view.ledger_id, view.entry_id) in entries:
-                self._later.remove(view)
+                self.batches.remove(view)
 
     def valid(self) -> list[Message[Any]]:
         """Return the items of `messages` that are not void."""
@@ -355,7 +356,7 @@ class ReceiverQueue:
         self.lock = threads.RLock()
         self._is_filling = False
         self.messages.clear()
-        self._later.clear()
+        self.batches.clear()
 
     def _some(self, view: EntryView) -> list[Message[Any]]:
         """Return the messages of an entry that are not acknowledged, from the start position on."""

@@ -15,7 +15,6 @@ from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign
 from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.log_positions import has_chunks
-from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.waiter_slots import EACH
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked
@@ -33,6 +32,7 @@ from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
 from embeddedpulsar._engine.subscription.dispatch.look_ahead import (
     FetchedRange,
+    LogEnd,
     LookAhead,
     RangeReader,
     ranges_for,
@@ -78,17 +78,17 @@ class WorkHint:
     def __init__(
         self,
         log: Log,
+        end: LogEnd,
         control: SubscriptionControl,
         waiting: WaitingConsumers,
         cutoff_ms: Callable[[], int],
     ) -> None:
         self._log: Final = log
+        self._end: Final = end
         self._control: Final = control
         self._words: Final = control.words
         self._waiting: Final = waiting
         self._cutoff_ms: Final = cutoff_ms
-        self._tail: Any = None
-        self._last: Position | None = None
         self._suspect: tuple[int, int, int] | None = None
         self._futile: Any = None
 
@@ -109,11 +109,8 @@ class WorkHint:
         return bool(due_ms and due_ms <= self._cutoff_ms())
 
     def _has_unread(self) -> bool:
-        tail = self._log.tail
-        if tail != self._tail:
-            self._last = self._log.last_position()
-            self._tail = tail
-        return self._last is not None and self._last >= self._control.read_position
+        last = self._end.last_position()
+        return last is not None and last >= self._control.read_position
 
     def _is_lost(self, code: int, consumer_id: int) -> bool:
         """Whether the consumer was detached, or its subscription deleted."""
@@ -163,12 +160,14 @@ class SharedSleep:
             woken beside the one that is chosen, and waits for delayed entries by itself.
     """
 
-    def __init__(self, log: Log, shared: SharedState, membership: Membership, is_apart: bool) -> None:
+    def __init__(
+        self, log: Log, end: LogEnd, shared: SharedState, membership: Membership, is_apart: bool
+    ) -> None:
         self.is_apart: Final = is_apart
         self._shared: Final = shared
         self._words: Final = shared.control.words
         self._waiting: Final = shared.wakeups.waiting
-        self._work_hint: Final = WorkHint(log, shared.control, self._waiting, membership.cutoff_ms)
+        self._work_hint: Final = WorkHint(log, end, shared.control, self._waiting, membership.cutoff_ms)
         self._has_announced = False
         self._was_armed = False  # when it last looked: a wake-up since was not for what it got then
         self._own_code = self._consumer_id = 0
@@ -317,12 +316,13 @@ class SharedAttachment(Attachment):
         super().__init__(log, shared, membership, consumer, chunks)
         self._dispatcher: Final = CLAIM_DISPATCHERS[consumer.consumer_type]
         self._keys_matter: Final = self._dispatcher.keys_matter
-        self._ahead: Final = LookAhead(log, shared.control, self._keys_matter)
+        end = LogEnd(log)
+        self._ahead: Final = LookAhead(log, shared.control, self._keys_matter, end)
         self._reader: Final = RangeReader(log, self._ahead)
         self._fetched = 0  # number of the next entry of the assigned entries
         self._has_rest = False  # the last read did not take all that is assigned
         self._must_look = True  # whatever the hint says
-        self._sleep: Final = SharedSleep(log, shared, membership, is_apart(consumer))
+        self._sleep: Final = SharedSleep(log, end, shared, membership, is_apart(consumer))
         self._sleep.is_of(consumer.code, consumer.consumer_id)
         self._base = slot_of(consumer.code)
         self._tag = handed_tag(consumer.consumer_id)

@@ -32,6 +32,29 @@ _PLAIN: Final = bytes(flags for flags in range(256) if not flags & _SPECIAL)
 _new: Final[Any] = tuple.__new__
 
 
+class LogEnd:
+    """The last entry of a log, determined once for each value of its tail word.
+
+    Finding it takes the frame before the tail, some ten calls; the hint whether there is work and the
+    look-ahead of one consumer need it in turns. Callers: any thread; two at a time may both determine it.
+    """
+
+    __slots__ = ("_last", "_log", "_tail")
+
+    def __init__(self, log: Log) -> None:
+        self._log: Final = log
+        self._tail: int | None = None
+        self._last: Position | None = None
+
+    def last_position(self) -> Position | None:
+        """The last entry, or one that was appended since; None if nothing was ever appended."""
+        tail = self._log.tail  # before the position, which then is never older than the word
+        if tail != self._tail:
+            self._last = self._log.last_position()
+            self._tail = tail
+        return self._last
+
+
 class LookAhead:
     """What is known of the next entries of the log before they are claimed.
 
@@ -43,8 +66,9 @@ class LookAhead:
     thread.
     """
 
-    def __init__(self, log: Log, control: SubscriptionControl, keys_matter: bool) -> None:
+    def __init__(self, log: Log, control: SubscriptionControl, keys_matter: bool, end: LogEnd) -> None:
         self._log: Final = log
+        self._end: Final = end
         self._control: Final = control
         self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)
         self._no_key: Final = sticky_key_hash(NO_KEY) if keys_matter else 0
@@ -86,22 +110,26 @@ class LookAhead:
             self._forget()
             self._next = hint
             self._start = hint
-        self.drop_before(hint)
-        if not self._facts:
-            most = max(max_messages, 1)
-            slots = None
-            if most > _FEW * self._each:
-                slots = self._log.upcoming(self._next, most, max_bytes)
+        elif self._start < hint:
+            self.drop_before(hint)
+        if self._facts:
+            return
+        # The end is determined before the entries are read: what is appended meanwhile wakes a consumer of
+        # its own, so it need not count as left behind.
+        most, start, end = max(max_messages, 1), self._next, self._end.last_position()
+        is_few = end is not None and end.ledger_id == start.ledger_id and end.entry_id - start.entry_id < _FEW
+        if most > _FEW * self._each and not is_few:
+            slots = self._log.upcoming(start, most, max_bytes)
             if slots is not None:
-                self._facts = self._indexed(*self._next, slots, max_bytes)
-            if not self._facts:
-                self._facts = self._read(self._next, most, max_bytes)
-            self._at_tail = True
-            if self._facts:
-                last = self._facts[-1]
-                self._next = Position(last.ledger_id, last.entry_id + 1)
-                self._at_tail = (self._log.last_position() or self._next) < self._next
-            self._each = self.messages // max(len(self._facts), 1)
+                self._facts = self._indexed(*start, slots, max_bytes)
+        if not self._facts:
+            self._facts = self._read(start, most, max_bytes)
+        self._at_tail = True
+        if self._facts:
+            last = self._facts[-1]
+            self._next = Position(last.ledger_id, last.entry_id + 1)
+            self._at_tail = end is None or end < self._next
+        self._each = self.messages // max(len(self._facts), 1)
 
     def _indexed(self, ledger_id: int, first: int, slots: SlotColumns, max_bytes: int) -> list[FreshEntry]:
         """What the index says of entries; the frames are read of those of which it does not say enough."""
