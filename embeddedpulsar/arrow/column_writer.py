@@ -65,11 +65,11 @@ class Columns(NamedTuple):
 
     def slice(self, start: int, stop: int) -> Columns:
         """Some rows."""
-        return Columns(*[None if one is None else one.slice(start, stop - start) for one in self])
+        return Columns(*[None if column is None else column.slice(start, stop - start) for column in self])
 
-    def take(self, order: Any) -> Columns:
+    def reorder(self, order: Any) -> Columns:
         """Rows in another order."""
-        return Columns(*[None if one is None else one.take(order) for one in self])
+        return Columns(*[None if column is None else column.take(order) for column in self])
 
 
 def windows(
@@ -86,10 +86,14 @@ def windows(
         TypeError: no tabular data, or a column of a type that cannot be written.
         ValueError: a column that is not there, or a value that cannot be.
     """
+    # Records are encoded before batches are put together, single values after that; payloads need no
+    # encoding. So there are three ways in, and one way from there on.
     if encode_value is not None and not callable(encode_value):
         selected, encode_value = _of_records(data, names, encode_value), None
     else:
         selected = _selected(data, names)
+    # An entry that is as large as it may be needs all of its rows in one array; a large batch is cut into
+    # windows without a copy.
     for batch in _gathered(selected, rows, size):
         for start in range(0, len(batch), WINDOW):
             yield _normalised(batch.slice(start, WINDOW), names, encode_value)
@@ -98,6 +102,7 @@ def windows(
 def _selected(data: Any, names: ColumnNames) -> Iterator[Any]:
     """Record batches with the columns that are written, named by what they are."""
     wanted = {role: name for role, name in names._asdict().items() if name is not None}
+    # The name of the role replaces the name of the column, so what follows knows no names of the application.
     for batch in _batches(data, names.value):
         yield pa.RecordBatch.from_arrays(
             [_column(batch, role, name) for role, name in wanted.items()], names=list(wanted)
@@ -110,6 +115,7 @@ def _of_records(data: Any, names: ColumnNames, records: RecordRows) -> Iterator[
     wanted = {role: name for role, name in names._asdict().items() if name is not None and role != "value"}
     is_one_column = isinstance(data, pa.ChunkedArray | pa.Array)
     for batch in _batches(data, names.value):
+        # An empty batch is encoded, too: a column that is no field is an error also without rows.
         for start in range(0, max(1, len(batch)), WINDOW):
             part = batch.slice(start, WINDOW)
             others = [_column(part, role, name) for role, name in wanted.items()]
@@ -118,6 +124,7 @@ def _of_records(data: Any, names: ColumnNames, records: RecordRows) -> Iterator[
 
 
 def _column(batch: Any, role: str, name: str) -> Any:
+    # Arrow allows a name twice. Taking the first of them would publish what the caller did not mean.
     place = batch.schema.get_all_field_indices(name)
     if len(place) != 1:
         raise ValueError(
@@ -126,6 +133,8 @@ def _column(batch: Any, role: str, name: str) -> Any:
     column = batch.column(place[0])
     # Here already: batches with dictionaries of their own cannot always be put together.
     return _plain(column) if _is_encoded(column.type) else column
+
+    # What pyarrow has itself comes first: its classes offer `__arrow_c_stream__`, too, and need no stream.
 
 
 def _batches(data: Any, value: str) -> Iterator[Any]:
@@ -140,6 +149,7 @@ def _batches(data: Any, value: str) -> Iterator[Any]:
     elif isinstance(data, pa.RecordBatchReader):
         yield from data
     elif hasattr(data, "__arrow_c_stream__"):
+        # Polars, pandas and DuckDB. The stream refers to their buffers, so this copies nothing.
         yield from pa.RecordBatchReader.from_stream(data)
     elif hasattr(data, "__arrow_c_array__"):
         yield pa.record_batch(data)
@@ -153,21 +163,26 @@ def _batches(data: Any, value: str) -> Iterator[Any]:
 def _gathered(batches: Iterator[Any], rows: int, size: int) -> Iterator[Any]:
     waiting: list[Any] = []
     waiting_rows = waiting_size = 0
+    # Both limits are those of an entry: more rows together would be cut again.
     for batch in batches:
         waiting.append(batch)
         waiting_rows += len(batch)
         waiting_size += batch.nbytes
         if waiting_rows >= rows or waiting_size >= size:
-            yield _joined(waiting)
+            yield from _joined(waiting)
             waiting, waiting_rows, waiting_size = [], 0, 0
+    # Batches without rows leave nothing to write.
     if waiting_rows:
-        yield _joined(waiting)
+        yield from _joined(waiting)
 
 
-def _joined(batches: list[Any]) -> Any:
+def _joined(batches: list[Any]) -> list[Any]:
     if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        return batches
+    # Rows of several batches become one batch by a copy, which is cheaper than entries of a few messages
+    # each. They become several where a column with offsets of 32 bits would exceed 2 GiB.
+    joined: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
 
 
 def _normalised(batch: Any, names: ColumnNames, encode_value: Callable[[Any], bytes] | None) -> Columns:
@@ -219,12 +234,15 @@ def _is_bytes(kind: Any) -> bool:
 
 
 def _payloads(values: Any, name: str, encode_value: Callable[[Any], bytes] | None) -> Any:
+    # Three cases: values that a schema encodes one by one, a column of nulls alone, and payloads as they are.
     values = _plain(values)
     kind = values.type
     if encode_value is not None:
+        # A step for each value: only for schemas of single values, since records were encoded before.
         items = values.to_pylist()
-        return pa.array([None if one is None else encode_value(one) for one in items], pa.large_binary())
+        return pa.array([None if item is None else encode_value(item) for item in items], pa.large_binary())
     if pa.types.is_null(kind):
+        # A null value is a tombstone, so a column without a type is a column of those.
         return values.cast(pa.binary())
     if _is_text(kind) or _is_bytes(kind):
         return values
@@ -232,11 +250,14 @@ def _payloads(values: Any, name: str, encode_value: Callable[[Any], bytes] | Non
 
 
 def _keys(keys: Any, name: str | None) -> Any:
+    # Keys are text in the format of entries (docs/format/frame.md), so bytes are taken if they are UTF-8. The
+    # cast checks that in C and copies nothing.
     if keys is None:
         return None
     keys = _plain(keys)
     if _is_bytes(keys.type):
         try:
+            # The width of the offsets stays: casting 64 bits to 32 would fail beyond 2 GiB of keys.
             keys = keys.cast(pa.large_string() if pa.types.is_large_binary(keys.type) else pa.string())
         except pa.ArrowInvalid as error:
             raise ValueError(f"column {name!r} holds a key that is not UTF-8: {error}") from None
@@ -246,12 +267,15 @@ def _keys(keys: Any, name: str | None) -> Any:
         raise TypeError(f"column {name!r} is {keys.type}; keys are string or binary")
     lengths = pc.min_max(pc.binary_length(keys))
     if lengths["min"].as_py() == 0:  # not set, as in `Producer.send`
+        # The pass over all keys that this takes is needed only where the shortest key is empty.
         keys = pc.if_else(pc.equal(pc.binary_length(keys), 0), pa.scalar(None, keys.type), keys)
+    # A column of nulls is the same as none, and takes no bytes in the entry.
     return None if keys.null_count == len(keys) else keys
 
 
 def _properties(maps: Any, name: str | None) -> Any:
     """Packed; the one column that costs a step for each message."""
+    # A null map and an empty map are both "no properties", as for `Producer.send`.
     if maps is None or pa.types.is_null(maps.type):
         return None
     kind = maps.type
@@ -259,18 +283,23 @@ def _properties(maps: Any, name: str | None) -> Any:
         raise TypeError(f"column {name!r} is {maps.type}; properties are map<string, string>")
     packed = []
     for pairs in maps.to_pylist():
+        # A property without a value cannot be stored: both sides are text in the format.
         if pairs and any(value is None for _, value in pairs):
             raise ValueError(f"column {name!r} holds a property without a value: {pairs}")
         packed.append(pack_map(dict(pairs)) if pairs else b"")
+    # Where no message has a property, the entry gets no column of them.
     return pa.array(packed, pa.binary()) if any(packed) else None
 
 
 def _times(times: Any, name: str | None) -> Any:
+    # 0 stands for "no event time" in the format, so nulls become 0 and a column of zeros becomes none.
     if times is None or times.null_count == len(times):
         return None
     times = _plain(times)
     kind = times.type
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        # Before the cast, which cuts parts of milliseconds: a time just before 1970 would become 0, and so no
+        # event time, instead of an error.
         _positive(times.cast(pa.int32() if kind == pa.date32() else pa.int64()), name)
         zone = getattr(kind, "tz", None)
         try:
@@ -281,6 +310,7 @@ def _times(times: Any, name: str | None) -> Any:
     elif not pa.types.is_integer(kind):
         raise TypeError(f"column {name!r} is {kind}; an event time is {_TIMES}")
     try:
+        # An integer is taken as milliseconds, as `event_timestamp` of `Producer.send` is.
         times = _positive(pc.fill_null(times.cast(pa.int64()), 0), name)
     except pa.ArrowInvalid as error:
         raise ValueError(f"column {name!r} holds a time that int64 of ms cannot hold: {error}") from None
@@ -290,6 +320,7 @@ def _times(times: Any, name: str | None) -> Any:
 def _ids(ids: Any, name: str | None) -> Any:
     if ids is None:
         return None
+    # Deduplication compares sequence ids, so a message without one among others with one has no meaning.
     if not pa.types.is_integer(ids.type) or ids.null_count:
         raise TypeError(f"column {name!r} is {ids.type} with {ids.null_count} nulls; sequence ids are int64")
     return _positive(ids.cast(pa.int64()), name)
@@ -297,6 +328,7 @@ def _ids(ids: Any, name: str | None) -> Any:
 
 def _positive(numbers: Any, name: str | None) -> Any:
     least = pc.min(numbers).as_py()
+    # The row that the error names helps to find the value in a column of millions.
     if least is not None and least < 0:
         row = pc.index(numbers, pa.scalar(least, numbers.type)).as_py()
         raise ValueError(f"column {name!r} must not be negative, and holds {least} in row {row}")
@@ -315,7 +347,8 @@ class Routing(Protocol):
     @property
     def is_custom(self) -> bool: ...
     def of_keys(self, keys: Iterable[str | None]) -> list[int]: ...
-    def turn(self) -> int: ...
+    # The partition whose turn it is: for messages without a key, one for each entry.
+    def next_partition(self) -> int: ...
     def choose(self, value: bytes, /, *options: Any) -> int: ...
 
 
@@ -337,12 +370,16 @@ class ColumnPortion:
         self.numbers = numbers
         self.partition = partition
         self._columns = columns
+        # The layout does not depend on sequence ids, so it is made once: a portion is encoded again where
+        # another thread has sent a message meanwhile.
         self._built: tuple[list[Any], int, int] | None = None
 
     @property
     def explicit_ids(self) -> tuple[int, int, int] | None:
         """First, last and highest sequence id, where they are not automatic."""
         ids = self._columns.sequence_id
+        # The highest one need not be the last: the application chooses the ids, and deduplication keeps the
+        # highest.
         if ids is None:
             return None
         return ids[0].as_py(), ids[self.count - 1].as_py(), pc.max(ids).as_py()
@@ -365,6 +402,7 @@ class ColumnPortion:
         """The entry; ``first`` is its first automatic sequence id. Uncompressed bytes are not copied."""
         parts, flags, key_hash = self.laid_out()
         ids = self.explicit_ids
+        # Explicit ids that count up are stored by their first alone, like automatic ones.
         if ids is not None:
             first = ids[0]
         return encode_columns(
@@ -374,6 +412,9 @@ class ColumnPortion:
 
 def _built(columns: Columns) -> tuple[list[Any], int, int]:
     """All columns as they are stored, the flags that say which, and the hash of the first message's key."""
+    # The order of the parts is that of the flag bits (docs/format/frame.md): a reader finds a column by
+    # adding up the sizes of those before it. The bitmaps of absent keys have the highest bits, so they are
+    # kept until all others are in.
     values, nulls = without_nulls(columns.value)
     parts, flags = variable(values), FLAG_BATCHED
     behind: list[Any] = []
@@ -382,8 +423,11 @@ def _built(columns: Columns) -> tuple[list[Any], int, int]:
         (columns.key, FLAG_KEYS, FLAG_KEY_ABSENT),
         (columns.ordering_key, FLAG_ORDERING_KEYS, FLAG_ORDERING_KEY_ABSENT),
     ):
+        # A column without a single key is left out, and its flag with it.
         if keys is None or keys.null_count == len(keys):
             continue
+        # Dispatch by key looks at the first message of an entry: with `key_based` all others have the same
+        # key.
         first = keys[0].as_py()
         if first is not None:
             key_hash = sticky_key_hash(first)  # the ordering key's, if there are both
@@ -391,6 +435,8 @@ def _built(columns: Columns) -> tuple[list[Any], int, int]:
         parts += variable(keys)
         flags |= flag
         if absent is not None:
+            # Where only some messages have a key, an empty text stands for the others and a bitmap tells them
+            # apart; an empty key does not exist.
             behind += absent
             flags |= absent_flag
     if columns.properties is not None:
@@ -399,6 +445,7 @@ def _built(columns: Columns) -> tuple[list[Any], int, int]:
     if columns.event_time is not None:
         parts += fixed(columns.event_time)
         flags |= FLAG_EVENT_TIMES
+    # Ids that count up by 1 follow from the first one, which the metadata has.
     if columns.sequence_id is not None and not _counts_up(columns.sequence_id):
         parts += fixed(columns.sequence_id)
         flags |= FLAG_SEQUENCE_IDS
@@ -409,6 +456,7 @@ def _built(columns: Columns) -> tuple[list[Any], int, int]:
 
 
 def _counts_up(ids: Any) -> bool:
+    # The first difference is null: there is nothing before the first id.
     steps = pc.pairwise_diff(ids).slice(1)
     return not len(steps) or bool(pc.all(pc.equal(steps, 1)).as_py())
 
@@ -440,6 +488,8 @@ def portions_of(
     for window in windows(data, names, encode_value, messages, payload):
         numbers = range(base, base + len(window.value))
         base = numbers.stop
+        # Three cuts, one within the other: by partition, by key, and by the size of an entry. The order of
+        # the rows with one key survives all three, since grouping is stable.
         routed: list[Group] = [(0, window, numbers)]
         if routing is not None:
             routed = _grouped(window, numbers, _partitions(window, routing))
@@ -450,20 +500,27 @@ def portions_of(
             for _, group, rows in groups:
                 start = 0
                 for stop in _cuts(group.value, messages, payload):
-                    to = routing.turn() if routing is not None and partition < 0 else partition
+                    # A negative mark stands for messages without a key that go to the partitions in turn. The
+                    # turn passes with each entry and not with each message: one entry for each partition and
+                    # window would be wasteful.
+                    to = routing.next_partition() if routing is not None and partition < 0 else partition
                     yield ColumnPortion(group.slice(start, stop), rows[start:stop], to)
                     start = stop
 
 
 def _grouped(columns: Columns, numbers: Sequence[int], marks: Any) -> list[Group]:
     """The rows by their marks, in the order in which these appear first; the order within is kept."""
+    # Arrow encodes a dictionary in the order of first appearance, so sorting by its indices keeps that order.
     encoded = marks.dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
+    # The common case of one partition or key costs no copy.
     if len(distinct) == 1:
         return [(distinct[0], columns, numbers)]
     order = pc.sort_indices(encoded.indices)  # stable
-    columns = columns.take(order)
+    columns = columns.reorder(order)
+    # Row numbers travel with the rows: an error names the row of the caller's table, and not that of a group.
     places = array("q", [numbers[i] for i in order.to_pylist()])
+    # The ends of runs of equal indices are the ends of the groups.
     ends = [0, *pc.run_end_encode(encoded.indices.take(order)).run_ends.to_pylist()]
     return [
         (mark, columns.slice(start, end), places[start:end])
@@ -472,16 +529,20 @@ def _grouped(columns: Columns, numbers: Sequence[int], marks: Any) -> list[Group
 
 
 def _sticky_keys(columns: Columns) -> Any:
+    # The ordering key comes first, as in Pulsar's `ORDERING_KEY, else KEY` of key-based batching; a message
+    # without any is in the group of the empty key.
     given = [keys.cast(pa.large_string()) for keys in (columns.ordering_key, columns.key) if keys is not None]
     return pc.coalesce(*given, "") if given else pa.repeat("", len(columns.value))
 
 
 def _partitions(columns: Columns, routing: Routing) -> Any:
     """Where each row goes, asked once for each key."""
+    # A router of the application sees each message, since it may decide by the payload.
     if routing.is_custom:
         return pa.array([routing.choose(*row) for row in _rows(columns)], pa.int32())
     if columns.key is None:
         return pa.repeat(pa.scalar(routing.of_keys([None])[0], pa.int32()), len(columns.value))
+    # "encode" makes null a member of the dictionary, so the router is asked for rows without a key as well.
     encoded = columns.key.dictionary_encode("encode")
     partitions = pa.array(routing.of_keys(encoded.dictionary.to_pylist()), pa.int32())
     return partitions.take(encoded.indices)
@@ -490,8 +551,9 @@ def _partitions(columns: Columns, routing: Routing) -> Any:
 def _rows(columns: Columns) -> Iterator[tuple[Any, ...]]:
     """What a ``message_router`` is asked about, row by row."""
     count = len(columns.value)
-    lists = [[None] * count if one is None else one.to_pylist() for one in columns]
+    lists = [[None] * count if column is None else column.to_pylist() for column in columns]
     for value, key, ordering_key, packed, time, sequence_id in zip(*lists, strict=True):
+        # A router gets bytes, as from `send`, also where a column of texts is stored as it is.
         payload = value.encode() if isinstance(value, str) else value or b""
         fields = unpack_text_map(packed) if packed else None
         yield payload, value is None, key, ordering_key, fields, time, sequence_id
@@ -499,6 +561,8 @@ def _rows(columns: Columns) -> Iterator[tuple[Any, ...]]:
 
 def _cuts(values: Any, messages: int, payload: int) -> Iterator[int]:
     """Where the entries end."""
+    # The offsets of an Arrow array are the running sizes of its values, so a cut is a search in them: no step
+    # for each message. They need not begin with 0 in a slice of an array.
     offsets, count = values.buffers()[1], len(values)
     if not count:
         return
@@ -508,7 +572,10 @@ def _cuts(values: Any, messages: int, payload: int) -> Iterator[int]:
     sizes = view.cast("b").cast("q" if is_wide else "i")
     at = 0
     while at < count:
+        # The first boundary that is too far, between the next message and as many as an entry may have.
         stop = bisect_right(sizes, sizes[at] + payload, at + 1, min(at + messages, count) + 1)
+        # One message larger than the limit is an entry of its own, which the publisher refuses by the number
+        # of its row.
         at = max(stop - 1, at + 1)
         yield at
 
@@ -526,25 +593,32 @@ def variable(values: Any) -> list[Any]:
     _, offsets, data = values.buffers()
     ends = pa.Array.from_buffers(_INT64 if is_wide else _INT32, count + 1, [None, offsets], 0, values.offset)
     first, last = ends[0].as_py(), ends[count].as_py()
+    # The format wants offsets from 0 on. Those of a slice are shifted, which copies 4 bytes a message and no
+    # payload.
     if first:
         ends = pc.subtract(ends, pa.scalar(first, ends.type))
     if is_wide:
+        # An entry is far below 2 GiB, so 32 bits suffice for offsets from its start.
         ends = ends.cast(_INT32)
     size = 4 * count + 4
     packed = ends.buffers()[1].slice(4 * ends.offset, size)
-    found = [memoryview(packed), PADDING[-size & 7]]
+    # Both parts are padded to 8 bytes, for the alignment of what follows.
+    parts = [memoryview(packed), PADDING[-size & 7]]
     if last > first:
-        found += [memoryview(data.slice(first, last - first)), PADDING[first - last & 7]]
-    return [part for part in found if part]
+        parts += [memoryview(data.slice(first, last - first)), PADDING[first - last & 7]]
+    return [part for part in parts if part]
 
 
 def fixed(values: Any) -> list[Any]:
     """An int64 array without nulls as a fixed column."""
+    # Arrow and the format agree on little-endian int64, so the buffer is the column.
     return [memoryview(values.buffers()[1].slice(8 * values.offset, 8 * len(values)))]
 
 
 def bitmap(bits: Any) -> list[Any]:
     """A boolean array without nulls as a bitmap column; bits behind the last are 0."""
+    # Arrow's bitmap may begin within a byte, in a slice, and its bits behind the last are undefined; the
+    # format begins at bit 0 and has zeros behind. One shift of one large integer does both.
     count, shift = len(bits), bits.offset & 7
     packed = bits.buffers()[1].slice(bits.offset >> 3, (shift + count + 7) // 8)
     number = int.from_bytes(memoryview(packed), "little") >> shift & (1 << count) - 1
@@ -553,6 +627,7 @@ def bitmap(bits: Any) -> list[Any]:
 
 def without_nulls(values: Any) -> tuple[Any, list[Any] | None]:
     """A variable array with empty values in place of nulls, and the bitmap of these; None if none is."""
+    # Arrow leaves the bytes of a null undefined, so they are not handed on.
     if not values.null_count:
         return values, None
     absent = bitmap(pc.is_null(values))
