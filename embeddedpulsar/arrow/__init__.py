@@ -125,20 +125,26 @@ def read_topic(
     """
     discards = _is_discard(crypto_failure_action)
     mode = check_mode(mode)
+    # With `decode` the columns asked for are fields of payloads; the log is read for the payloads, their
+    # schema versions and the places that errors name.
     typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
     wanted = columns if typed is None else typed.needed
     names, ranges = _planned(path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss)
     from embeddedpulsar.arrow.columns import record_batches, table
 
+    # Pyarrow is imported by now, or `_planned` has refused with the command that installs it.
     opened = _opened(ranges, names, crypto_key_reader, discards, fail_on_data_loss)
     on_damage = _damage_handler(fail_on_data_loss)
+    # Fields are made batch by batch, each with the decoder of its schema version, so small entries are
+    # gathered into batches before. Payloads as they are need no such copy.
     if typed is not None:
         batches = record_batches(
             opened, names, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage, mode=mode
         )
         return require_pyarrow().Table.from_batches(typed.batches(batches), schema=typed.schema)
-    found: pa.Table = table(opened, names, on_damage, mode)
-    return found
+    # A table is made of chunks, so every batch of the log is a chunk that refers to the map.
+    whole: pa.Table = table(opened, names, on_damage, mode)
+    return whole
 
 
 @naming_arguments
@@ -183,9 +189,13 @@ def scan_topic(
     typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
     wanted = columns if typed is None else typed.needed
     names, ranges = _planned(path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss)
+    # The columns of a batch are single arrays, unlike those of a table: entries below LARGE_ENTRY messages
+    # are copied together, larger ones refer to the map.
     from embeddedpulsar.arrow.columns import record_batches
 
     opened = _opened(ranges, names, crypto_key_reader, discards, fail_on_data_loss)
+    # The reader below is lazy, and retention could remove segments between this call and the first batch.
+    # Asking for the first segment now maps those that would go first.
     first = list(islice(opened, 1))  # maps the segments that would be trimmed first
     batches = record_batches(
         chain(first, opened),
@@ -240,22 +250,27 @@ def dataset(
     limits = (start, end, start_time, end_time, fail_on_data_loss)
     mode = check_mode(mode)
     typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
+    # The ranges of this plan are not kept. It is made for its errors: a topic that does not exist, or a start
+    # that fits no single log, is refused here and not when a query runs.
     names, _ = _planned(path, topic, columns if typed is None else None, *limits)
     from embeddedpulsar.arrow.columns import record_batches
     from embeddedpulsar.arrow.datasets import TopicDataset
 
     def read(ranges: list[EntryRange], wanted: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        made = None if typed is None else typed.of_columns(wanted)
-        needed = wanted if made is None else made.needed
+        # A query that uses no field of the payload decodes none: `of_columns` is None for it.
+        decoded = None if typed is None else typed.of_columns(wanted)
+        needed = wanted if decoded is None else decoded.needed
         opened = _opened(ranges, needed, crypto_key_reader, discards, fail_on_data_loss)
         on_damage = _damage_handler(fail_on_data_loss)
         batches = record_batches(
             opened, needed, rows=BATCH_ROWS, large=LARGE_ENTRY, on_damage=on_damage, mode=mode
         )
-        return batches if made is None else made.batches(batches)
+        return batches if decoded is None else decoded.batches(batches)
 
+    # Every column can be named in a query or a filter, also where `columns` has left it out of the result.
     every = arrow_schema(KNOWN) if typed is None else typed.every
     own = names if typed is None else tuple(typed.schema.names)
+    # Each scanner plans anew, so that a second query sees what was published meanwhile.
     return TopicDataset(own, every, lambda: _planned(path, topic, None, *limits)[1], read)
 
 
@@ -303,11 +318,14 @@ def export(
     """
     require_pyarrow()
     wanted = check_columns(columns)
+    # Only an export loads the writers of files.
     from embeddedpulsar.arrow.exporting import FORMATS, write_export
 
     if file_format not in FORMATS:
         raise InvalidConfiguration(f"file_format is {', '.join(FORMATS)}, not {file_format!r}")
     mode = check_mode(mode)
+    # The topic and the day of publication name the folder. The place of a message is for the error about one
+    # that a text cannot hold. None of them is written unless asked for.
     read = tuple(dict.fromkeys((*wanted, TOPIC, PUBLISH_TIME, *PLACE_COLUMNS)))
     batches = scan_topic(
         path,
@@ -322,12 +340,15 @@ def export(
 
 
 def _is_discard(action: ConsumerCryptoFailureAction) -> bool:
+    # Refused, not ignored: a caller that asked for CONSUME would take the ciphertext for payloads.
     if action == ConsumerCryptoFailureAction.CONSUME:
         raise InvalidConfiguration(
             "whole columns have no place for ciphertext, which is of no use without its encryption context; "
             "use FAIL or DISCARD, or a Reader with crypto_failure_action=CONSUME"
         )
     return ConsumerCryptoFailureAction(action) == ConsumerCryptoFailureAction.DISCARD
+
+    # A schema of the caller's own means decoding, so `decode` need not be given beside it.
 
 
 def _is_decoded(decode: bool | None, value_schema: str | None) -> bool:
@@ -351,6 +372,8 @@ def _typed(
     from embeddedpulsar.arrow.typed_columns import TypedColumns, common_definition, decoding_of
 
     root = root_of(path)
+    # Without a schema of the caller's own, the partitions decide: each log may have been opened with another
+    # newest schema, and one of them has to read what all of them have.
     if definition is None:
         logs = [log.full for log in topic_partitions(root, topic)]
         definition = common_definition(root, logs or [topic])
@@ -367,7 +390,10 @@ def _opened(
     from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_gone, warn_of_gone
 
     on_gone = raise_gone if strict else warn_of_gone
+    # A table of messages has no schema versions; with that column, the log of an offloaded ledger is fetched.
     from_tables = SCHEMA_VERSION not in names
+    # The plan was made by the same call, so what retention removed before the first row counts as removed
+    # before the plan.
     return open_ahead(ranges, keys, on_gone, discards=discards, is_fresh=True, from_tables=from_tables)
 
 
@@ -390,12 +416,15 @@ def _planned(
     root = root_of(path)
     bounds = Bounds(start, end, milliseconds(start_time), milliseconds(end_time))
     logs = topic_partitions(root, topic)
+    # A message id is a place in one log. `earliest` and `latest` are places in every log, so these are
+    # allowed.
     if len(logs) > 1 and not (_is_open(start) and _is_open(end)):
         raise InvalidConfiguration(
             f"{topic} has {len(logs)} partitions, and a message id is a place in one; read one partition "
             f"({topic}-partition-0), or use start_time and end_time"
         )
     on_lost = raise_lost if strict else warn_of_lost
+    # One log after the other: that is the order of the rows, and `open_ahead` relies on it.
     return names, [planned for name in logs for planned in plan_log(root, name, bounds, on_lost)]
 
 
@@ -422,6 +451,8 @@ def milliseconds(time: Time | None) -> int | None:
             f"{time!r} is no point in time; use ms since 1970, or a datetime with a time zone"
         )
     elapsed = time - datetime(1970, 1, 1, tzinfo=UTC)
+    # A datetime without a time zone could mean local time or UTC, and the two differ by hours; bool is an int
+    # in Python, and no time.
     # Rounded up: publish times are whole milliseconds, and "from 0.5 ms on" begins with the first.
     return (elapsed.days * 86_400 + elapsed.seconds) * 1000 - -elapsed.microseconds // 1000
 

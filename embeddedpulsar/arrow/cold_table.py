@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.arrow.plan import EntryRange
 
 
+# Whatever a location, a library below it or foreign bytes raise becomes one refusal that names the ledger.
+# LookupError: the table lacks a column.
 _FAILURES: Final = (LocationError, InvalidConfiguration, OSError, pa.ArrowException, ValueError, LookupError)
 
 
@@ -45,14 +47,19 @@ class ColdTable:
             ColdReadError: the table cannot be read.
         """
         note, schema = self._note, names.arrow_schema(columns)
+        # `cold_table` has seen `rows >= 0` in the note, which is stored together with the name of the table.
         table = note.object_named(MESSAGES)
         assert table is not None
         wanted = columns
+        # To cut a range that begins or ends within the ledger takes the places of its messages.
         if not self._is_whole:
             wanted = tuple(dict.fromkeys((*columns, names.ENTRY_ID, names.BATCH_INDEX)))
         try:
+            # `verified` compares the size and the checksum of the whole object first. The checksums of pages
+            # find what happens to the bytes between that and the decoding.
             with location_of(note.location).verified(table) as opened:
                 file = pq.ParquetFile(opened, page_checksum_verification=True)
+                # Row groups outside of the range are not even decompressed.
                 groups = [group for group in range(file.num_row_groups) if self._covers(file.metadata, group)]
                 for batch in file.iter_batches(rows, row_groups=groups, columns=list(wanted)):
                     kept = batch if self._is_whole else batch.filter(self._mask(batch))
@@ -74,17 +81,22 @@ class ColdTable:
         Raises:
             ColdReadError: the table cannot be read.
         """
-        note, found = self._note, list[tuple[int, int]]()
+        note, pairs = self._note, list[tuple[int, int]]()
         table = note.object_named(MESSAGES)
         assert table is not None
         try:
             with location_of(note.location).verified(table) as opened:
+                # Only the end of the file is parsed here: statistics, no rows.
                 metadata = pq.ParquetFile(opened).metadata
         except _FAILURES as error:
             raise refusal(note, text_of(error)) from error
+        # Row groups are in the order of entries. What statistics do not rule out stays: pruning may read too
+        # much and never too little.
         for group in range(metadata.num_row_groups):
             column = _statistics(metadata, group, names.ENTRY_ID)
             has_key = keys is None or any(_may_have(metadata, group, names.KEY, key, key) for key in keys)
+            # The column has microseconds. A message has whole milliseconds, so the last one of the limits
+            # reaches up to 999 microseconds further.
             has_time = times is None or _may_have(
                 metadata, group, names.EVENT_TIME, 1000 * times[0], 1000 * times[1] + 999
             )
@@ -92,10 +104,12 @@ class ColdTable:
                 first, last = (
                     (column.min_raw, column.max_raw) if column is not None else (0, note.entries - 1)
                 )
-                if found and first <= found[-1][1]:
-                    first = found.pop()[0]
-                found.append((first, last + 1))
-        return found
+                # A group may begin within the entry with which the one before ends, so neighbours overlap or
+                # touch.
+                if pairs and first <= pairs[-1][1]:
+                    first = pairs.pop()[0]
+                pairs.append((first, last + 1))
+        return pairs
 
     @property
     def _is_whole(self) -> bool:
@@ -105,15 +119,20 @@ class ColdTable:
 
     def _covers(self, metadata: Any, group: int) -> bool:
         """Whether a row group may have rows of the range, by the statistics of its entries."""
-        found = _statistics(metadata, group, names.ENTRY_ID)
+        entry_ids = _statistics(metadata, group, names.ENTRY_ID)
         planned = self._planned
-        return found is None or bool(found.max >= planned.first_entry and found.min < planned.end_entry)
+        return entry_ids is None or bool(
+            entry_ids.max >= planned.first_entry and entry_ids.min < planned.end_entry
+        )
 
     def _mask(self, batch: Any) -> Any:
         planned, entries = self._planned, batch.column(names.ENTRY_ID)
         mask = pc.and_(pc.greater_equal(entries, planned.first_entry), pc.less(entries, planned.end_entry))
         if planned.skip or planned.keep:
+            # A message that is no batch has the batch index -1, and is the first of its entry for `skip` and
+            # `keep`.
             indexes = pc.max_element_wise(batch.column(names.BATCH_INDEX), 0)
+            # `skip` cuts the start of the first entry and `keep` the end of the last; both may be one entry.
             for is_out, entry, limit in (
                 (pc.less, planned.first_entry, planned.skip),
                 (pc.greater_equal, planned.end_entry - 1, planned.keep),
@@ -126,23 +145,25 @@ class ColdTable:
 
 def _statistics(metadata: Any, group: int, name: str) -> Any:
     """The statistics of a column in a row group; None if they have no limits."""
-    found = metadata.row_group(group).column(metadata.schema.names.index(name)).statistics
-    return found if found is not None and found.has_min_max else None
+    limits = metadata.row_group(group).column(metadata.schema.names.index(name)).statistics
+    return limits if limits is not None and limits.has_min_max else None
 
 
 def _may_have(metadata: Any, group: int, name: str, low: Any, high: Any) -> bool:
     """Whether a row group can have a value of at least `low` and at most `high` in a column."""
-    found = metadata.row_group(group).column(metadata.schema.names.index(name)).statistics
-    if found is None:
+    limits = metadata.row_group(group).column(metadata.schema.names.index(name)).statistics
+    if limits is None:
         return True
-    if not found.has_min_max:  # all are null, or the values are long
-        return not (found.has_null_count and found.null_count == metadata.row_group(group).num_rows)
-    return bool(found.min_raw <= high and found.max_raw >= low)
+    if not limits.has_min_max:  # all are null, or the values are long
+        return not (limits.has_null_count and limits.null_count == metadata.row_group(group).num_rows)
+    return bool(limits.min_raw <= high and limits.max_raw >= low)
 
 
 def cold_table(planned: EntryRange) -> ColdTable | None:
     """The table of a range whose log is not here; None if the log is here, or there is no table."""
+    # A ledger may be offloaded and here at once: what is here needs no fetching.
     if os.path.exists(planned.path):
         return None
+    # A note with -1 rows has no table: its messages are encrypted, and the offload had no key.
     note = offloaded_ledger(os.path.dirname(planned.path), planned.ledger_id)
     return ColdTable(planned, note) if note is not None and note.rows >= 0 else None

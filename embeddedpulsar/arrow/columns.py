@@ -62,15 +62,20 @@ class Batch:
         self._flags: int = header[7]
         self._slices: ColumnSlices | None = None
         body = at + HEADER_SIZE
+        # Three places that columns come from: a decrypted copy, a decompressed copy, or the map itself. The
+        # offsets of a copy begin at 0, those of the map at the frame.
         start, end = body + header[11], at + header[0] - TRAILER_SIZE
         if header[6]:
             if header[6] == CODEC_ENCRYPTED:
+                # `frame_groups` has decrypted it where entries without a key are left out, and the segment
+                # remembers that.
                 content = segment.decrypted(at, header)
             else:
                 metadata = segment.view[body:start]
                 content = decompressed_columns(header[6], metadata, segment.view[body:end], header[11])
             self._content: Any = content
             self._buffer = pa.py_buffer(content)
+            # Without `ints` the short way of `var` is closed: a copy is viewed as 32-bit numbers nowhere.
             self._ints = None
             self._start, self._end = 0, len(content)
         else:
@@ -87,9 +92,13 @@ class Batch:
             start = self._start
             size = 4 * self.rows + 4
             first = start + size + (-size & 7)
+            # The last offset is the size of all payloads. -1 where the offsets alone would reach behind the
+            # entry.
             total = ints[(start + size >> 2) - 1] if first <= self._end else -1
             if name != "value":
                 return None
+            # The entry is the limit, and not the segment behind it; and the first offset is 0
+            # (docs/format/frame.md).
             if total < 0 or first + total > self._end or ints[start >> 2]:
                 raise _malformed(f"{self.rows} values do not fit their entry")
             offsets, data = (start, size), (first, total)
@@ -98,6 +107,7 @@ class Batch:
             offsets = getattr(located, f"{name}_offsets")
             data = getattr(located, f"{name}_data")
         if offsets is None or data is None:
+            # An entry without this column.
             return None
         buffers = [None, self._buffer.slice(*offsets), self._buffer.slice(*data)]
         return _binary(self.rows, buffers)
@@ -113,11 +123,12 @@ class Batch:
         return None if at is None else _from_buffers(_BOOL, self.rows, [None, self._buffer.slice(*at)], 0)
 
     def _located(self) -> ColumnSlices:
-        found = self._slices
-        if found is None:
-            found = locate(self._flags, self.rows, self._content, self._start, self._end)
-            self._slices = found
-        return found
+        located = self._slices
+        # Most readers ask for one column; those of several look it up once.
+        if located is None:
+            located = locate(self._flags, self.rows, self._content, self._start, self._end)
+            self._slices = located
+        return located
 
 
 class Whole:
@@ -135,6 +146,8 @@ class Whole:
         """As `Batch.var`."""
         if name != "value":
             return self._columns().var(name)
+        # The payload of a chunked message is put together elsewhere and stands alone, so its offsets are made
+        # here.
         ends = pa.py_buffer(array("i", [0, len(self._payload)]))
         return _binary(1, [None, ends, pa.py_buffer(self._payload)])
 
@@ -159,9 +172,12 @@ class Singles:
         self.rows = len(positions)
         self._segment = segment
         self._flags: int = headers[0][7]
+        # The columns begin behind the metadata, whose length differs with the producer name.
         at = [
             position + HEADER_SIZE + header[11] for position, header in zip(positions, headers, strict=True)
         ]
+        # With one message, the value column is two offsets and the bytes, so the place of each further column
+        # depends on the sizes before it. They are looked for when one is asked for.
         self._columns: dict[str, list[int]] = {"value": at}
         self._located = not self._flags & COLUMN_FLAGS
 
@@ -171,17 +187,26 @@ class Singles:
         if at is None:
             return None
         ints = self._segment.ints
+        # Offsets count from the first value of the run, so that 32 bits suffice: a run is part of a group of
+        # some MiB, and a segment may be larger.
         base = at[0] + 8
         starts = [x + 8 - base for x in at]
+        # The array that is made alternates: value, what lies between two values, value, and so on. The even
+        # elements are the messages.
         offsets = array("i", bytes(8 * len(at)))
         offsets[0::2] = array("i", starts)
         try:
+            # The second offset of an entry is the length of its only value; `array` refuses what is beyond 32
+            # bits.
             ends = [start + ints[(x >> 2) + 1] for x, start in zip(at, starts, strict=True)]
             offsets[1::2] = array("i", ends)
         except OverflowError:
             raise _malformed("an item ends behind its segment") from None
         buffers = [None, pa.py_buffer(offsets), self._segment.buffer.slice(base)]
+        # The last value has nothing behind it, so there is one element less than twice the messages.
         mixed = _binary(2 * len(at) - 1, buffers)
+        # This copies the payloads, in C: without a copy Arrow would need `binary_view`, which Spark refuses
+        # (decision 0041).
         return mixed.take(pa.array(range(0, 2 * len(at), 2), pa.int32()))
 
     def fixed(self, name: str) -> Any:
@@ -194,6 +219,7 @@ class Singles:
         """As `Batch.bits`, gathered."""
         at = self._find(name)
         view = self._segment.view
+        # A bitmap of one message is one byte of which bit 0 counts, padded to 8.
         return None if at is None else pa.array([view[x] & 1 == 1 for x in at], _BOOL)
 
     def _find(self, name: str) -> list[int] | None:
@@ -204,6 +230,7 @@ class Singles:
 
     def _locate(self) -> None:
         at = self._behind(self._columns["value"])
+        # The order of OPTIONAL is that in which columns are stored.
         for flag, kind, name in OPTIONAL:
             if not self._flags & flag:
                 continue
@@ -211,6 +238,8 @@ class Singles:
             if kind == "var":
                 at = self._behind(at)
             else:
+                # A fixed column of one message has 8 bytes, a bitmap is padded to 8, and the transaction of
+                # an entry has 16.
                 size = 16 if kind == "once" else 8
                 at = [x + size for x in at]
         self._located = True
@@ -219,6 +248,7 @@ class Singles:
         """The first byte behind a variable column of one item at each of `at`."""
         ints = self._segment.ints
         try:
+            # Two offsets of 4 bytes, the item, and padding to 8.
             return [x + 8 + (ints[(x >> 2) + 1] + 7 & ~7) for x in at]
         except IndexError:
             raise _malformed("an item ends behind its segment") from None
@@ -242,26 +272,33 @@ def pieces_of(group: FrameGroup) -> list[Piece]:
         CorruptionError: an entry whose columns do not fit.
     """
     headers, positions, segment = group.headers, group.positions, group.segment
+    # A chunked message whose payload is None cannot be decrypted. It becomes a `Batch` of its last part
+    # below, which raises when something is asked for that is encrypted.
     if group.chunked is not None and group.chunked.payload is not None:
         return [Whole(segment, positions[0], headers[0], group.chunked.payload)]
+    # The group says it of itself: the usual case of a topic without batches takes no step per entry here.
     if group.uniform:
         return [Singles(segment, positions, headers)]
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     run: list[int] = []
     for i, header in enumerate(headers):
+        # Compressed or encrypted entries of one message are copies of their own, so they cannot be gathered
+        # out of the map.
         if header[10] == 1 and not header[6]:
             run.append(i)
             continue
         if run:
-            found.append(_singles(group, run))
+            pieces.append(_singles(group, run))
             run = []
-        found.append(Batch(segment, positions[i], header))
+        pieces.append(Batch(segment, positions[i], header))
     if run:
-        found.append(_singles(group, run))
-    return found
+        pieces.append(_singles(group, run))
+    return pieces
 
 
 def _singles(group: FrameGroup, run: list[int]) -> Piece:
+    # A `Singles` has one layout. Entries with and without a key, say, are gathered apart and put in order by
+    # a second `take`.
     headers, positions = group.headers, group.positions
     kinds: dict[int, list[int]] = {}
     for i in run:
@@ -272,9 +309,11 @@ def _singles(group: FrameGroup, run: list[int]) -> Piece:
     ]
     if len(parts) == 1:
         return parts[0]
+    # Where each message of the run is in the arrays of the parts put together.
     placed = [i for part in kinds.values() for i in part]
     order = [0] * len(run)
     for where, i in enumerate(placed):
+        # A run has no gaps, so the number within it is the distance from its first entry.
         order[i - run[0]] = where
     return Mixed(parts, pa.array(order, pa.int32()))
 
@@ -322,6 +361,7 @@ class MessageIds:
 
     def __init__(self, ledger_id: int, partition: int) -> None:
         self._ledger_id = ledger_id
+        # The parts of an id that do not change: field numbers and types as protobuf encodes them.
         self._partition = partition
         self._front = b"\x08" + varint(ledger_id) + b"\x10"
         self._back = b"" if partition < 0 else b"\x18" + varint(partition)
@@ -331,6 +371,8 @@ class MessageIds:
 
     def batch(self, entry_id: int, count: int) -> Any:
         """Ids of messages 0 to count - 1 of a batch, as a binary array."""
+        # All ids of a batch as one text: what stands before an index, the index, what stands behind it. One
+        # `join` takes 10 ns for each id (decision 0041).
         before = self._front + varint(entry_id) + self._back + b"\x20"
         after = b"\x30" + varint(count)
         indexes = self._indexes
@@ -343,8 +385,11 @@ class MessageIds:
     def singles(self, entry_ids: list[int], *, batched: bool) -> list[bytes]:
         """Ids of entries that hold one message each; `batched` for a batch of one."""
         front, back, high = self._front, self._back, self._high
+        # A batch of one message: index 0 in a batch of 1. An entry that is no batch has neither field.
         if batched:
             back += b"\x20\x00\x30\x01"
+        # The number of an entry is a varint: its low 7 bits differ from entry to entry, and the rest is the
+        # same for 128 of them, so it is made once.
         for upper in {entry_id >> 7 for entry_id in entry_ids} - high.keys():
             high[upper] = varint(upper)
         return [
@@ -356,21 +401,28 @@ class MessageIds:
 
     def chunked(self, entry_id: int, earlier: tuple[Entry, ...]) -> bytes:
         """The id of a chunked message, which remembers its first part."""
-        found = make(self._ledger_id, entry_id, -1, self._partition, 0)
+        message_id = make(self._ledger_id, entry_id, -1, self._partition, 0)
+        # A seek to a chunked message goes to its first part, which its id names, as in Pulsar.
         if earlier:
-            found._first_chunk = make(*earlier[0], -1, self._partition, 0)
-        return found.serialize()
+            message_id._first_chunk = make(*earlier[0], -1, self._partition, 0)
+        return message_id.serialize()
 
     def _batch_offsets(self, fixed: int, count: int) -> Any:
         """Offsets of `count` ids that are `fixed` bytes long without their index."""
+        # Offsets depend on the length without the index alone, which is the same for many batches; so they
+        # are kept, longer than asked for.
         have = self._offsets.get(fixed)
         if have is None or have.size < 4 * count + 4:
+            # The keys are lengths of ids, of which a ledger has few. The limit is for one with names and
+            # numbers of all lengths.
             if len(self._offsets) > _CACHED_OFFSETS:
                 self._offsets.clear()
+            # Indexes up to 127 take one byte, up to 16,383 two, and so on: so many ids of each length.
             lengths = chain.from_iterable(
                 repeat(fixed + size, (1 << 7 * size) - (1 << 7 * (size - 1) if size > 1 else 0))
                 for size in range(1, 6)
             )
+            # Rounded up, so that batches of growing size do not make the offsets again each time.
             room = max(count, 1024)
             limited = (length for length, _ in zip(lengths, range(room), strict=False))
             have = pa.py_buffer(array("i", accumulate(limited, initial=0)))
@@ -404,6 +456,8 @@ class ColumnBuilder:
     """
 
     def __init__(self, planned: EntryRange, columns: Sequence[str]) -> None:
+        # Times are milliseconds while they are columns: the cast to microseconds, which may fail, is the last
+        # step.
         self.schema = _with_milliseconds(names.arrow_schema(columns))
         self._planned = planned
         self._types = {field.name: field.type for field in self.schema}
@@ -438,34 +492,40 @@ class ColumnBuilder:
             CorruptionError: an entry whose columns do not fit, or are malformed.
         """
         pieces: list[Piece] = []
-        found = []
+        # For each column the cheapest way that there is: one value for the range, one for each entry, a
+        # column that no entry of the group has, and the columns of the entries themselves.
+        columns = []
         for name in self.schema.names:
             constant = self._constants.get(name)
             make = self._by_group.get(name)
             if constant is not None:
-                found.append([constant.slice(group.rows)])
+                columns.append([constant.slice(group.rows)])
             elif make is not None:
-                found.append([make(group)])
+                columns.append([make(group)])
             elif name == names.MESSAGE_ID:
-                found.append(self._message_ids(group))
+                columns.append(self._message_ids(group))
             elif name in _OPTIONAL and not group.flags & _OPTIONAL[name]:
-                found.append([_empty(self._types[name], group.rows)])
+                columns.append([_empty(self._types[name], group.rows)])
             else:
+                # Once for all columns: the pieces remember where their columns lie.
                 pieces = pieces or pieces_of(group)
-                found.append([self._of_piece(name, piece, group.flags) for piece in pieces])
-        return found
+                columns.append([self._of_piece(name, piece, group.flags) for piece in pieces])
+        return columns
 
     def _of_piece(self, name: str, piece: Piece, flags: int) -> Any:
         if isinstance(piece, Mixed):
             parts = [self._of_piece(name, part, flags) for part in piece.parts]
             return pa.concat_arrays(parts).take(piece.order)
         values = self._by_piece[name](piece)
+        # The flag is that of the group; a piece without it has no bitmap, and no nulls then.
         if name == names.VALUE and flags & FLAG_NULL_VALUES:
             return _without(values, piece.bits("null_values"))
         return values
 
     def message_at(self, group: FrameGroup, row: int) -> str:
         """The name of the message in a row of a group, as it is after `_cut`."""
+        # For an error, so it may take a pass of its own. The cut is that of the rows: their numbers are those
+        # behind it.
         planned = self._planned
         places = [_entry_ids(group), self._batch_indexes(group)]
         cut = _cut(planned, group, pa.RecordBatch.from_arrays(places, names=["entry", "index"]))
@@ -474,9 +534,10 @@ class ColumnBuilder:
 
     def _message_ids(self, group: FrameGroup) -> list[Any]:
         """Runs of entries of one message are made together, batches one by one."""
-        found: list[Any] = []
+        parts: list[Any] = []
         run: list[bytes] = []
         ids = self._ids
+        # A chunked message is a group of its own.
         if group.chunked is not None:
             chunked = ids.chunked(group.headers[0][_ENTRY_ID], group.chunked.earlier)
             return [pa.array([chunked], pa.binary())]
@@ -488,17 +549,18 @@ class ColumnBuilder:
                 run += ids.singles([header[_ENTRY_ID]], batched=header[_FLAGS] & FLAG_BATCHED != 0)
                 continue
             if run:
-                found.append(pa.array(run, pa.binary()))
+                parts.append(pa.array(run, pa.binary()))
                 run = []
-            found.append(ids.batch(header[_ENTRY_ID], header[_COUNT]))
+            parts.append(ids.batch(header[_ENTRY_ID], header[_COUNT]))
         if run:
-            found.append(pa.array(run, pa.binary()))
-        return found
+            parts.append(pa.array(run, pa.binary()))
+        return parts
 
     def _producer_names(self, group: FrameGroup) -> Any:
         view = group.segment.view
         packed = set()
         texts = []
+        # The names are read without their entries: the metadata is never compressed and never encrypted.
         for at in group.positions:
             at += HEADER_SIZE
             (length,) = _NAME_LENGTH.unpack_from(view, at + _NAME_LENGTH_OFFSET)
@@ -506,20 +568,26 @@ class ColumnBuilder:
             text = bytes(view[at : at + length])
             packed.add(text)
             texts.append(text)
+        # A group nearly always has one producer, or a few: each name is decoded once.
         decoded = {text: _decoded(text) for text in packed}
         if len(decoded) == 1:
             (name,) = decoded.values()
+            # The array of the last group is used again, since the producer of a log rarely changes.
             if name != self._producer.value:
                 self._producer = _Repeated(name, pa.string())
             return self._producer.slice(group.rows)
         return _repeated_by_entry(group, [decoded[text] for text in texts], pa.string())
 
     def _sequence_ids(self, group: FrameGroup) -> Any:
+        # Explicit ids that do not count up are columns of their entries; the others follow from the first id
+        # of the entry.
         if group.flags & FLAG_SEQUENCE_IDS:
             return pa.concat_arrays([self._piece_sequence_ids(group, i) for i in range(len(group.headers))])
         longs = group.segment.longs
+        # The first sequence id is the first field of the metadata.
         first = [longs[at + HEADER_SIZE >> 3] for at in group.positions]
         firsts = _repeated_by_entry(group, first, pa.int64())
+        # Every entry has one message, so there is nothing to count.
         if len(first) == group.rows:
             return firsts
         counts = [header[_COUNT] for header in group.headers]
@@ -534,6 +602,7 @@ class ColumnBuilder:
         return pc.add(self._count_to(header[_COUNT]).slice(0, header[_COUNT]), first)
 
     def _batch_indexes(self, group: FrameGroup) -> Any:
+        # -1 for a message that is no batch, as Pulsar's `MessageId` has it.
         if not group.flags & FLAG_BATCHED:
             return pa.repeat(pa.scalar(-1, pa.int32()), group.rows)
         single = pa.array([-1], pa.int64())
@@ -585,6 +654,7 @@ def _repeated_by_entry(group: FrameGroup, values: list[Any], kind: Any) -> Any:
         return pa.array(values, kind)
     if len(values) == 1:
         return pa.repeat(pa.scalar(values[0], kind), group.rows)
+    # Each entry's value is repeated by the ends of runs, in C.
     ends = pa.array(accumulate(header[_COUNT] for header in group.headers), pa.int32())
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
 
@@ -597,9 +667,11 @@ def _texts(piece: Batch | Whole | Singles, name: str) -> Any:
 
 
 def _event_times(piece: Batch | Whole | Singles) -> Any:
+    # A column of its own, or none: null for all.
     times = piece.fixed("event_times")
     if times is None:
         return pa.nulls(piece.rows, pa.int64())
+    # 0 stands for "no event time" in the format.
     return _without(times, pc.equal(times, 0))
 
 
@@ -616,6 +688,8 @@ def _properties(piece: Batch | Whole | Singles) -> Any:
             keys += fields.keys()
             values += fields.values()
         ends.append(len(keys))
+    # Maps are built from flat lists: one array of keys and one of values, and the number of the first pair of
+    # each message.
     return _maps(pa.py_buffer(array("i", ends)), len(ends), keys, values)
 
 
@@ -636,6 +710,7 @@ def _without(values: Any, absent: Any) -> Any:
     if absent is None:
         return values
     buffers = values.buffers()
+    # Only the bitmap is new: Arrow keeps validity apart from the values.
     buffers[0] = pc.invert(absent).buffers()[1]
     return pa.Array.from_buffers(values.type, len(values), buffers)
 
@@ -647,6 +722,7 @@ def _decoded(name: bytes) -> str:
         raise CorruptionError(reason="a producer name is not UTF-8") from error
 
 
+# Rows of a chunk of a table: those of many small entries are gathered, so that a table has few chunks.
 _TABLE_ROWS: Final = 1 << 17
 _COUNT, _ENTRY_ID = 10, 8
 
@@ -679,17 +755,22 @@ def record_batches(
         CorruptionError: the file is shorter than what was committed, or a column is malformed.
         NotImplementedError: an entry uses a feature that only consumers understand.
     """
+    # A column that only decides which messages are left out is read, too, and dropped at the end.
     read = _with_event_times(columns, mode)
     for planned, segment in opened:
         if isinstance(segment, ColdTable):  # which has no time that a column cannot hold
             yield from segment.batches(columns, rows)
             continue
+        # One builder for a range: its constants and caches are those of one ledger.
         builder = ColumnBuilder(planned, read)
         for group in frame_groups(planned, segment, rows=rows, large=large, on_damage=on_damage):
             chunks = _chunks(planned, builder, group)
+            # A batch has one array for each column: a single piece stays a view of the map, several are
+            # copied together.
             arrays = [parts[0] if len(parts) == 1 else pa.concat_arrays(parts) for parts in chunks]
             batch = pa.RecordBatch.from_arrays(arrays, schema=builder.schema)
             batch = _with_times(builder, group, _cut(planned, group, batch), mode)
+            # A group may lose all of its rows to the cut, or to DROPMALFORMED.
             if batch.num_rows:
                 yield batch if read is columns else batch.select(columns)
 
@@ -703,24 +784,26 @@ def table(
     """The messages of ranges as a table; payloads and keys of batches are chunks of the map."""
     # Threads, one for each piece of 16 MiB, gained nothing where that was measured: two cores that share one
     # unit for the checksums, and half of the rest under the GIL.
-    found = [arrow_schema(columns).empty_table()]
+    tables = [arrow_schema(columns).empty_table()]
     read = _with_event_times(columns, mode)
     for planned, segment in opened:
         if isinstance(segment, ColdTable):
-            found += [pa.Table.from_batches([batch]) for batch in segment.batches(columns, _TABLE_ROWS)]
+            tables += [pa.Table.from_batches([batch]) for batch in segment.batches(columns, _TABLE_ROWS)]
             continue
         builder = ColumnBuilder(planned, read)
+        # A table is made of chunks, so no entry needs a group of its own to stay uncopied.
         for group in frame_groups(planned, segment, rows=_TABLE_ROWS, large=sys.maxsize, on_damage=on_damage):
             chunks = _chunks(planned, builder, group)
             arrays = [pa.chunked_array(parts) for parts in chunks]
             whole = pa.Table.from_arrays(arrays, schema=builder.schema)
             timed = _with_times(builder, group, _cut(planned, group, whole), mode)
-            found.append(timed if read is columns else timed.select(columns))
-    return pa.concat_tables(found)
+            tables.append(timed if read is columns else timed.select(columns))
+    return pa.concat_tables(tables)
 
 
 def _chunks(planned: EntryRange, builder: ColumnBuilder, group: FrameGroup) -> list[list[Any]]:
     try:
+        # Columns know no files: the path is added here, where it is known.
         return builder.chunks(group)
     except CorruptionError as error:
         raise error.at(planned.path) from None
@@ -728,6 +811,8 @@ def _chunks(planned: EntryRange, builder: ColumnBuilder, group: FrameGroup) -> l
 
 def _cut(planned: EntryRange, group: FrameGroup, whole: Any) -> Any:
     """Without the messages of the first and last entry that are outside of the range."""
+    # `keep` first: it counts from the start of the last entry, which is the first one, too, in a range of one
+    # entry, and `skip` would move that start.
     if planned.keep and group.headers[-1][_ENTRY_ID] == planned.end_entry - 1:
         whole = whole.slice(0, group.rows - max(0, group.headers[-1][_COUNT] - planned.keep))
     if planned.skip and group.headers[0][_ENTRY_ID] == planned.first_entry:
@@ -737,13 +822,15 @@ def _cut(planned: EntryRange, group: FrameGroup, whole: Any) -> Any:
 
 def _with_event_times(columns: tuple[str, ...], mode: str) -> tuple[str, ...]:
     """The columns that are read. Which messages are left out does not depend on the columns asked for."""
+    # With DROPMALFORMED a time that no column holds leaves its message out. Without the event time, a query
+    # of other columns would count messages that the same query with it does not.
     has_times = mode != names.DROPMALFORMED or names.EVENT_TIME in columns
     return columns if has_times else (*columns, names.EVENT_TIME)
 
 
 def _with_milliseconds(schema: Any) -> Any:
     """A schema of times as they are stored."""
-    return pa.schema([(one.name, pa.int64() if one.name in _TIMES else one.type) for one in schema])
+    return pa.schema([(field.name, pa.int64() if field.name in _TIMES else field.type) for field in schema])
 
 
 def _with_times(builder: ColumnBuilder, group: FrameGroup, rows: Any, mode: str) -> Any:
@@ -753,6 +840,7 @@ def _with_times(builder: ColumnBuilder, group: FrameGroup, rows: Any, mode: str)
     null, or left out with its message, by the mode; it never becomes another time.
     """
     present = [name for name in _TIMES if name in rows.schema.names]
+    # The usual case costs two casts in C; which messages are to blame is looked for when they fail.
     try:
         return _timed(rows, present)
     except pa.ArrowInvalid:  # Arrow checks the range of each time
@@ -761,6 +849,7 @@ def _with_times(builder: ColumnBuilder, group: FrameGroup, rows: Any, mode: str)
 
 def _timed(rows: Any, present: list[str]) -> Any:
     for name in present:
+        # First the meaning, then the unit: the second cast multiplies by 1000 and checks the range.
         times = rows.column(name).cast(_MILLISECONDS).cast(_TIME)
         rows = rows.set_column(rows.schema.get_field_index(name), pa.field(name, _TIME), times)
     return rows
@@ -769,10 +858,12 @@ def _timed(rows: Any, present: list[str]) -> Any:
 def _with_fitting_times(
     builder: ColumnBuilder, group: FrameGroup, rows: Any, present: list[str], mode: str
 ) -> Any:
+    # Messages that are kept, by all columns of times together.
     kept = pa.scalar(True)
     for name in present:
         times = rows.column(name)
         is_fit = pc.and_(pc.greater_equal(times, -_MOST_MS), pc.less_equal(times, _MOST_MS))
+        # A null time is no fault.
         fits = pc.fill_null(is_fit, True)
         unfit = pc.indices_nonzero(pc.invert(fits)).to_pylist()
         if not unfit:

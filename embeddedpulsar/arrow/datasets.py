@@ -25,10 +25,13 @@ from embeddedpulsar.arrow.entry_pruning import Wanted, with_wanted
 from embeddedpulsar.arrow.plan import EntryLookup, EntryRange, split
 from embeddedpulsar.exceptions import InvalidConfiguration
 
+# A piece is what a filter keeps or leaves out, and costs an expression of Arrow and two look-ups in the
+# index.
 _PIECE_BYTES: Final = 1 << 20
 _SECOND_US: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+# Beyond this many literals, an expression for each interval costs more than the reading that it saves.
 _MOST_VALUES: Final = 1000
 
 Opener = Callable[[list[EntryRange], tuple[str, ...]], Iterator[Any]]
@@ -111,8 +114,11 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
             filter: an expression, which is not applied to rows.
         """
         ranges = self._plan()
+        # Left out here is only what cannot have a row of the result; Arrow applies the filter to the rows
+        # that remain.
         if filter is not None:
             ranges = surviving(ranges, filter, self._every)
+        # A count needs rows and no columns. One column, the first, gives them.
         return self._read(ranges, tuple(columns) or self._columns[:1])
 
     def _schema_of(self, columns: Sequence[str]) -> Any:
@@ -132,6 +138,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         wanted = self._needed(columns, filter)
         schema = self._schema_of(wanted)
         reader = pa.RecordBatchReader.from_batches(schema, self.batches(wanted, filter))
+        # The scanner cuts batches of its own, smaller ones.
         if batch_size is not None:
             options["batch_size"] = batch_size
         return ds.Scanner.from_batches(reader, columns=columns, filter=filter, **options)
@@ -140,11 +147,13 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         """The columns to be read: those of the result, and those that expressions name."""
         if columns is None:
             return self._columns
-        asked = list(columns) if not isinstance(columns, dict) else []
+        requested = list(columns) if not isinstance(columns, dict) else []
         texts = [str(filter)] if filter is not None else []
-        texts += [str(one) for one in columns.values()] if isinstance(columns, dict) else []
-        found = [name for name in self._columns if name in asked or any(name in text for text in texts)]
-        return tuple(found or self._columns[:1])
+        # Expressions have no public list of the columns they name. A column whose name is part of a text is
+        # read in vain; none that is named is missed.
+        texts += [str(expression) for expression in columns.values()] if isinstance(columns, dict) else []
+        needed = [name for name in self._columns if name in requested or any(name in text for text in texts)]
+        return tuple(needed or self._columns[:1])
 
 
 def surviving(ranges: list[EntryRange], filter: Any, schema: Any) -> list[EntryRange]:
@@ -159,20 +168,29 @@ def surviving(ranges: list[EntryRange], filter: Any, schema: Any) -> list[EntryR
     """
     pieces = [piece for planned in ranges for piece in split(planned, _PIECE_BYTES)]
     bounds = [_bounds(piece) for piece in pieces]
-    found: list[EntryRange] = []
+    # Neighbours become one range again: the reader maps and checks ranges one by one, and has a fixed cost
+    # for each.
+    kept_pieces: list[EntryRange] = []
     for piece in map(pieces.__getitem__, _satisfiable(bounds, filter, schema)):
-        last = found[-1] if found else None
+        last = kept_pieces[-1] if kept_pieces else None
+        # `keep` cuts messages off the last entry, so nothing can follow it without a gap.
         if last is not None and (last.path, last.end_entry, last.keep) == (piece.path, piece.first_entry, 0):
-            found[-1] = replace(last, end_entry=piece.end_entry, end_offset=piece.end_offset, keep=piece.keep)
+            kept_pieces[-1] = replace(
+                last, end_entry=piece.end_entry, end_offset=piece.end_offset, keep=piece.keep
+            )
         else:
-            found.append(piece)
+            kept_pieces.append(piece)
+    # Finer than pieces: the entries within them, by keys and event times.
     wanted = wanted_by(filter, schema)
-    found = [part for piece in found for part in with_wanted(piece, wanted)]
-    kept, total = (sum(one.end_entry - one.first_entry for one in some) for some in (found, ranges))
+    kept_pieces = [part for piece in kept_pieces for part in with_wanted(piece, wanted)]
+    # The counters are entries: messages are not counted without reading more of the index.
+    kept, total = (
+        sum(piece.end_entry - piece.first_entry for piece in some) for some in (kept_pieces, ranges)
+    )
     logging.getLogger("embeddedpulsar.arrow").info(
         "filters leave %d of %d entries to be read; %d are pruned", kept, total, total - kept
     )
-    return found
+    return kept_pieces
 
 
 def wanted_by(filter: Any, schema: Any) -> Wanted:
@@ -188,22 +206,29 @@ def wanted_by(filter: Any, schema: Any) -> Wanted:
         >>> filter = (ds.field("__key") == b"a") | (ds.field("__partition") == 1)
         >>> wanted_by(filter, names.arrow_schema(names.KNOWN)).keys
     """
+    # Whether a column is in the filter at all, by its text: to decode the literals takes far longer.
     text = str(filter)
     literals = _literals(filter) if names.KEY in text or names.EVENT_TIME in text else []
     keys, start, end = None, None, None
     if names.KEY in text:
-        found = sorted({one for one in literals if isinstance(one, bytes)})
-        parts = _parts(names.KEY, found, filter, schema)
+        sorted_keys = sorted({literal for literal in literals if isinstance(literal, bytes)})
+        parts = _parts(names.KEY, sorted_keys, filter, schema)
+        # Keys are a set and no interval, so every part must be a single value; with an open interval, any key
+        # may be asked for. No part at all gives the empty set: no key can fulfil the filter.
         if parts is not None and all(low == high for low, high in parts):
             keys = frozenset(low for low, _ in parts)
     if names.EVENT_TIME in text:
-        moments = sorted({one for one in literals if isinstance(one, datetime)})
+        moments = sorted({literal for literal in literals if isinstance(literal, datetime)})
         parts = _parts(names.EVENT_TIME, moments, filter, schema)
+        # Times are one interval, from the first part to the last: what lies between two parts is read in
+        # vain.
         if parts:
             first, last = parts[0][0], parts[-1][1]
             start = None if first is None else (first - _EPOCH) // _MILLISECOND
+            # The limits of `Wanted` are half-open, and a literal itself may be asked for.
             end = None if last is None else (last - _EPOCH) // _MILLISECOND + 1
         elif parts is not None:
+            # No part at all: no time fulfils the filter.
             start = end = 0
     return Wanted(keys, start, end)
 
@@ -211,54 +236,68 @@ def wanted_by(filter: Any, schema: Any) -> Wanted:
 def _parts(name: str, values: list[Any], filter: Any, schema: Any) -> list[tuple[Any, Any]] | None:
     """The intervals of a column in which a filter can hold, in order, None for an open side; None if it can
     hold for null, or is not understood."""
+    # Without literals the filter compares the column with nothing that is known here, with another column,
+    # say.
     if not 0 < len(values) <= _MOST_VALUES:
         return None
     field = ds.field(name)
     kind = names.arrow_schema((name,)).field(0).type
     scalars = [pa.scalar(value, kind) for value in values]
+    # The intervals in the order of the guarantees below: the open sides, what lies between two literals, and
+    # the literals themselves.
     limits = [(None, values[0]), *pairwise(values), (values[-1], None), *zip(values, values, strict=True)]
-    guarantees = [field < scalars[0], *((field > one) & (field < other) for one, other in pairwise(scalars))]
-    guarantees += [field > scalars[-1], *(field == one for one in scalars), field.is_null()]
-    found = _satisfiable(guarantees, filter, schema)
-    if len(limits) in found:
+    guarantees = [field < scalars[0], *((field > low) & (field < high) for low, high in pairwise(scalars))]
+    # The last guarantee has no interval: it is null. A filter that can hold for null rules nothing out.
+    guarantees += [field > scalars[-1], *(field == scalar for scalar in scalars), field.is_null()]
+    parts = _satisfiable(guarantees, filter, schema)
+    if len(limits) in parts:
         return None
+    # By the lower end, and a literal before the interval that begins behind it.
     ends = dict(zip(values, range(len(values)), strict=True)) | {None: -1}
-    return sorted(map(limits.__getitem__, found), key=lambda part: (ends[part[0]], part[0] != part[1]))
+    return sorted(map(limits.__getitem__, parts), key=lambda part: (ends[part[0]], part[0] != part[1]))
 
 
 def _literals(filter: Any) -> list[Any]:
     """All values in an expression, by the form in which Arrow sends it to other processes."""
+    # Pickling gives a table of one row with the literals of the expression as columns, which is the only
+    # public way to them.
     (form,) = filter.__reduce__()[1]
     pending: list[Any] = [column.to_pylist() for column in pa.ipc.open_file(form).read_all().columns]
-    found: list[Any] = []
+    literals: list[Any] = []
     while pending:
         value = pending.pop()
         if isinstance(value, list | dict):
             pending += value.values() if isinstance(value, dict) else value
         elif isinstance(value, datetime):
-            found.append(value if value.tzinfo else value.replace(tzinfo=UTC))
+            # Polars and pandas give moments without a zone; the columns of times are in UTC.
+            literals.append(value if value.tzinfo else value.replace(tzinfo=UTC))
         else:
-            found.append(value.encode() if isinstance(value, str) else value)
-    return found
+            literals.append(value.encode() if isinstance(value, str) else value)
+    return literals
 
 
 def _satisfiable(guarantees: list[Any], filter: Any, schema: Any) -> list[int]:
     """The numbers of the guarantees under which a filter can hold; each is shown to Arrow as a file."""
     if not guarantees:
         return []
+    # A fragment is a file with a guarantee, its partition expression. `get_fragments` leaves out those whose
+    # guarantee contradicts the filter, and opens none of them.
     form, files = ds.IpcFileFormat(), pa.fs.LocalFileSystem()
     fragments = [
-        form.make_fragment(str(number), files, partition_expression=one)
-        for number, one in enumerate(guarantees)
+        form.make_fragment(str(number), files, partition_expression=guarantee)
+        for number, guarantee in enumerate(guarantees)
     ]
     shown = ds.FileSystemDataset(fragments, schema, form, files)
-    return [int(os.path.basename(one.path)) for one in shown.get_fragments(filter)]
+    # The path, whose last part is the number, is all that tells fragments apart.
+    return [int(os.path.basename(fragment.path)) for fragment in shown.get_fragments(filter)]
 
 
 def _bounds(piece: EntryRange) -> Any:
     """What holds for all rows of a piece."""
     lookup = EntryLookup.of(piece)
     try:
+        # Publish times never decrease within a log (docs/format/frame.md), so the first and the last entry
+        # have the limits.
         first_ms, last_ms = lookup.publish_ms(piece.first_entry), lookup.publish_ms(piece.end_entry - 1)
     except FileNotFoundError:  # trimmed meanwhile: the reading of it says so, if that is to be said
         return ds.scalar(True)
@@ -315,25 +354,31 @@ def lazy_frame(made: TopicDataset) -> Any:
     def read(
         columns: list[str] | None, predicate: Any, n_rows: int | None, batch_size: int | None
     ) -> Iterator[Any]:
+        # Columns that only the predicate names are read for it, and left out of the result below.
         wanted = made.schema.names if columns is None else columns
         filter = None
         if predicate is not None:
             wanted = list(dict.fromkeys([*wanted, *predicate.meta.root_names()]))
             filter = pruning_filter(pl, predicate)
-        left = n_rows
+        rows_left = n_rows
         for batch in made.batches(wanted, filter):
             frame = pl.from_arrow(batch)
+            # The source applies the predicate: Polars does not do it again, and pruning leaves rows of other
+            # keys and times.
             if predicate is not None:
                 frame = frame.filter(predicate)
-            if left is not None:
-                frame = frame.head(left)
-                left -= frame.height
+            # The limit counts rows that the predicate leaves, so it is applied behind it.
+            if rows_left is not None:
+                frame = frame.head(rows_left)
+                rows_left -= frame.height
             if columns is not None:
                 frame = frame.select(columns)
             yield from frame.iter_slices(batch_size or _ROWS)
-            if left == 0:
+            # Not before: a query may ask for no rows.
+            if rows_left == 0:
                 return
 
+    # Polars asks a source for its schema before it reads.
     schema = pl.from_arrow(made.schema.empty_table()).schema
     return pl.io.plugins.register_io_source(read, schema=schema)
 
@@ -344,6 +389,8 @@ def pruning_filter(pl: Any, predicate: Any) -> Any:
     It holds for all rows for which the predicate holds. None if it demands nothing.
     """
     try:
+        # Expressions of Polars have no public tree; their text in JSON is not promised to stay as it is.
+        # Whatever is not understood prunes nothing, and the predicate is applied to all rows.
         tree = json.loads(predicate.meta.serialize(format="json"))
         return _demanded(pl, tree)
     except (
@@ -364,31 +411,37 @@ def _demanded(pl: Any, node: Any) -> Any:
     parts = node.get("BinaryExpr") if isinstance(node, dict) else None
     if parts is None:
         return None
-    left, right, act = parts["left"], parts["right"], parts["op"]
+    first, second, act = parts["left"], parts["right"], parts["op"]
     if act in ("And", "Or"):
-        one, other = _demanded(pl, left), _demanded(pl, right)
-        if one is None or other is None:
-            return (other if one is None else one) if act == "And" else None
-        return one & other if act == "And" else one | other
+        demanded_first, demanded_second = _demanded(pl, first), _demanded(pl, second)
+        # A half that is not understood: AND still demands the other one, OR demands nothing.
+        if demanded_first is None or demanded_second is None:
+            return (demanded_second if demanded_first is None else demanded_first) if act == "And" else None
+        return demanded_first & demanded_second if act == "And" else demanded_first | demanded_second
     if act not in _COMPARED:
         return None
-    if "Column" in right:
-        left, right, act = right, left, _MIRRORED[act]
-    return _compared(left.get("Column"), act, _value(pl, right))
+    # A literal compared with a column: the same the other way round.
+    if "Column" in second:
+        first, second, act = second, first, _MIRRORED[act]
+    return _compared(first.get("Column"), act, _value(pl, second))
 
 
 def _of_function(pl: Any, node: Any) -> Any:
     kind = node["function"].get("Boolean")
     column, *others = node["input"]
     name = column.get("Column")
+    # Null in a list equals nothing. With `nulls_equal` it does, and the function prunes nothing.
     if "IsIn" in kind and not kind["IsIn"]["nulls_equal"]:
-        found = [_compared(name, "Eq", one) for one in _value(pl, others[0]) if one is not None]
+        comparisons = [_compared(name, "Eq", value) for value in _value(pl, others[0]) if value is not None]
         return (
-            None if not found or any(one is None for one in found) else functools.reduce(pc.or_kleene, found)
+            None
+            if not comparisons or any(comparison is None for comparison in comparisons)
+            else functools.reduce(pc.or_kleene, comparisons)
         )
+    # Both limits count as part of the interval, whatever `closed` says: that rules out less.
     if "IsBetween" in kind:
         bounds = zip(("GtEq", "LtEq"), others, strict=True)
-        low, high = (_compared(name, act, _value(pl, one)) for act, one in bounds)
+        low, high = (_compared(name, act, _value(pl, bound)) for act, bound in bounds)
         return None if low is None or high is None else low & high
     return None
 
@@ -403,8 +456,9 @@ def _value(pl: Any, node: Any) -> Any:
     """The value of a literal; None if it is none, or null."""
     if "Literal" not in node:
         return None
+    # The text of a literal depends on its type, so Polars makes the value of it.
     values = pl.select(pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")).to_series()
     if getattr(values.dtype, "time_unit", None) == "ns":
         return None  # what becomes of it in Python is less exact
-    found = values[0]
-    return found.to_list() if isinstance(found, pl.Series) else found
+    value = values[0]
+    return value.to_list() if isinstance(value, pl.Series) else value

@@ -78,26 +78,30 @@ def with_wanted(planned: EntryRange, wanted: Wanted) -> list[EntryRange]:
     are not in them; or if it has no event times. Of an offloaded ledger, the statistics of its table say it.
     The range stays whole where index and frames disagree.
     """
+    # A search for no bytes finds them in every entry: the empty key rules nothing out.
     keys = wanted.keys
     if keys is not None and b"" in keys:
         wanted = replace(wanted, keys=None)
     if wanted == ANYTHING:
         return [planned]
     try:
+        # An offloaded ledger has no log here, and its index says nothing of keys.
         if not os.path.exists(planned.path):
             return _of_table(planned, wanted)
         segment = Segment.open(os.path.dirname(planned.path), planned.ledger_id)
-        found = _entries(segment, planned)
-        kept = [] if found is None else _kept(segment.data, found, wanted)
+        entries = _entries(segment, planned)
+        # IndexError is Arrow's for a slot that leads out of the segment.
+        kept = [] if entries is None else _kept(segment.data, entries, wanted)
     except (OSError, StorageError, IndexError):  # the read reports damage
         return [planned]
-    return [planned] if found is None else list(_runs(planned, found, kept))
+    return [planned] if entries is None else list(_runs(planned, entries, kept))
 
 
 def _of_table(planned: EntryRange, wanted: Wanted) -> list[EntryRange]:
     table = cold_table(planned)
     if table is None:
         return [planned]
+    # `times` excludes its end, and the statistics of Parquet include theirs.
     first, end = wanted.times
     spans = table.spans(wanted.keys, (first, end - 1) if wanted.is_timed else None)
     parts = [part_of(planned, *span) for span in spans]
@@ -120,19 +124,23 @@ class _Entries(NamedTuple):
         """Which entries have one of the flags."""
         return pc.not_equal(pc.bit_wise_and(self.flags, pa.scalar(flags, pa.uint32())), 0)
 
-    def take(self, rows: Any) -> _Entries:
+    def select(self, rows: Any) -> _Entries:
         """Some of the entries."""
         return _Entries(self.log, *(column.take(rows) for column in self[1:]))
 
 
 def _entries(segment: Segment, planned: EntryRange) -> _Entries | None:
     """The entries of a range by its index; None if the frames say something else."""
+    # Neither the index nor the frames are read entry by entry: both become arrays of 32-bit words, and the
+    # words of all entries that are wanted are taken together, in C.
     raw = bytes(segment.index.data[slot_offset(planned.first_entry) : slot_offset(planned.end_entry)])
     count = planned.end_entry - planned.first_entry
+    # The index is shorter than what was committed, or the segment is: the read finds out which.
     if len(raw) != SLOT_SIZE * count or planned.end_offset > len(segment.view):
         return None
     slots, log = _words(raw), _words(segment.view[: planned.end_offset])
     each = _counting(count, 0, _SLOT_WORDS)
+    # A slot begins with the offset of its frame divided by 8 (docs/format/index.md).
     starts = pc.multiply(slots.take(each).cast(pa.int64()), 8)
     frames = pc.divide(starts, 4)
 
@@ -141,22 +149,28 @@ def _entries(segment: Segment, planned: EntryRange) -> _Entries | None:
 
     ends = pc.add(starts, of_frame(_LENGTH).cast(pa.int64()))
     wanted_ends = pa.concat_arrays([starts.slice(1), pa.array([planned.end_offset], pa.int64())])
+    # The index promises nothing, so it is believed only where the frames say the same: each ends where the
+    # next begins, and has the checksum, the hash of the key and the number that its slot has. The bodies are
+    # not checked: the read does that, and what is left out is not read.
     hashes = of_frame(_HASH)
-    for one, other in (
+    for actual, expected in (
         (ends, wanted_ends),
         (of_frame(_CRC), slots.slice(_SLOT_CRC).take(each)),
         (hashes, slots.slice(_SLOT_HASH).take(each)),
         (of_frame(_ENTRY_ID), _counting(count, planned.first_entry).cast(pa.uint32())),
     ):
-        if not one.equals(other):
+        if not actual.equals(expected):
             return None
+    # The first slot leads to where the plan begins.
     if starts[0].as_py() != planned.first_offset:
         return None
+    # The metadata length is the lower half of its word; the upper half is reserved.
     metadata = pc.bit_wise_and(of_frame(_METADATA_LENGTH), pa.scalar(0xFFFF, pa.uint32()))
     return _Entries(
         log,
         starts,
         ends,
+        # The codec is the last byte of its word, behind magic and kind.
         pc.shift_right(of_frame(_CODEC), pa.scalar(24, pa.uint32())),
         of_frame(_FLAGS),
         of_frame(_COUNT),
@@ -170,33 +184,44 @@ def _words(data: Any) -> Any:
     return pa.Array.from_buffers(pa.uint32(), buffer.size // 4, [None, buffer])
 
 
-def _kept(data: Any, found: _Entries, wanted: Wanted) -> list[int]:
+def _kept(data: Any, entries: _Entries, wanted: Wanted) -> list[int]:
     """The numbers of the entries that can have what is wanted."""
-    is_special, is_one = found.has(FLAG_CHUNK | FLAG_TXN), pc.equal(found.counts, 1)
-    is_clear = pc.and_not(pc.equal(found.codecs, CODEC_NONE), is_special)
-    may = pc.greater(found.starts, 0)
+    # Chunks and transactions are kept: of a chunked message only the last part has a key, and the earlier
+    # ones are read with it.
+    is_special, is_one = entries.has(FLAG_CHUNK | FLAG_TXN), pc.equal(entries.counts, 1)
+    is_clear = pc.and_not(pc.equal(entries.codecs, CODEC_NONE), is_special)
+    # All entries may match and none is looked at, until something is demanded.
+    may = pc.greater(entries.starts, 0)
     looked_at = pc.invert(may)
     if wanted.keys is not None:
         hashes = pa.array([sticky_key_hash(key) for key in wanted.keys], pa.uint32())
-        is_hashed = pc.and_not(is_one, found.has(FLAG_ORDERING_KEYS))
-        may_match = pc.or_(pc.invert(is_hashed), pc.is_in(found.hashes, hashes))
-        may = pc.and_(found.has(FLAG_KEYS), may_match)
+        # The hash in the index is that of the first message's ordering key, or else key. Only for a single
+        # message without an ordering key does it decide about the key; for all others it says nothing.
+        is_hashed = pc.and_not(is_one, entries.has(FLAG_ORDERING_KEYS))
+        may_match = pc.or_(pc.invert(is_hashed), pc.is_in(entries.hashes, hashes))
+        may = pc.and_(entries.has(FLAG_KEYS), may_match)
+        # Entries of several messages, or with ordering keys, are searched for the bytes of a key, if they are
+        # in the clear.
         looked_at = pc.and_not(is_clear, is_hashed)
     if wanted.is_timed:
-        may = pc.and_(may, found.has(FLAG_EVENT_TIMES))
+        may = pc.and_(may, entries.has(FLAG_EVENT_TIMES))
+        # The times of entries of several messages are looked at one by one.
         looked_at = pc.or_(looked_at, pc.and_not(is_clear, is_one))
+        # Those of single messages are at a known place of their entry, so all of them are compared in C.
         rows = pc.indices_nonzero(pc.and_(pc.and_(may, is_clear), is_one))
         first, end = wanted.times
-        times = _single_times(found.take(rows))
+        times = _single_times(entries.select(rows))
         is_out = pc.or_(pc.less(times, first), pc.greater_equal(times, pa.scalar(min(end, (1 << 63) - 1))))
         may = pc.and_not(may, pc.is_in(_counting(len(may)), rows.filter(is_out).cast(pa.int64())))
+    # What is special is kept whatever else was found.
     kept = pc.indices_nonzero(pc.or_(may, is_special))
-    entries, looks = found.take(kept), looked_at.take(kept).to_pylist()
-    columns = (kept, entries.columns, entries.ends, entries.counts, entries.flags)
+    kept_entries, looks = entries.select(kept), looked_at.take(kept).to_pylist()
+    columns = (kept, kept_entries.columns, kept_entries.ends, kept_entries.counts, kept_entries.flags)
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     return [
         number
         for look, (number, at, end, count, flags) in zip(looks, rows, strict=True)
+        # The one step of Python for each entry, and for those alone about which the index does not decide.
         if not look or _has_wanted(data, at, end, count, flags, wanted)
     ]
 
@@ -205,19 +230,24 @@ def _counting(count: int, first: int = 0, step: int = 1) -> Any:
     return pc.cumulative_sum(pa.repeat(pa.scalar(step, pa.int64()), count), start=first - step)
 
 
-def _single_times(found: _Entries) -> Any:
+def _single_times(entries: _Entries) -> Any:
     """The event times of entries of one message, whose columns are in the clear."""
-    at = found.columns
+    # Past the value column and those of keys, ordering keys and properties, as far as an entry has them: the
+    # second offset of each is the length of its one item.
+    at = entries.columns
     for flag in (0, *_VARIABLE):
-        length = found.log.slice(1).take(pc.divide(at, 4)).cast(pa.int64())
+        length = entries.log.slice(1).take(pc.divide(at, 4)).cast(pa.int64())
         width = pc.multiply(pc.divide(pc.add(length, 15), 8), 8)  # two offsets, the bytes, padding
-        at = pc.add(at, pc.if_else(found.has(flag), width, 0) if flag else width)
-    low, high = (found.log.slice(word).take(pc.divide(at, 4)).cast(pa.int64()) for word in (0, 1))
+        at = pc.add(at, pc.if_else(entries.has(flag), width, 0) if flag else width)
+    # Words are unsigned and 32 bits wide; a time is two of them, the lower one first.
+    low, high = (entries.log.slice(word).take(pc.divide(at, 4)).cast(pa.int64()) for word in (0, 1))
     return pc.bit_wise_or(pc.shift_left(high, 32), low)
 
 
 def _has_wanted(data: Any, at: int, end: int, count: int, flags: int, wanted: Wanted) -> bool:
     """Whether an entry, whose columns begin at `at` in the clear, can have what is wanted."""
+    # A variable column of `count` items begins with `count` + 1 offsets, padded to 8 bytes; the last of them
+    # is the size of the bytes behind.
     width = (4 * (count + 1) + 7) & ~7
     limit = end - TRAILER_SIZE
     try:
@@ -227,6 +257,8 @@ def _has_wanted(data: Any, at: int, end: int, count: int, flags: int, wanted: Wa
                 last = first + _INT(data, first - width + 4 * count)[0]
                 if not at < first <= last <= limit:
                     return True  # it is damaged: the read finds that out
+                # The bytes of a key may be those of two neighbours, or part of a longer one: that keeps an
+                # entry in vain.
                 if flag == FLAG_KEYS and wanted.keys is not None:
                     if not any(data.find(key, first, last) >= 0 for key in wanted.keys):
                         return False
@@ -234,18 +266,20 @@ def _has_wanted(data: Any, at: int, end: int, count: int, flags: int, wanted: Wa
         if not wanted.is_timed:
             return True
         first_ms, end_ms = wanted.times
+        # No event time is 0, which is before every first one.
         return any(first_ms <= time < end_ms for time in struct.unpack_from(f"<{count}q", data, at))
     except struct.error:
         return True
 
 
-def _runs(planned: EntryRange, found: _Entries, kept: list[int]) -> Iterator[EntryRange]:
+def _runs(planned: EntryRange, entries: _Entries, kept: list[int]) -> Iterator[EntryRange]:
     """The kept entries as ranges, with what lies between two of them where that is little."""
     rows = pa.array(kept, pa.int64())
-    starts, ends = found.starts.take(rows).to_pylist(), found.ends.take(rows).to_pylist()
-    count = len(found.starts)
+    starts, ends = entries.starts.take(rows).to_pylist(), entries.ends.take(rows).to_pylist()
+    count = len(entries.starts)
     begin = 0
     for number, row in enumerate(kept):
+        # A gap of few bytes is read and not skipped.
         if number + 1 < len(kept) and starts[number + 1] - ends[number] < _GAP_BYTES:
             continue
         yield replace(
@@ -254,6 +288,7 @@ def _runs(planned: EntryRange, found: _Entries, kept: list[int]) -> Iterator[Ent
             end_entry=planned.first_entry + row + 1,
             first_offset=starts[begin],
             end_offset=ends[number],
+            # The cuts of the range hold for its first and its last entry, if these are kept.
             skip=0 if kept[begin] else planned.skip,
             keep=planned.keep if row == count - 1 else 0,
         )

@@ -57,13 +57,14 @@ class _Texts:
             self._csv.writerow(columns)
 
     def write(self, batch: Any) -> None:
+        # CSV has one line of names, so a row of it has values alone; a line of JSON carries its names.
         for row in batch.to_pylist():
             texts = {name: _text(name, value) for name, value in row.items()}
             if self._csv is None:
                 self._file.write(json.dumps(texts, ensure_ascii=False) + "\n")
             else:
                 self._csv.writerow(
-                    json.dumps(one) if isinstance(one, dict) else one for one in texts.values()
+                    json.dumps(text) if isinstance(text, dict) else text for text in texts.values()
                 )
 
     def close(self) -> None:
@@ -84,10 +85,13 @@ class _Table:
 
 
 def _text(name: str, value: Any) -> Any:
+    # Ids of messages are bytes without a meaning as text; payloads and keys were checked by `_as_texts` and
+    # are UTF-8.
     if isinstance(value, bytes):
         if name in _SERIAL:
             return value.hex()
         return value.decode()
+    # Properties: Arrow gives a map as a list of pairs.
     if isinstance(value, list):
         return dict(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
@@ -102,8 +106,13 @@ def _as_texts(batch: Any, columns: tuple[str, ...], mode: str) -> Any:
         unfit = [] if fits is None else pc.indices_nonzero(pc.invert(fits)).to_pylist()
         if not unfit:
             continue
-        place = [batch.column(one)[unfit[0]].as_py() for one in (names.TOPIC, *names.PLACE_COLUMNS)]
-        message = f"{place[0]}: message {place[1]}:{place[2]}:{place[3]} has a {name} {reason}"
+        # The place of the first message of the batch that does not fit names it in the error; the others are
+        # counted.
+        position = [
+            batch.column(place_column)[unfit[0]].as_py()
+            for place_column in (names.TOPIC, *names.PLACE_COLUMNS)
+        ]
+        message = f"{position[0]}: message {position[1]}:{position[2]}:{position[3]} has a {name} {reason}"
         if mode == names.FAILFAST:
             raise InvalidConfiguration(
                 f"{message}, which text cannot hold; export it as parquet, or with the mode PERMISSIVE, in "
@@ -115,6 +124,7 @@ def _as_texts(batch: Any, columns: tuple[str, ...], mode: str) -> Any:
             len(unfit) - 1,
             "they are null" if mode == names.PERMISSIVE else "these messages are left out",
         )
+        # With DROPMALFORMED the values are nulled as well, in rows that the filter below removes.
         nulled = pc.if_else(fits, column, pa.scalar(None, column.type))
         batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), nulled)
         kept = pc.and_(kept, fits)
@@ -124,14 +134,19 @@ def _as_texts(batch: Any, columns: tuple[str, ...], mode: str) -> Any:
 def _fits_text(name: str, column: Any) -> tuple[Any, str]:
     """Which values of a column text can hold, None for all; and what is wrong with the others."""
     if pa.types.is_timestamp(column.type):
+        # Python's `datetime`, which makes the text, has no other years.
         numbers = column.cast(pa.int64())
         is_fit = pc.and_(pc.greater_equal(numbers, _FIRST_US), pc.less_equal(numbers, _LAST_US))
         return pc.fill_null(is_fit, True), "that is not in the years 1 to 9999"
     if pa.types.is_binary(column.type) and name not in _SERIAL:
+        # The cast checks all values in C. Only for a column with a value that does not fit they are looked at
+        # one by one.
         try:
             column.cast(pa.string())
         except pa.ArrowInvalid:
-            return pa.array([one is None or _is_utf8(one) for one in column.to_pylist()]), "that is not UTF-8"
+            return pa.array(
+                [value is None or _is_utf8(value) for value in column.to_pylist()]
+            ), "that is not UTF-8"
     return None, ""
 
 
@@ -156,12 +171,15 @@ def write_export(
     rows = 0
     with _Parts(target, columns, file_format) as parts:
         for batch in batches:
+            # Parquet holds what a column of Arrow holds, so only texts are checked.
             if file_format != "parquet":
                 batch = _as_texts(batch, columns, mode)
+            # Publish times are in UTC, so a day is the same for every reader of the files.
             days = pc.strftime(batch.column(names.PUBLISH_TIME), "%Y-%m-%d")
             for key, piece in _pieces(batch, days):
                 parts.of(key).write(piece.select(columns))
             rows += batch.num_rows
+            # After the batch is in its files, so a caller that counts never sees more than was written.
             on_progress(rows)
         return ExportReport(parts.publish(), rows)
 
@@ -183,6 +201,8 @@ class _Parts:
     def of(self, key: tuple[str, str]) -> _Part:
         """The file of a topic and a day."""
         if self._open is None or key != self._key:
+            # Publish times never decrease within a log, and logs come one after the other, so the file before
+            # gets no more rows.
             self._close()
             topic, day = key
             folder = os.path.join(self._target, f"topic={quote(topic, safe='')}", f"date={day}")
@@ -194,21 +214,28 @@ class _Parts:
         """The name for now of the next file, which no other export takes."""
         for number in count():
             name = f"part-{number:05d}.{self._format}"
-            path, made = os.path.join(folder, name), os.path.join(folder, f"_{name}{_UNFINISHED}")
+            path, temporary = os.path.join(folder, name), os.path.join(folder, f"_{name}{_UNFINISHED}")
+            # A file of an earlier export keeps its name; its number is taken.
             if os.path.exists(path):
                 continue
+            # Creating the file exclusively claims the number: of two exports into one directory, one gets
+            # FileExistsError and tries the next. The name begins with an underscore, by which Spark, Hive and
+            # Arrow leave a file out; so what a killed export leaves is never read. It stays until it is
+            # removed by hand.
             with contextlib.suppress(FileExistsError):
-                open(made, "x").close()
+                open(temporary, "x").close()
+                # Between the two lines above, another export may have given its file the name and removed the
+                # claim: the number is taken after all.
                 if not os.path.exists(path):  # by an export that ended meanwhile
-                    self._made.append((made, path))
-                    return made
-                os.remove(made)
+                    self._made.append((temporary, path))
+                    return temporary
+                os.remove(temporary)
         raise AssertionError("numbers do not end")
 
-    def _begin(self, made: str) -> _Part:
+    def _begin(self, temporary: str) -> _Part:
         if self._format == "parquet":
-            return _Table(made, names.arrow_schema(self._columns))
-        return _Texts(made, self._columns, self._format == "csv")
+            return _Table(temporary, names.arrow_schema(self._columns))
+        return _Texts(temporary, self._columns, self._format == "csv")
 
     def _close(self) -> None:
         part, self._open = self._open, None
@@ -217,27 +244,35 @@ class _Parts:
 
     def publish(self) -> tuple[str, ...]:
         """Give all files their names, which are returned, sorted."""
+        # Parquet has its footer only when the file is closed.
         self._close()
-        found = sorted(path for _, path in self._made)
+        paths = sorted(path for _, path in self._made)
+        # A kill between two names leaves the first files published and the others under their names for now.
+        # A name is never given to a file that is not whole.
         while self._made:
-            made, path = self._made[0]
-            os.replace(made, path)
+            temporary, path = self._made[0]
+            os.replace(temporary, path)
+            # Only what still has its name for now is removed by `__exit__`.
             del self._made[0]
-        return tuple(found)
+        return tuple(paths)
 
     def __enter__(self) -> _Parts:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # After `publish` the list is empty. After an error it has all files, none of which has its name.
         self._close()
-        for made, _path in self._made:
+        for temporary, _path in self._made:
+            # The error that ends the export is the one to raise, and not that a file is missing.
             with contextlib.suppress(FileNotFoundError):
-                os.remove(made)
+                os.remove(temporary)
 
 
 def _pieces(batch: Any, days: Any) -> Iterator[tuple[tuple[str, str], Any]]:
     """The rows of each topic and day; nearly always one of each."""
     topics = batch.column(names.TOPIC)
+    # Distinct topics and days are few, mostly one of each, so filtering for each pair costs less than
+    # sorting.
     for topic in topics.unique().to_pylist():
         for day in days.unique().to_pylist():
             piece = batch.filter(pc.and_(pc.equal(topics, topic), pc.equal(days, day)))

@@ -104,10 +104,15 @@ class Access:
         if self._lacking:
             known = self._lacking.get(repr(sealed.fields.get(FIELD_KEYS)))
             if known is not None:
+                # An error keeps the traceback of each time it is raised; without this, one that is raised for
+                # each entry would grow.
                 raise known.with_traceback(None)
         try:
             return act(sealed)
         except CryptoError as error:
+            # The opener has the data key, so only this entry is bad: a changed byte, say. Without the data
+            # key, every entry under the same wrapped keys fails alike, and trying costs a private-key
+            # operation for each.
             if not self._opener.knows(sealed):
                 self._lacking[repr(sealed.fields.get(FIELD_KEYS))] = error
             raise
@@ -137,14 +142,18 @@ class MappedSegment:
         self._file: Final = mapped
         mapped.rest()  # the descriptor goes, the map stays as long as there are slices of it
         end = planned.end_offset
+        # The end was committed when the plan was made, and a segment is never shortened: the file was cut by
+        # something else.
         if end > mapped.size:
             raise CorruptionError(
                 path=planned.path,
                 reason=f"the segment has {mapped.size} bytes where {end} were committed",
                 remedy="restore the file from a backup",
             )
+        # The views end with the range: what a writer appends behind it is not committed for this read.
         self.view = mapped.view[:end]
         self.data: Any = mapped.view.obj
+        # The file may be larger than the range, with zeros or newer entries behind it.
         self.path = planned.path
         self.ints = self.view.cast("i")
         self.longs = self.view.cast("q")
@@ -155,7 +164,8 @@ class MappedSegment:
         self._file.will_need(start, end)
 
     def decrypted(self, at: int, header: tuple[Any, ...]) -> bytes:
-        """The columns of the encrypted entry whose frame is at that offset; remembered until `forget`.
+        """The columns of the encrypted entry whose frame is at that offset. They are remembered until
+        `drop_decrypted`.
 
         Raises:
             CryptoError: they cannot be decrypted.
@@ -166,6 +176,7 @@ class MappedSegment:
         return plain
 
     def _decrypted(self, at: int, header: tuple[Any, ...]) -> bytes:
+        # Decryption takes bytes, so the body is copied.
         body = bytes(self.view[at + HEADER_SIZE : at + header[0] - TRAILER_SIZE])
         sealed = sealed_view(FrameHeader(*header), body, 0)
         try:
@@ -176,6 +187,8 @@ class MappedSegment:
                 "private key: crypto_key_reader, or the option cryptoPrivateKeyPath of Spark. "
                 f"{error}"
             ) from error
+        # The codec of the envelope is that from before encryption; the one of the frame says only that it is
+        # encrypted (docs/format/frame.md).
         codec, start = sealed.envelope[3], header[11]
         return decompressed_columns(codec, body, body[:start] + plain, start) if codec else plain
 
@@ -190,6 +203,7 @@ class MappedSegment:
 
     def left_out(self, entry: int, error: CryptoError) -> None:
         """Warn that an entry is left out because it cannot be decrypted, once for each reason."""
+        # The reason is that of decrypting; the text around it names the entry, and so would differ each time.
         reason = str(error.__cause__ or error)
         if reason in self.access.warned:
             return
@@ -200,8 +214,10 @@ class MappedSegment:
             "left out entry %d of %s, and more that cannot be decrypted: %s", entry, self.path, reason
         )
 
-    def forget(self, but: int) -> None:
+    def drop_decrypted(self, but: int) -> None:
         """Drop what was decrypted, save the entry at that offset."""
+        # An entry may be decrypted twice: to find out whether it can be, and for its columns. One group later
+        # its plaintext is of no use, and the plaintexts of a segment would add up to its size.
         if self._plain:
             kept = self._plain.get(but)
             self._plain = {} if kept is None else {but: kept}
@@ -242,15 +258,19 @@ def open_ahead(
         from_tables: whether offloaded ledgers are read from their tables of messages, if they have one.
             A table has no `__schemaVersion`; the log of its ledger, which is fetched otherwise, has.
     """
+    # None stands for a segment that is in an offload location.
     ahead: deque[tuple[EntryRange, Source | None]] = deque()
     access: dict[str, Access] = {}
+    # Topics of which a range was handed out.
     begun: set[str] = set()
-    most = min(AHEAD, descriptors.limit() // _SHARE)
+    limit = min(AHEAD, descriptors.limit() // _SHARE)
 
     def first() -> Iterator[tuple[EntryRange, Source]]:
         planned, segment = ahead.popleft()
         begun.add(planned.topic)
         try:
+            # What is away is read from its table of messages if it has one, and fetched as a log otherwise;
+            # `MappedSegment` of a ledger that is away fetches it.
             cold = cold_table(planned) if from_tables and segment is None else None
             yield planned, segment or cold or MappedSegment(planned, access[planned.topic])
         except FileNotFoundError:  # trimmed before its turn
@@ -262,15 +282,22 @@ def open_ahead(
             of_log = access[planned.topic] = Access(planned, key_reader, discards)
         try:
             # What is in a location is fetched when it is its turn: all of it may be more than the disk holds.
+            # Order of the checks: what is here is mapped, which keeps it readable whatever is trimmed; what
+            # is away keeps its place.
             ahead.append((planned, None if _is_away(planned) else MappedSegment(planned, of_log)))
         except FileNotFoundError:
+            # Trimming removes the oldest ledgers first, so with this one all before it have gone. Their maps
+            # would still give their entries, but the rows would have a gap behind them: dropping them is what
+            # a plan a moment later would have given.
             is_early = is_fresh and planned.topic not in begun
             if is_early and is_trimmed(os.path.dirname(planned.path), planned.ledger_id):
                 while ahead and ahead[-1][0].topic == planned.topic:
                     ahead.pop()  # trimming begins with the oldest
             else:
+                # A Spark task is no fresh read: its plan is older, and other tasks count on its numbers. Nor
+                # is a read that has handed out rows of the log.
                 on_gone(planned)
-        if len(ahead) > most:
+        if len(ahead) > limit:
             yield from first()
     while ahead:
         yield from first()
@@ -293,6 +320,7 @@ def raise_damage(error: CorruptionError, first: int, after: int) -> NoReturn:
 
 def warn_of_damage(error: CorruptionError, first: int, after: int) -> None:
     """Log what is left out."""
+    # The audit and the checks name a damaged place by its ledger, which is in the name of the file.
     path = error.path or ""
     (ledger_id,) = ledgers_of([os.path.basename(path)]) or (0,)
     package_log.damage(Damage(path, ledger_id, first, after - 1, error.offset or 0, 0, error.reason))
@@ -395,23 +423,33 @@ def frame_groups(
     Raises:
         NotImplementedError: an entry uses a feature that only consumers understand.
     """
+    # Locals for what the loop uses for each entry; see the module's docstring for why there is a step for
+    # each entry at all.
     data, view, unpack = segment.data, segment.view, HEADER.unpack_from
     at, end, expected = planned.first_offset, planned.end_offset, planned.first_entry
     positions: list[int] = []
     headers: list[tuple[Any, ...]] = []
     total, union, uniform, shape = 0, 0, True, -1
+    # `union` are the flags of all frames of the group, `shape` those of the first: `uniform` holds as long as
+    # all are alike.
     group_end = at + GROUP_BYTES
+    # A read that leaves out what cannot be decrypted tries each encrypted entry here. Any other read gets the
+    # error when an encrypted column is asked for, and none if none is.
     special = _SPECIAL_MASK | FLAG_ENCRYPTED if segment.access.discards else _SPECIAL_MASK
     segment.will_need(at, end)
     header: tuple[Any, ...] = ()
     while at < end:
         # The checks of read_header and verify_body, inlined: they would double the cost of small entries.
+        # A frame that ends behind the range cannot be read; a length of 0 is refused by the first check.
         if at + MIN_FRAME_SIZE <= end:
             header = unpack(data, at)
             length = header[0]
         else:
             length = 0
         behind = at + length
+        # In this order: what makes the frame readable at all, the cheap comparisons, the checksum of the
+        # header, and that of the body. Each check relies on those before it: a length that is not plausible
+        # must not reach a slice.
         if (
             length < MIN_FRAME_SIZE
             or length & 7
@@ -425,32 +463,44 @@ def frame_groups(
             or 48 + header[11] + TRAILER_SIZE > length
             or (header[10] < 1 and not header[7] & FLAG_CHUNK)
         ):
+            # Damage: reported, and the loop goes on where the next entry can be believed. Groups need no cut
+            # there, since each frame has its own place.
             at, expected = _resume(planned, segment, at, expected, on_damage)
             continue
         flags = header[7]
         if flags & special:
             _refuse(planned, header)
             if header[10] and flags & FLAG_CHUNK:  # the last part: a group of its own. The others have no row
+                # The frames before it come first, to keep the order of rows.
                 if positions:
                     yield FrameGroup(segment, positions, headers, total, union, uniform)
                     positions, headers = [], []
                 yield from chunked_group(planned, segment, at, header, on_damage)
+            # Three kinds end here: a part of a chunked message, the last part that was just handed out as a
+            # message, and an entry that is left out because it cannot be decrypted. Entry ids count on over
+            # all of them.
             if flags & FLAG_CHUNK or not segment.can_open(at, header):
                 at, expected = behind, expected + 1
                 continue
+        # Frames of other kinds are reserved for later releases, and hold no message.
         if header[5] == KIND_ENTRY:
             count = header[10]
+            # A group is full, or this entry alone is worth a batch: then the frames so far are handed out
+            # before it. An entry of `large` messages always begins a group; small entries behind it may join
+            # it, and it is copied with them then.
             if positions and (count >= large or at >= group_end or total + count > rows):
                 yield FrameGroup(segment, positions, headers, total, union, uniform)
                 positions, headers = [], []
+            # The consumer of the generator is done with the group before, so its plaintexts can go.
             if not positions:
-                segment.forget(but=at)
+                segment.drop_decrypted(but=at)
                 total, union, uniform, shape = 0, 0, True, flags
                 group_end = at + GROUP_BYTES
             positions.append(at)
             headers.append(header)
             total += count
             union |= flags
+            # `Singles` needs one message in each entry, no codec, and the same columns.
             if count != 1 or flags != shape or header[6]:
                 uniform = False
         at = behind
@@ -474,7 +524,9 @@ def chunked_group(
     try:
         body = segment.view[at + HEADER_SIZE : at + header[0] - TRAILER_SIZE]
         last = decode(FrameHeader(*header), body, planned.ledger_id)
+        # The earlier parts may be in other segments, before the range, too.
         earlier = chunks.earlier(last) or ()
+        # The message was trimmed with its first part: a consumer would not deliver it either.
         if earlier and earlier[0][0] < planned.log_start:
             return
         payload: bytes | None = chunks.whole(last).payload
@@ -482,15 +534,21 @@ def chunked_group(
         if segment.access.discards:
             segment.left_out(header[8], error)
             return
+        # A caller that asks only for keys or times gets them of an entry that it cannot decrypt.
         payload = None  # a caller that asks for more than what is in the clear gets the error
     except (CorruptionError, FileNotFoundError) as error:
         reason = error.reason if isinstance(error, CorruptionError) else "a part of it is in no file any more"
-        found = CorruptionError(
-            path=segment.path, offset=at, reason=f"chunked message: {reason}", remedy=REMEDY
+        damage = CorruptionError(
+            # A part that should be there and is not is damage of this message, and of no other: the entries
+            # behind it are read.
+            path=segment.path,
+            offset=at,
+            reason=f"chunked message: {reason}",
+            remedy=REMEDY,
         )
-        on_damage(found, header[8], header[8] + 1)
+        on_damage(damage, header[8], header[8] + 1)
         return
-    segment.forget(but=at)
+    segment.drop_decrypted(but=at)
     chunked = ChunkedMessage(earlier, payload)
     yield FrameGroup(segment, [at], [header], 1, header[7], uniform=False, chunked=chunked)
 
@@ -508,9 +566,12 @@ def _resume(
     planned: EntryRange, segment: MappedSegment, at: int, expected: int, on_damage: DamageHandler
 ) -> tuple[int, int]:
     """Report the damage at `at`, where entry `expected` should be; return where reading continues."""
-    error, found = _diagnose(segment, at, planned.end_offset, expected)
-    if found is not None:
-        after = at + found.length, expected + 1
+    # Two cases. The header is whole and only the body is damaged: the next frame begins right behind. Or
+    # nothing here can be believed: the next place is looked for, first by the index, which is quick and may
+    # itself be damaged, then by a scan of all frames, as recovery does it.
+    error, header = _diagnose(segment, at, planned.end_offset, expected)
+    if header is not None:
+        after = at + header.length, expected + 1
     else:
         slots = _indexed(planned)
         resumed = _next_readable(planned, segment, at, expected, slots)
@@ -518,6 +579,7 @@ def _resume(
         # Committed bytes behind the last entry that could be counted are at least one entry more.
         after = resumed or (planned.end_offset, max(planned.end_entry, expected + 1))
     error.remedy = REMEDY
+    # Once for each hole, with the first and the last entry that are lost in it.
     on_damage(_located(error, segment.path, at), expected, after[1])
     return after
 
@@ -531,6 +593,7 @@ def _diagnose(
 ) -> tuple[CorruptionError, FrameHeader | None]:
     """What is wrong at `at`, and the header if that much of the frame can be believed."""
     try:
+        # In the order of the checks of the loop, so the same one fails, with its reason.
         header = read_header(segment.view, at, end)
     except CorruptionError as error:
         return error, None
@@ -540,12 +603,14 @@ def _diagnose(
         verify_body(segment.view, at, header)
     except CorruptionError as error:
         return error, header
+    # Checksums are right, and yet the loop refused the frame: only its counts are left to be wrong.
     return CorruptionError(reason=f"entry {expected} has no messages"), header
 
 
 def _indexed(planned: EntryRange) -> bytes:
     """The index slots of all entries up to the end of the range; empty if there is no such index."""
     try:
+        # Mapped with the size that the range needs: a shorter index is refused.
         index = MappedFile.open(planned.index_path, writable=False, size=slot_offset(planned.end_entry))
     except (FileNotFoundError, CorruptionError):
         return b""
@@ -570,15 +635,18 @@ def _next_readable(
     planned: EntryRange, segment: MappedSegment, at: int, expected: int, slots: bytes
 ) -> tuple[int, int] | None:
     """The next entry behind `at` whose slot and frame agree; the index alone promises nothing."""
+    # Slots of the index, or of a scan, count from the first entry of the segment.
     for entry in range(expected + 1, min(planned.end_entry, len(slots) // SLOT.size)):
         offset, *_, crc = SLOT.unpack_from(slots, SLOT.size * entry)
         offset <<= 3
+        # A slot that leads backwards, or out of the range, is damaged.
         if not at < offset < planned.end_offset:
             continue
         try:
             header = read_header(segment.view, offset, planned.end_offset)
         except CorruptionError:
             continue
+        # Header checksum and number agree, so it is the entry that the slot means.
         if header.crc == crc and header.entry_id == entry:
             return offset, entry
     return None

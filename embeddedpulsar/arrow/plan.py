@@ -94,23 +94,30 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
     """
     name = TopicName.parse(topic)
     is_there = os.path.isdir(topic_directory(root, name))
+    # A partitioned topic has a description of its own in its directory and no log; a partition that was never
+    # used has no directory.
     partitions = partition_total(root, name)
     if partitions:
         every = map(name.of_partition, range(partitions))
-        return [one for one in every if os.path.isdir(topic_directory(root, one))]
+        return [partition for partition in every if os.path.isdir(topic_directory(root, partition))]
     if is_there:
         return [name]
+    # Four cases without a directory: a topic that was created and not yet opened, a partition that was not
+    # yet used, a partitioned topic of which only partitions are left, and no topic at all.
     if _catalogued(root, name) is not None:
         return []  # it exists, and was never opened
     if name.partition >= 0:
         if name.partition < partition_total(root, TopicName.parse(name.base)):
             return []  # it exists, and was never used
     else:
-        found: list[TopicName] = []  # of a store whose list of topics is lost
-        while os.path.isdir(topic_directory(root, name.of_partition(len(found)))):
-            found.append(name.of_partition(len(found)))
-        if found:
-            return found
+        partition_names: list[TopicName] = []  # of a store whose list of topics is lost
+        # How many partitions there were is in no file any more, so they are counted up to the first that is
+        # missing.
+        while os.path.isdir(topic_directory(root, name.of_partition(len(partition_names)))):
+            partition_names.append(name.of_partition(len(partition_names)))
+        if partition_names:
+            return partition_names
+    # The commonest mistake is a path that is no store.
     store = "" if os.path.isdir(os.path.join(root, TOPICS)) else ", which is not the directory of a store"
     raise TopicNotFound(f"{name.full} is not in {root}{store}; see `embeddedpulsar topics list`")
 
@@ -129,7 +136,9 @@ def partition_count(root: str, name: TopicName) -> int:
 
 def _catalogued(root: str, name: TopicName) -> TopicEntry | None:
     """What the list of topics says of the topic: one that was never opened has no directory."""
+    # A store that is being made, or whose catalog is damaged, has topics by their directories still.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, CorruptionError, ForeignFileError):
+        # Read-only: nothing is appended, so the catalog needs no lock.
         catalog = Catalog(os.path.join(root, CATALOG), _NO_LOCK, is_read_only=True)
         try:
             return catalog.find(name.full)
@@ -140,6 +149,7 @@ def _catalogued(root: str, name: TopicName) -> TopicEntry | None:
 
 def partition_total(root: str, name: TopicName) -> int:
     """How many partitions a topic has, as its own directory says; 0 for none."""
+    # A damaged description is not for a reader to report: the topic is then read as one without partitions.
     with contextlib.suppress(CorruptionError, ForeignFileError, NotADirectoryError):
         entry = read_meta(topic_directory(root, name))
         return 0 if entry is None else entry.partitions
@@ -173,6 +183,8 @@ def listed_segments(root: str, name: TopicName, on_lost: DamageHook | None = Non
         TopicNotFound: the topic was deleted meanwhile.
     """
     try:
+        # The list and the end of each segment are taken here and nowhere else: what is appended later is not
+        # in the plan.
         return committed_segments(topic_directory(root, name), on_lost)
     except FileNotFoundError:
         raise TopicNotFound(f"{name.full} is not in {root} any more: it was deleted") from None
@@ -186,14 +198,19 @@ def plan_segments(
     Segments that were trimmed since then are left out, as if they had been trimmed before.
     """
     ranges: list[EntryRange] = []
+    # The start is the first segment that was listed, also where bounds leave it out.
     log_start = segments[0].ledger_id if segments else 0
+    # Every segment of the log is looked at, but only those that the bounds can reach are opened.
     for info in segments:
         if info.entries and _may_hold(info, bounds):
             try:
                 planned = _plan_segment(info, name, bounds)
             except FileNotFoundError:
+                # It is gone, and was not trimmed: a file of the store was removed by hand.
                 if not is_trimmed(os.path.dirname(info.path), info.ledger_id):
                     raise
+                # Retention went on while the plan was made. With this segment all before it went, so the plan
+                # begins behind it, as if it had been made now.
                 ranges.clear()  # trimming begins with the oldest
                 log_start = info.ledger_id + 1
                 continue
@@ -220,6 +237,7 @@ def part_of(planned: EntryRange, first: int, end: int) -> EntryRange | None:
         end_entry=end,
         first_offset=lookup.offset_of(first),
         end_offset=lookup.offset_of(end),
+        # The cuts within entries belong to the ends of the range; a new end lies between two entries.
         skip=planned.skip if first == planned.first_entry else 0,
         keep=planned.keep if end == planned.end_entry else 0,
     )
@@ -230,6 +248,7 @@ def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:
 
     One whose segment is gone stays whole: reading it raises the error.
     """
+    # Equal pieces, so that no task of Spark has a remainder of a few entries alone.
     pieces = -(-planned.size // max(1, most_bytes))
     if pieces <= 1:
         return [planned]
@@ -238,12 +257,14 @@ def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:
     try:
         for i in range(1, pieces):
             entry, offset = lookup.entry_at_offset(planned.first_offset + planned.size * i // pieces)
+            # Entries larger than a piece would give cuts that coincide.
             if cuts[-1][0] < entry < planned.end_entry:
                 cuts.append((entry, offset))
     except FileNotFoundError:
         return [planned]
     cuts.append((planned.end_entry, planned.end_offset))
     last = len(cuts) - 2
+    # `skip` and `keep` stay with the piece that has the first and the last entry.
     return [
         replace(
             planned,
@@ -260,6 +281,8 @@ def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:
 
 def _may_hold(info: SegmentInfo, bounds: Bounds) -> bool:
     start, end = bounds.start, bounds.end
+    # By what the listing says alone, without opening the segment. `latest` as a start lies behind everything;
+    # as an end it has a ledger id beyond all others.
     return not (
         (start is not None and start != _LATEST and start.ledger_id() > info.ledger_id)
         or start == _LATEST
@@ -274,20 +297,25 @@ def _plan_segment(info: SegmentInfo, name: TopicName, bounds: Bounds) -> EntryRa
     lookup = EntryLookup(info.path, info.ledger_id, info.end_offset, info.entries)
     start, end = bounds.start, bounds.end
     if start is not None and start.ledger_id() == info.ledger_id:
+        # A start in this ledger. An entry id of -1 stands before its first entry.
         first = max(0, start.entry_id())
         skip = max(0, start.batch_index()) if start.entry_id() >= 0 else 0
     if end is not None and end.ledger_id() == info.ledger_id:
+        # The end is exclusive: up to and without the message. With a batch index, some messages of its entry
+        # are read, so that entry is part of the range.
         last = min(last, max(0, end.entry_id()))
         keep = max(0, end.batch_index()) if 0 <= end.entry_id() < info.entries else 0
         last += keep > 0
     if bounds.start_ms is not None:
-        found = lookup.first_published(bounds.start_ms)
-        if found > first:
-            first, skip = found, 0
+        first_timed = lookup.first_published(bounds.start_ms)
+        # A bound by time that lies behind the one by id replaces it, and with it the cut within its entry.
+        if first_timed > first:
+            first, skip = first_timed, 0
     if bounds.end_ms is not None:
-        found = lookup.first_published(bounds.end_ms)
-        if found < last:
-            last, keep = found, 0
+        end_timed = lookup.first_published(bounds.end_ms)
+        if end_timed < last:
+            # The same at the end.
+            last, keep = end_timed, 0
     if first >= last:
         return None
     return EntryRange(
@@ -326,16 +354,19 @@ class EntryLookup:
     def offset_of(self, entry: int) -> int:
         """Where entry `entry` starts; the end of the segment behind the last."""
         if entry >= self._entries:
+            # Two places are known without the index.
             return self._end
         if entry == 0:
             return FIRST_FRAME_OFFSET
-        found = self._frame(entry)
-        return found[0] if found is not None else self._scanned()[entry][0]
+        frame = self._frame(entry)
+        return frame[0] if frame is not None else self._scanned()[entry][0]
 
     def first_published(self, ms: int) -> int:
         """The first entry published at or after `ms`; the number of entries if there is none."""
         segment = self._segment()
         base = segment.header.base_publish_ms
+        # The search in the index is believed only if the frames on both sides of its result say the same; a
+        # damaged slot leads elsewhere.
         try:
             entry = segment.index.first_published_at(ms - base, self._entries)
         except (CorruptionError, FileNotFoundError):
@@ -346,11 +377,13 @@ class EntryLookup:
             entry == self._entries or (behind is not None and behind[1].publish_time >= ms)
         ):
             return entry
+        # What cannot be believed costs a scan of the segment.
         times = [published for _offset, published, _messages in self._scanned()]
         return next((i for i, published in enumerate(times) if published >= ms), len(times))
 
     def entry_at_offset(self, offset: int) -> tuple[int, int]:
         """The first entry that starts at or behind byte `offset`, and where."""
+        # A binary search; each step checks the frame at its slot.
         low, high = 0, self._entries
         while low < high:
             middle = (low + high) // 2
@@ -364,14 +397,15 @@ class EntryLookup:
         """Messages of the segment before entry `entry`."""
         if entry == 0:
             return 0
+        # The slot of an entry counts the messages up to it and with it.
         if self._frame(entry - 1) is not None:  # so its slot is the frame's
             return self._segment().index.slot(entry - 1).messages
         return self._scanned()[entry - 1][2]
 
     def publish_ms(self, entry: int) -> int:
         """When entry `entry` was published."""
-        found = self._frame(entry)
-        return found[1].publish_time if found is not None else self._scanned()[entry][1]
+        frame = self._frame(entry)
+        return frame[1].publish_time if frame is not None else self._scanned()[entry][1]
 
     def _segment(self) -> Segment:
         if self._opened is None:
@@ -391,10 +425,13 @@ class EntryLookup:
             segment = self._segment()
             header, base = segment.header, segment.header.base_publish_ms
             scan = scan_log(segment.path, chain_seed=header.chain_seed, base_publish_ms=base, end=self._end)
-            found = [(slot[0] << 3, base + slot[1], slot[2]) for slot in SLOT.iter_unpack(scan.slots)]
+            # As the index has them: offset divided by 8, ms since the base of the segment, messages so far.
+            slots = [(slot[0] << 3, base + slot[1], slot[2]) for slot in SLOT.iter_unpack(scan.slots)]
             lost = (scan.end_offset, scan.last_publish_ms, scan.messages)
-            found += [lost] * (self._entries - len(found))
-            self._frames = found[: self._entries]
+            # Entries that were committed and cannot be found any more are all placed at the end, so numbers
+            # behind them stay right.
+            slots += [lost] * (self._entries - len(slots))
+            self._frames = slots[: self._entries]
         return self._frames
 
 
@@ -424,13 +461,18 @@ def head(planned: EntryRange, messages: int, size: int, *, takes_one: bool = Fal
         The range itself if all of it fits; None if nothing does.
     """
     lookup, first = EntryLookup.of(planned), planned.first_entry
+    # Progress: an entry larger than the limit would be left for the next batch of a stream, and for the one
+    # after it.
     if takes_one:
         size = max(size, lookup.offset_of(first + 1) - planned.first_offset)
     if messages <= 0 or size <= 0:
         return None
+    # Nothing to cut, in the common case of a stream that keeps up.
     if planned.size <= size and messages_in(planned) <= messages:
         return planned
+    # Counted from the start of the segment, as the index counts.
     limit = lookup.messages_before(first) + planned.skip + messages
+    # An entry that is read in part cannot end the range as a whole one.
     low, high = first, planned.end_entry - 1 if planned.keep else planned.end_entry
     while low < high:  # the last entry boundary within both limits
         middle = (low + high + 1) // 2
@@ -442,10 +484,14 @@ def head(planned: EntryRange, messages: int, size: int, *, takes_one: bool = Fal
         else:
             high = middle - 1
     end, keep = low, 0
+    # The first messages of the next entry, where only the number of messages ends in it: bytes are counted in
+    # whole entries.
     if low < planned.end_entry and lookup.offset_of(low + 1) - planned.first_offset <= size:
         part = limit - lookup.messages_before(low)
+        # Not more of the entry than the range itself has.
         if planned.keep and low == planned.end_entry - 1:
             part = min(part, planned.keep)
+        # The start of the range may be within the same entry: the part has to reach beyond it.
         if part > (planned.skip if low == first else 0):
             end, keep = low + 1, part
     if end == first:

@@ -91,8 +91,10 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
         >>> check_columns(["value", "__key"])
         ('value', '__key')
     """
+    # The order of the result is the order asked for, so nothing is sorted here.
     if columns is None:
         return ALL_COLUMNS
+    # A string is a sequence of characters, and would be refused by its first letter.
     if isinstance(columns, str):
         raise InvalidConfiguration(f"columns must be a list of names, not the string {columns!r}")
     names = tuple(columns)
@@ -118,6 +120,7 @@ def check_mode(text: str) -> str:
     Raises:
         InvalidConfiguration: there is none.
     """
+    # Spark has the modes in any case of letters.
     if text.upper() not in MODES:
         raise InvalidConfiguration(f"mode is {', '.join(MODES)}, not {text!r}")
     return text.upper()
@@ -135,7 +138,9 @@ def arrow_schema(columns: Sequence[str] | None = None) -> Any:
 
 @cache
 def _schema(columns: tuple[str, ...]) -> Any:
+    # Imported here: the names above are used where pyarrow need not be installed.
     pa = require_pyarrow()
+    # Microseconds, since Spark has no other timestamps; they hold the milliseconds of messages exactly.
     time = pa.timestamp("us", "UTC")
     types = {
         VALUE: pa.binary(),

@@ -24,9 +24,9 @@ from embeddedpulsar.arrow.value_decoder import (
     JsonDecoder,
     PairDecoder,
     ValueDecoder,
+    decode_valid,
     is_pair,
     pair_definition,
-    settle,
 )
 from embeddedpulsar.arrow.value_types import ValueType, default_of, plain_type, record_of, value_type
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
@@ -70,24 +70,29 @@ class TopicSchemas:
         if version == NO_VERSION:
             return self.latest(topic)
         stored = self._document(topic).written(version)
+        # The version may have been registered after the document was read: a new producer began while a
+        # stream was running. It is read again, once for each such version.
         if stored is None:
             self._documents.pop(topic, None)
             stored = self._document(topic).written(version)
         return None if stored is None else _of_payload(stored.info())
 
     def _document(self, topic: str) -> SchemaDocument:
-        found = self._documents.get(topic)
-        if found is None:
+        document = self._documents.get(topic)
+        if document is None:
             name = TopicName.parse(topic)
+            # A partition that is a topic of its own, since no partitioned topic has its base name, has its
+            # own schemas.
             base = TopicName.parse(name.base)
             if name.partition >= 0 and partition_total(self._root, base):
                 name = base  # partitions share the schemas of their topic
             path = filenames.schemas_path(topic_directory(self._root, name))
-            found = self._documents[topic] = read_schemas(path)[0]
-        return found
+            document = self._documents[topic] = read_schemas(path)[0]
+        return document
 
 
 def _of_payload(info: SchemaInfo) -> SchemaInfo:
+    # With SEPARATED, the key is the key of the message, in Base64, and the payload is the value alone.
     """The schema of the payload: of a pair whose key is the key of the message, that of the value."""
     if info.schema_type() != SchemaType.KEY_VALUE:
         return info
@@ -102,9 +107,10 @@ def common_definition(root: str, topics: list[str]) -> str:
         InvalidConfiguration: none of them has a schema with fields, or they have nothing in common.
     """
     schemas = TopicSchemas(root)
-    found: dict[str, str] = {}
+    topic_of: dict[str, str] = {}
     for topic in topics:
         info = schemas.latest(topic)
+        # A log without a schema, or one that has no messages yet, has nothing to say.
         if info is None:
             continue
         if info.schema_type() not in DECODED:
@@ -113,15 +119,20 @@ def common_definition(root: str, topics: list[str]) -> str:
                 "KEY_VALUE"
             )
         is_pair = info.schema_type() == SchemaType.KEY_VALUE
-        found.setdefault(pair_definition(info) if is_pair else info.schema(), topic)
-    if not found:
+        # Equal definitions are compared once. The topic is kept for the error.
+        topic_of.setdefault(pair_definition(info) if is_pair else info.schema(), topic)
+    if not topic_of:
         of = ", ".join(topics) or "no topic that exists"
         raise InvalidConfiguration(f"{of}: there is no schema to decode by; give one (Spark: valueSchema)")
-    for reader in found:
+    # Each definition may be the reader of all others: the first that can read them wins. Nothing is made up:
+    # a definition that no topic has could have fields that its consumers do not know.
+    for reader in topic_of:
+        # With defaults: a field that a record class gives a value may be missing in what was written with an
+        # older definition.
         tree = parsed(with_defaults(reader), strict=False)
         reasons = [
-            f"{found[writer]}: {why}"
-            for writer in found
+            f"{topic_of[writer]}: {why}"
+            for writer in topic_of
             if (why := why_unreadable(parsed(writer, strict=False), tree))
         ]
         if not reasons:
@@ -172,13 +183,16 @@ def decoding_of(
     """
     record = record_of(definition)
     for field in record.fields:
+        # `value` is free as the name of a field: the column of payloads is not part of a result with fields.
         if field.name == CORRUPT or (field.name in names.KNOWN and field.name != names.VALUE):
             raise InvalidConfiguration(f"the field {field.name!r} has the name of a column of messages")
-    found = typed_names([field.name for field in record.fields], columns, mode)
-    named = frozenset(found)
+    result = typed_names([field.name for field in record.fields], columns, mode)
+    named = frozenset(result)
+    # Without a field among the columns, all are decoded: in mode DROPMALFORMED they decide which messages
+    # there are.
     wanted = [field for field in record.fields if field.name in named] or record.fields
     fields = pa.schema([(field.name, value_type(field).final) for field in wanted])
-    return Decoding(root, definition, fields, mode), found
+    return Decoding(root, definition, fields, mode), result
 
 
 def typed_names(fields: Sequence[str], columns: Sequence[str] | None, mode: str) -> tuple[str, ...]:
@@ -211,7 +225,7 @@ class _Column(NamedTuple):
 
 
 class TypedColumns:
-    """Role: makes batches with fields of batches with payloads. Invariants: rows keep their order, and
+    """Makes batches with fields of batches with payloads. Invariants: rows keep their order, and
     a row has the fields of its own payload. Callers: one thread.
 
     Args:
@@ -225,6 +239,8 @@ class TypedColumns:
 
     def __init__(self, decoding: Decoding, columns: Sequence[str]) -> None:
         self._decoding: Final = decoding
+        # Decoders by topic and version, and by what they decode: most versions and most topics have one
+        # definition, and decoders of one format are shared. A text says why there is none.
         self._schemas: Final = TopicSchemas(decoding.root)
         self._decoders: Final[dict[tuple[str, int], ValueDecoder | str]] = {}
         self._by_format: Final[dict[tuple[SchemaType, str], ValueDecoder | str]] = {}
@@ -239,6 +255,7 @@ class TypedColumns:
         every = _every(decoding)
         self.schema: Final = pa.schema([every.field(name) for name in columns])
         taken = [name for name in columns if name not in own]
+        # The payload, the version that decides its decoder, and the place for errors are needed in any case.
         self.needed: Final = tuple(dict.fromkeys((*taken, names.VALUE, names.SCHEMA_VERSION, *_PLACE)))
 
     @property
@@ -249,6 +266,7 @@ class TypedColumns:
     def of_columns(self, columns: Sequence[str]) -> TypedColumns | None:
         """The same with other columns; None if these need no decoding."""
         fields = {*self._decoding.fields.names, CORRUPT}
+        # Malformed messages are found by decoding, so with DROPMALFORMED a count has to decode as well.
         if self._decoding.mode != DROPMALFORMED and fields.isdisjoint(columns):
             return None
         return TypedColumns(self._decoding, columns)
@@ -259,9 +277,11 @@ class TypedColumns:
         Raises:
             ValueError: a malformed payload, in mode FAILFAST.
         """
+        # One warning for a read, not one for each batch.
         dropped, topic = 0, ""
         for batch in batches:
             typed = self._typed(batch)
+            # Only DROPMALFORMED removes rows here.
             if typed.num_rows < batch.num_rows:
                 dropped += batch.num_rows - typed.num_rows
                 topic = batch.column(names.TOPIC)[0].as_py()
@@ -277,21 +297,23 @@ class TypedColumns:
         corrupt = None
         if malformed:
             if self._decoding.mode == FAILFAST:
+                # The first in the order of the rows, whatever order the decoders found them in.
                 raise _refusal(batch, *min(malformed))
             corrupt = pc.is_in(
                 self._counting(batch.num_rows), pa.array([row for row, _ in malformed], pa.int32())
             )
-        found = []
+        arrays = []
         for number, name in self._sources:
             if number >= 0:
-                found.append(columns[number])
+                arrays.append(columns[number])
             elif name == CORRUPT:
+                # The payload of a malformed message, and null for all others.
                 empty = pa.nulls(batch.num_rows, pa.binary())
                 values = batch.column(names.VALUE)
-                found.append(empty if corrupt is None else pc.if_else(corrupt, values, empty))
+                arrays.append(empty if corrupt is None else pc.if_else(corrupt, values, empty))
             else:
-                found.append(batch.column(name))
-        typed = pa.RecordBatch.from_arrays(found, schema=self.schema)
+                arrays.append(batch.column(name))
+        typed = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if corrupt is not None and self._decoding.mode == DROPMALFORMED:
             typed = typed.filter(pc.invert(corrupt))
         return typed
@@ -299,24 +321,30 @@ class TypedColumns:
     def _decoded(self, batch: Any) -> tuple[list[Any], list[tuple[int, str]]]:
         """The fields of all rows, null where there is no payload or a malformed one; and the latter."""
         values, versions = batch.column(names.VALUE), batch.column(names.SCHEMA_VERSION)
+        # A batch is of one log, so the first row names the topic of all.
         topic = batch.column(names.TOPIC)[0].as_py()
         parts: list[list[Any]] = []
         order: list[Any] = []
         malformed: list[tuple[int, str]] = []
+        # Rows that were written with one version are decoded together. The usual batch has one version and no
+        # fault: its columns are the result as they are.
         for decoder, rows in self._groups(topic, values, versions):
             payloads = values if len(rows) == len(values) else values.take(rows)
+            # No decoder for this version: all of its rows are malformed, for one reason.
             if isinstance(decoder, str):
                 malformed += [(row, decoder) for row in rows.to_pylist()]
                 continue
-            columns, bad = settle(decoder, payloads, self._finals)
+            columns, bad = decode_valid(decoder, payloads, self._finals)
             if len(rows) == len(values) and not bad:
                 return columns, []
             if bad:
                 at = pa.array([number for number, _ in bad], pa.int32())
                 malformed += [(rows[number].as_py(), why) for number, why in bad]
+                # What remains are the rows that have a value, in the order of the decoded columns.
                 rows = rows.filter(pc.invert(pc.is_in(self._counting(len(rows)), at)))
             parts.append(columns)
             order.append(rows)
+        # Several versions, null payloads or malformed ones: the values are put where they belong.
         return self._placed(len(values), parts, order), malformed
 
     def _groups(self, topic: str, values: Any, versions: Any) -> list[tuple[ValueDecoder | str, Any]]:
@@ -324,22 +352,26 @@ class TypedColumns:
         rows, is_whole = self._counting(len(values)), not values.null_count
         by_decoder: dict[int, tuple[ValueDecoder | str, list[int]]] = {}
         distinct = versions.unique().to_pylist()
+        # By the decoder and not by the version: several versions may share one.
         for version in distinct:
             decoder = self._decoder(topic, version)
             by_decoder.setdefault(id(decoder), (decoder, []))[1].append(version)
-        found = []
+        groups = []
         for decoder, own in by_decoder.values():
+            # A null payload has null fields and needs no decoder.
             mask = None if is_whole else pc.is_valid(values)
             if len(own) < len(distinct):
                 written = pc.is_in(versions, pa.array(own, versions.type))
                 mask = written if mask is None else pc.and_(mask, written)
-            found.append((decoder, rows if mask is None else rows.filter(mask)))
-        return found
+            groups.append((decoder, rows if mask is None else rows.filter(mask)))
+        return groups
 
     def _placed(self, count: int, parts: list[list[Any]], order: list[Any]) -> list[Any]:
         """The decoded values in the rows where they belong."""
         if not parts:
             return [pa.nulls(count, kind) for kind in self._finals]
+        # `where` has for each row the number of its value among the decoded ones, null for none: a `take` by
+        # it gives nulls where there is no value. The inverse of a permutation is its sort order.
         rows = pa.concat_arrays(order)
         mask = pc.is_in(self._counting(count), rows)
         where = pc.replace_with_mask(
@@ -351,30 +383,36 @@ class TypedColumns:
         ]
 
     def _counting(self, count: int) -> Any:
+        # Grown as needed and kept: batches have about the same size.
         if len(self._numbers) < count:
             self._numbers = pa.array(range(count), pa.int32())
         return self._numbers.slice(0, count)
 
     def _decoder(self, topic: str, version: int) -> ValueDecoder | str:
         """What decodes the payloads of a version; a text that says why nothing does."""
-        found = self._decoders.get((topic, version))
-        if found is None:
+        decoder = self._decoders.get((topic, version))
+        if decoder is None:
+            # Decided once for each version. A message without a version may have been written before the
+            # topic had a schema; if it has none now, payloads are taken for JSON.
             info = self._schemas.written(topic, version)
             kind = SchemaType.JSON if info is None else info.schema_type()
             if info is None and version >= 0:
-                found = f"the topic does not have the schema version {version} any more"
+                decoder = f"the topic does not have the schema version {version} any more"
             elif kind not in DECODED:
-                found = f"it was written with a schema of type {kind.name}, which has no fields"
+                decoder = f"it was written with a schema of type {kind.name}, which has no fields"
             else:
+                # JSON names its fields, so payloads of all versions have one decoder; of Avro, each
+                # definition has its own, since only the definition says what the bytes are.
                 text = info.schema() if info is not None and kind == SchemaType.AVRO else ""
                 if info is not None and kind == SchemaType.KEY_VALUE:
-                    found = self._made_of_pair(info)
+                    # A pair depends on the whole schema, so it is not shared.
+                    decoder = self._made_of_pair(info)
                 else:
-                    found = self._by_format.get((kind, text))
-                if found is None:
-                    found = self._by_format[kind, text] = self._made(kind, text)
-            self._decoders[topic, version] = found
-        return found
+                    decoder = self._by_format.get((kind, text))
+                if decoder is None:
+                    decoder = self._by_format[kind, text] = self._made(kind, text)
+            self._decoders[topic, version] = decoder
+        return decoder
 
     def _made_of_pair(self, info: SchemaInfo) -> ValueDecoder | str:
         definition = self._decoding.definition
@@ -383,20 +421,27 @@ class TypedColumns:
         try:
             return PairDecoder(info, definition, self._types)
         except ValueError as error:
+            # The parts were written with a schema that gives no such columns; the reason goes with each of
+            # its rows.
             return str(error)
 
     def _made(self, kind: SchemaType, written: str) -> ValueDecoder | str:
         definition = self._decoding.definition
         if kind == SchemaType.AVRO:
+            # Avro resolves the writer's definition to the reader's, defaults included.
             return AvroDecoder(written, definition, self._types)
         defaults = {}
+        # JSON has no resolution: a field that a payload lacks gets the default of the definition, or null.
         if definition is not None:
-            found = {field.name: default_of(field) for field in record_of(definition).fields}
-            defaults = {name: found[name] for name in self._types if found.get(name) is not None}
+            default_by_name = {field.name: default_of(field) for field in record_of(definition).fields}
+            defaults = {
+                name: default_by_name[name] for name in self._types if default_by_name.get(name) is not None
+            }
         return JsonDecoder(self._types, defaults)
 
 
 def _every(decoding: Decoding) -> Any:
+    # A field may have the name `value`, and takes the place of the column of payloads.
     own = {field.name: field.type for field in decoding.fields} | {CORRUPT: pa.binary()}
     others = names.arrow_schema([name for name in names.KNOWN if name not in own])
     return pa.schema([*own.items(), *((field.name, field.type) for field in others)])

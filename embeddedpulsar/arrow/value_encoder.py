@@ -29,7 +29,7 @@ from embeddedpulsar.schema.schema_avro import AvroSchema
 
 
 class ValueEncoder:
-    """Role: makes payloads of records. Invariants: a payload can be read by the schema; a null record is a
+    """Makes payloads of records. Invariants: a payload can be read by the schema; a null record is a
     null. Callers: one thread.
 
     Args:
@@ -44,23 +44,31 @@ class ValueEncoder:
 
     def __init__(self, topic: str, info: SchemaInfo | None, kind: Any, *, as_keys: bool = False) -> None:
         self._topic: Final = topic
+        # Without a schema of records nothing says how records become bytes: JSON by default would be a guess
+        # that consumers have to share.
         if info is None or info.schema_type() not in RECORDS:
             has = "has none" if info is None else f"is of type {info.schema_type().name}"
             raise InvalidConfiguration(
                 f"records are encoded by the schema of {topic}, which {has}; register one of type JSON or "
                 "AVRO, or write text: to_json(value)"
             )
+        # All that can fail is decided once, by the types: a query of Spark fails before it has written a row.
         self._is_json: Final = info.schema_type() == SchemaType.JSON
         defined = {field.name: field for field in record_of(info.schema()).fields}
         self._targets: Final = [self._target(defined, field) for field in kind]
         given = {field.name for field in kind}
+        # Fields of the schema that the records do not have: those with a default or a null may be left out.
         self._absent: Final = [name for name, field in defined.items() if name not in given]
         for name in self._absent:
             if not _is_optional(defined[name]):
                 raise InvalidConfiguration(
                     f"the schema of {topic} demands a field {name!r}; add it to the records"
                 )
+        # A missing field without a default is written as null; one with a default is left to the encoder, or
+        # to the reader.
         self._nulls: Final = {name: None for name in self._absent if defined[name].default is ABSENT}
+        # Keys are compared as bytes, by compaction and by routing, so equal records must have the very text
+        # that `JsonSchema` gives a producer, with the fields in the order of the definition.
         json_text = _exact_text(tuple(defined)) if as_keys else dumps
         self._encode: Final = (
             json_text if self._is_json else AvroSchema(None, json.loads(info.schema())).encode
@@ -71,6 +79,8 @@ class ValueEncoder:
             raise InvalidConfiguration(
                 f"the schema of {self._topic} has no field {field.name!r}; it has {', '.join(defined)}"
             )
+        # JSON: first what the field is in the end, which checks the values, then what JSON has in its place:
+        # numbers for times, texts for bytes.
         final, raw, between = value_type(defined[field.name])
         return field.name, [final, between, _with_texts(raw)] if self._is_json else [final]
 
@@ -81,6 +91,7 @@ class ValueEncoder:
             ValueError: a record that the schema does not admit.
         """
         columns = []
+        # Column by column in C; only the last step, from rows to bytes, is one for each message.
         for number, (name, kinds) in enumerate(self._targets):
             column = records.field(number)
             try:
@@ -92,13 +103,16 @@ class ValueEncoder:
                     f"{self._topic}: field {name} of value is {given}, and {kinds[0]} by the schema: {error}"
                 ) from error
             columns.append(column)
+        # The mask keeps null records null: without it they would be records of nulls.
         rows = pa.StructArray.from_arrays(
             columns, [name for name, _ in self._targets], mask=records.is_null()
         ).to_pylist(maps_as_pydicts="strict")
         encode, nulls = self._encode, self._nulls
+        # A null record is a null value, a tombstone.
         try:
             return pa.array([None if row is None else encode(row | nulls) for row in rows], pa.binary())
         except (TypeError, ValueError, KeyError, AttributeError) as error:
+            # What Avro's library raises for a value that does not fit depends on the value.
             raise ValueError(
                 f"{self._topic}: a record does not fit the schema of the topic: {error}"
             ) from error
@@ -110,12 +124,13 @@ def _exact_text(order: tuple[str, ...]) -> Callable[[dict[str, Any]], bytes]:
 
 
 def _is_optional(field: DefinitionField) -> bool:
-    is_nullable = field.node.kind == "union" and any(one.kind == "null" for one in field.node.branches)
+    is_nullable = field.node.kind == "union" and any(branch.kind == "null" for branch in field.node.branches)
     return is_nullable or field.default is not ABSENT
 
 
 def _with_texts(kind: Any) -> Any:
     """A type with texts for bytes, as JSON has them."""
+    # Text in UTF-8: JSON has no bytes. `decode_each` of `value_decoder` reads it back so.
     if pa.types.is_binary(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -147,7 +162,7 @@ _TYPES: Final[Mapping[SchemaType, Any]] = {
 
 
 class PlainEncoder:
-    """Role: makes payloads of single values. Invariants: a null is a null. Callers: one thread.
+    """Makes payloads of single values. Invariants: a null is a null. Callers: one thread.
 
     Args:
         what: whose values they are, for errors.
@@ -159,11 +174,13 @@ class PlainEncoder:
     """
 
     def __init__(self, what: str, info: SchemaInfo | None, kind: Any) -> None:
-        found = None if info is None else info.schema_type()
-        final = None if found is None else _TYPES.get(found)
-        schema = None if found is None else primitive_schema(found)
+        schema_type = None if info is None else info.schema_type()
+        final = None if schema_type is None else _TYPES.get(schema_type)
+        schema = None if schema_type is None else primitive_schema(schema_type)
+        # Types of one sort are cast, with a check of each value. A number for a date, say, is refused: it may
+        # be of any unit.
         if final is None or schema is None or _sort(final) != _sort(kind):
-            has = "has none" if found is None else f"is of type {found.name}"
+            has = "has none" if schema_type is None else f"is of type {schema_type.name}"
             raise InvalidConfiguration(
                 f"values of type {kind} are encoded by the schema of {what}, which {has}; register one that "
                 "has such values, cast them, or write binary or string, which is stored as it is"
@@ -180,10 +197,13 @@ class PlainEncoder:
         """
         encode = self._encode
         try:
-            found = [None if one is None else encode(one) for one in values.cast(self._final).to_pylist()]
+            # One cast for the column, then a step for each value.
+            payloads = [
+                None if value is None else encode(value) for value in values.cast(self._final).to_pylist()
+            ]
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise ValueError(f"a value does not fit the schema of {self._what}: {error}") from error
-        return pa.array(found, pa.binary())
+        return pa.array(payloads, pa.binary())
 
 
 def is_payload(kind: Any) -> bool:
@@ -203,11 +223,12 @@ def _sort(kind: Any) -> str:
         return "local moment" if kind.tz is None else "moment"
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return "number"
+    # Without width and unit: `int` and `float` are numbers above, so this tells texts, dates and times apart.
     return str(kind).partition("[")[0].rstrip("0123456789")
 
 
 class PairEncoder:
-    """Role: makes payloads of pairs, and keys of messages where the schema stores keys there. Invariants: a
+    """Makes payloads of pairs, and keys of messages where the schema stores keys there. Invariants: a
     null pair is a null. Callers: one thread.
 
     Args:
@@ -223,35 +244,39 @@ class PairEncoder:
     """
 
     def __init__(self, what: str, info: SchemaInfo, kind: Any) -> None:
-        found = KeyValueInfo.of(info)
+        pair_info = KeyValueInfo.of(info)
         given = [field.name for field in kind]
         if sorted(given) != list(PARTS):
             raise InvalidConfiguration(
                 f"the schema of {what} is of type KEY_VALUE, so records have the fields key and value, not "
                 f"{', '.join(given)}; either may be null"
             )
-        self.separates_key: Final = found.encoding == KeyValueEncodingType.SEPARATED
+        self.separates_key: Final = pair_info.encoding == KeyValueEncodingType.SEPARATED
+        # The fields of the struct may be in any order.
         self._numbers: Final = [given.index(name) for name in PARTS]
         self._parts: Final = [
             payload_encoder(
                 f"the {name} of {what}",
                 part,
                 kind.field(name).type,
-                as_keys=self.separates_key and part is found.key,
+                # A key that becomes the key of the message is compared; one in the payload is not.
+                as_keys=self.separates_key and part is pair_info.key,
             )
-            for name, part in zip(PARTS, (found.key, found.value), strict=True)
+            for name, part in zip(PARTS, (pair_info.key, pair_info.value), strict=True)
         ]
 
     def encode(self, pairs: Any) -> Any:
         """The payloads of pairs; errors as of `ValueEncoder.encode`."""
+        # With SEPARATED the payload is the value alone, and `keys` gives the rest.
         if self.separates_key:
             return self._part(pairs, 1)
         keys, values = (self._part(pairs, number).to_pylist() for number in range(2))
-        is_there = pairs.is_valid().to_pylist()
+        validity = pairs.is_valid().to_pylist()
         return pa.array(
+            # A null pair is a null value; a pair with null parts is a payload.
             [
-                joined_pair(key, value) if one else None
-                for one, key, value in zip(is_there, keys, values, strict=True)
+                joined_pair(key, value) if has_pair else None
+                for has_pair, key, value in zip(validity, keys, values, strict=True)
             ],
             pa.binary(),
         )
@@ -262,13 +287,15 @@ class PairEncoder:
         Raises:
             ValueError: a key that is no bytes.
         """
-        found = self._part(pairs, 0).to_pylist()
-        if b"" in found:
+        keys = self._part(pairs, 0).to_pylist()
+        # An empty key of a message counts as none (see `Producer.send`), so the message would lose its key.
+        if b"" in keys:
             raise ValueError(
                 "a key is encoded to no bytes, which is no key of a message; use another key, or "
                 "KeyValueEncodingType.INLINE"
             )
-        return pa.array([None if key is None else base64.b64encode(key) for key in found], pa.binary())
+        # Base64, as Pulsar's clients have keys of such schemas: a key of a message is text.
+        return pa.array([None if key is None else base64.b64encode(key) for key in keys], pa.binary())
 
     def _part(self, pairs: Any, number: int) -> Any:
         column = pairs.flatten()[self._numbers[number]]
@@ -293,6 +320,7 @@ def payload_encoder(
     Raises:
         InvalidConfiguration: the schema has other values.
     """
+    # Four cases: bytes or text, which are payloads as they are; a single value; a pair; and a record.
     if is_payload(kind):
         return None
     if not pa.types.is_struct(kind):
@@ -306,8 +334,8 @@ def value_part(info: SchemaInfo | None) -> SchemaInfo | None:
     """The schema of the values alone, where keys are those of messages; None for another schema."""
     if info is None or info.schema_type() != SchemaType.KEY_VALUE:
         return None
-    found = KeyValueInfo.of(info)
-    return found.value if found.encoding == KeyValueEncodingType.SEPARATED else None
+    pair_info = KeyValueInfo.of(info)
+    return pair_info.value if pair_info.encoding == KeyValueEncodingType.SEPARATED else None
 
 
 def check_keys(keys: Any) -> None:
@@ -316,6 +344,7 @@ def check_keys(keys: Any) -> None:
     Raises:
         ValueError: one is not.
     """
+    # A key is decoded once however many rows have it. Null and the empty key mean "no key".
     for key in keys.unique().to_pylist():
         if key:
             key_bytes(key if isinstance(key, str) else key.decode("ascii", "replace"))

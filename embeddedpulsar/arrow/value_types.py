@@ -47,6 +47,7 @@ class ValueType(NamedTuple):
     between: Any
 
 
+# The types of Avro's specification that Arrow has, too. Times of day are left as numbers.
 _LOGICAL: Final = {
     "date": ValueType(pa.date32(), pa.int32(), pa.date32()),
     "timestamp-millis": ValueType(pa.timestamp("us", _UTC), pa.int64(), pa.timestamp("ms", _UTC)),
@@ -63,7 +64,10 @@ def record_of(definition: str) -> DefinitionNode:
         InvalidConfiguration: it is no definition, or one of another type.
     """
     try:
+        # Levels first: parsing is recursive, and a definition may come from another process.
         check_levels(json_of(definition))
+        # Not strict: what Pulsar's clients write need not be valid for Avro in all points, and was accepted
+        # by the topic.
         node = parsed(definition, strict=False)
     except ValueError as error:
         raise InvalidConfiguration(f"not a definition in Avro's notation: {error}") from None
@@ -99,6 +103,8 @@ def plain_type(final: Any) -> ValueType:
 def default_of(field: DefinitionField) -> Any:
     """What a JSON record without the field has there; None for null."""
     default = field.default
+    # The class makes such a default for each object; the definition states a zero, so that older definitions
+    # stay compatible.
     if field.others.get("computed"):  # what the definition states is no value of the class
         return None
     is_plain = isinstance(default, str | int | float)
@@ -107,19 +113,23 @@ def default_of(field: DefinitionField) -> Any:
 
 def _type_of(node: DefinitionNode, outer: tuple[int, ...]) -> ValueType:
     kind, logical = node.kind, node.others.get("logicalType")
+    # A decimal number is the same in all three types: Arrow checks its digits itself.
     if logical == "decimal" and kind in ("bytes", "fixed"):
         decimal = pa.decimal128(int(node.others["precision"]), int(node.others.get("scale", 0)))
         return ValueType(decimal, decimal, decimal)
     if kind in ("int", "long") and logical in _LOGICAL:
         return _LOGICAL[logical]
+    # Three equal types: neither JSON nor the cast changes anything.
     if kind in _PRIMITIVES:
         return ValueType(*(3 * [_PRIMITIVES[kind]]))
     if kind in ("enum", "fixed"):
         return ValueType(*(3 * [pa.string() if kind == "enum" else pa.binary()]))
+    # A record may occur twice side by side; only within itself it has no end.
     if id(node) in outer:
         raise ValueError(f"{node} contains itself")
     outer = (*outer, id(node))
     if kind == "array":
+        # The types of items three times, each wrapped.
         return ValueType(*map(pa.list_, _type_of(node.branches[0], outer)))
     if kind == "map":
         return ValueType(*(pa.map_(pa.string(), item) for item in _type_of(node.branches[0], outer)))
@@ -127,11 +137,14 @@ def _type_of(node: DefinitionNode, outer: tuple[int, ...]) -> ValueType:
         parts = [(field.name, _type_of(field.node, outer)) for field in node.fields]
         return ValueType(*(pa.struct([(name, part[i]) for name, part in parts]) for i in range(3)))
     if kind == "union":
+        # A union of null and one type is that type: every column can have nulls.
         branches = [branch for branch in node.branches if branch.kind != "null"]
         if len(branches) == 1:
             return _type_of(branches[0], outer)
         kinds = [branch.kind for branch in branches]
-        if kinds and all(one in _NUMBERS for one in kinds):
+        # A union of numbers becomes the one that holds all of them; a union of anything else has no column,
+        # since Arrow's unions are known neither to Spark nor to Polars.
+        if kinds and all(kind in _NUMBERS for kind in kinds):
             widest = "double" if {"float", "double"} & set(kinds) else "long"
             return ValueType(*(3 * [_PRIMITIVES[widest]]))
         raise ValueError(f"it is one of {', '.join(map(str, branches)) or 'no types'}")

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
-from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, ValueDecoder, settle  # noqa: E402
+from embeddedpulsar.arrow.value_decoder import (  # noqa: E402
+    AvroDecoder,
+    JsonDecoder,
+    ValueDecoder,
+    decode_valid,
+)
 from embeddedpulsar.arrow.value_types import record_of, value_type  # noqa: E402
 
 DEFINITION = json.dumps(
@@ -59,14 +64,14 @@ def alone(decoder: ValueDecoder, payloads: list[bytes]) -> list[Any]:
     """The records of payloads that are decoded one by one; None for malformed ones."""
     found = []
     for payload in payloads:
-        settled = settle(decoder, pa.array([payload], pa.binary()), FINALS)
+        settled = decode_valid(decoder, pa.array([payload], pa.binary()), FINALS)
         found.append(None if settled.malformed else tuple(column[0].as_py() for column in settled.columns))
     return found
 
 
 def check(decoder: ValueDecoder, payloads: list[bytes]) -> list[Any]:
     """Compare payloads decoded together with payloads decoded alone."""
-    settled = settle(decoder, pa.array(payloads, pa.binary()), FINALS)
+    settled = decode_valid(decoder, pa.array(payloads, pa.binary()), FINALS)
     malformed = {number for number, _ in settled.malformed}
     rows = iter(list(zip(*(column.to_pylist() for column in settled.columns), strict=True)))
     together = [None if number in malformed else next(rows) for number in range(len(payloads))]

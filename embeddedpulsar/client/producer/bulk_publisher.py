@@ -541,7 +541,7 @@ def entries_of(
                 start = 0
                 for stop in _cuts(group.values, limits):
                     entry = group.part(start, stop)
-                    entry.partition = routing.turn() if routing and partition == TURN else partition
+                    entry.partition = routing.next_partition() if routing and partition == TURN else partition
                     yield entry
                     start = stop
 

@@ -253,7 +253,7 @@ class BulkRouting:
         of_key = self._router.of_key
         return [TURN if key is None else of_key(key) for key in keys]
 
-    def turn(self) -> int:
+    def next_partition(self) -> int:
         index = self._router.route(b"", None)
         self._router.batch_left(index)
         return index

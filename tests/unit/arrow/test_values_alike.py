@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from embeddedpulsar import Client, InvalidConfiguration, MessageId
 from embeddedpulsar.arrow import dataset, export, read_topic, scan_topic
-from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, PairDecoder, settle
+from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, PairDecoder, decode_valid
 from embeddedpulsar.arrow.value_types import record_of, value_type
 from embeddedpulsar.schema import (
     Array,
@@ -276,9 +276,9 @@ def test_together_and_one_by_one(payloads: list[bytes]):
     company, and never a record for `JsonSchema` alone to read with other values."""
     array = pa.array(payloads, pa.binary())
     for name, (decoder, types) in decoders().items():
-        settled = settle(decoder, array, types)
+        settled = decode_valid(decoder, array, types)
         each = decoder.decode_each(array)
-        alone = [settle(decoder, array.slice(number, 1), types) for number in range(len(payloads))]
+        alone = [decode_valid(decoder, array.slice(number, 1), types) for number in range(len(payloads))]
         bad = [number for number, _ in settled.malformed]
         assert bad == [number for number, _ in each.malformed]
         assert bad == [number for number, one in enumerate(alone) if one.malformed]
@@ -307,7 +307,7 @@ def test_malformed_payloads_are_found_in_one_pass(share: float):
     step = int(1 / share)
     payloads = [b'{"number":"x"}' if number % step == 0 else FINE for number in range(10_000)]
     decoder.decode = lambda part: calls.append(len(part)) or whole(part)  # type: ignore[method-assign]
-    settled = settle(decoder, pa.array(payloads, pa.binary()), types)
+    settled = decode_valid(decoder, pa.array(payloads, pa.binary()), types)
     assert [number for number, _ in settled.malformed] == list(range(0, 10_000, step))
     assert len(settled.columns[0]) == 10_000 - len(settled.malformed)
     assert len(calls) < 120
@@ -321,7 +321,7 @@ def test_malformed_avro_and_pairs():
     good = AvroSchema(Inner).encode(Inner(text="a"))
     bad = [b"", good + b"\0", good[:-1], b"\x02\x02\xff"]
     payloads = pa.array([good, *bad, good] * 100, pa.binary())
-    settled = settle(AvroDecoder(text, None, types), payloads, [pa.string()])
+    settled = decode_valid(AvroDecoder(text, None, types), payloads, [pa.string()])
     assert settled.columns[0].to_pylist() == ["a"] * 200
     assert [number for number, _ in settled.malformed] == [n for n in range(600) if n % 6 not in (0, 5)]
 
@@ -332,7 +332,9 @@ def test_malformed_avro_and_pairs():
     whole = schema.encode(KeyValue("k", Inner(text="a")))
     without = schema.encode(KeyValue("k", None))
     bad = [b"", whole + b"x", whole.replace(b"k", b"\xff"), whole.replace(b'"a"', b'"\xff"')]
-    settled = settle(decoder, pa.array([whole, *bad, without] * 60, pa.binary()), [pa.string(), inner.final])
+    settled = decode_valid(
+        decoder, pa.array([whole, *bad, without] * 60, pa.binary()), [pa.string(), inner.final]
+    )
     assert settled.columns[0].to_pylist() == ["k", "k"] * 60
     assert settled.columns[1].to_pylist() == [{"text": "a"}, None] * 60
     assert [number for number, _ in settled.malformed] == [n for n in range(360) if n % 6 not in (0, 5)]
