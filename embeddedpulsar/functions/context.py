@@ -175,6 +175,7 @@ class Context:
         self,
         topic_name: str,
         message: Any,
+        # The default of Pulsar's SDK, by the name that it has there (`user_code.named_class`).
         serde_class_name: str = "serde.IdentitySerDe",
         properties: dict[str, str] | None = None,
         compression_type: CompressionType | None = None,

@@ -47,7 +47,7 @@ from embeddedpulsar.functions.state import (
     read_state,
     state_topic,
 )
-from embeddedpulsar.functions.user_code import described, found_in, process_of
+from embeddedpulsar.functions.user_code import described, find_code, process_of
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.schema.auto_schema import AutoProduceBytesSchema
 from embeddedpulsar.topic_name import TopicName
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.store import Store
 
 
+# The definitions are policies of the namespace `public/functions`: so they are in its document, change under
+# the lock of the catalog, and every process is rung when one changes. The keys of functions begin with this
+# prefix; the rest of the document belongs to policies.
 _PREFIX: Final = "function."
 
 
@@ -73,9 +76,9 @@ class Definitions:
             StorageError: the document is damaged.
         """
         store = self._store()
-        found = PolicyDocuments(store.root, store.settings).of_namespace(NAMESPACE)
-        names = sorted(key.removeprefix(_PREFIX) for key in found if key.startswith(_PREFIX))
-        return {name: definition_of(found[f"{_PREFIX}{name}"]) for name in names}
+        document = PolicyDocuments(store.root, store.settings).of_namespace(NAMESPACE)
+        names = sorted(key.removeprefix(_PREFIX) for key in document if key.startswith(_PREFIX))
+        return {name: definition_of(document[f"{_PREFIX}{name}"]) for name in names}
 
     def get(self, full_name: str) -> Definition:
         """One function.
@@ -83,10 +86,10 @@ class Definitions:
         Raises:
             TopicNotFound: there is none of that name. Also a builtin ``LookupError``.
         """
-        found = self.all().get(full_name)
-        if found is None:
+        definition = self.all().get(full_name)
+        if definition is None:
             raise TopicNotFound(f"there is no function {full_name} in {self._store().root}")
-        return found
+        return definition
 
     def create(self, config: FunctionConfig) -> Definition:
         """Add a function, to be run.
@@ -94,16 +97,20 @@ class Definitions:
         Raises:
             NotAllowedError: there is one of that name.
         """
-        made = Definition(config, uuid.uuid4().hex)
+        definition = Definition(config, uuid.uuid4().hex)
+        # A policy belongs to a namespace that exists. It stays if the definition is refused below: it has no
+        # effect.
         self._store().topics.namespaces.create(NAMESPACE)
 
+        # This runs under the lock of the catalog. A check before the lock would let two processes create the
+        # same name, and the second would replace the first.
         def refuse_second(_: object, form: Any) -> Any:
             if config.full_name in self.all():
                 raise NotAllowedError(f"there is a function {config.full_name} already; update or delete it")
             return form
 
-        self._set(config.full_name, made, refuse_second)
-        return made
+        self._set(config.full_name, definition, refuse_second)
+        return definition
 
     def change(self, full_name: str, change: Callable[[Definition], Definition]) -> None:
         """Replace a function by what ``change`` makes of it, which is called under the lock of the catalog.
@@ -111,6 +118,9 @@ class Definitions:
         Raises:
             TopicNotFound: there is none of that name.
         """
+        # The first `get` reports a missing function before anything is locked. What counts is the one in
+        # `amend`, under the lock: it sees what other processes changed meanwhile, and the value given here is
+        # not used.
         self._set(
             full_name, self.get(full_name), lambda _, form: definition_form(change(self.get(full_name)))
         )
@@ -132,6 +142,7 @@ class Definitions:
 
 
 def _without_default(settings: object, own: object) -> Definition:
+    # Nothing asks for the value of this policy at a level above. A silent default would invent a function.
     raise LookupError("a function has no default")
 
 
@@ -154,6 +165,7 @@ def definition_of(form: Any) -> Definition:
     """
     try:
         return Definition(
+            # The form is checked again: the document may have been edited, or written by another release.
             FunctionConfig.from_json(form["config"]).check(),
             str(form["id"]),
             int(form["version"]),
@@ -198,6 +210,8 @@ def trigger(
         return None
     monotonic = client._core.store.clock.monotonic
     end_s = monotonic() + timeout_millis / 1000
+    # The reader starts at the end before the value is published. In the other order the function could answer
+    # before the reader is there.
     with client.create_reader(config.output, MessageId.latest) as reader:
         wanted = marks_of(_publish(client, name, value), name)
         while (left_ms := int(1000 * (end_s - monotonic()))) > 0:
@@ -205,6 +219,8 @@ def trigger(
                 message = reader.read_next(left_ms)
             except Timeout:
                 break
+            # The output topic has outputs of other messages, too, and may have messages of other producers
+            # without these properties. A partitioned input gives the name of the partition.
             properties = message.properties()
             from_topic = properties.get(_INPUT_TOPIC)
             if properties.get(_INPUT_ID) == wanted[_INPUT_ID] and from_topic is not None:
@@ -214,6 +230,8 @@ def trigger(
 
 
 def _publish(client: Client, topic: str, value: bytes) -> MessageId:
+    # The payload is bytes. This schema checks that they fit the schema of the topic, and raises ValueError if
+    # they do not.
     with client.create_producer(topic, schema=AutoProduceBytesSchema()) as producer:
         return producer.send(value)
 
@@ -221,6 +239,7 @@ def _publish(client: Client, topic: str, value: bytes) -> MessageId:
 def _input_of(config: FunctionConfig, topic: str | None) -> str:
     named = config.named_inputs()
     if topic is None:
+        # A pattern may match any number of topics, so with one the topic has to be named.
         if len(named) != 1 or config.topics_pattern:
             raise NotAllowedError(f"{config.full_name} has several inputs: name one of them as the topic")
         return named[0]
@@ -308,6 +327,8 @@ class Functions(SaysWhatThereIs):
 
         def change(before: Definition) -> Definition:
             for name in ("processing_guarantees", "retain_ordering", "retain_key_ordering", "subscription"):
+                # The positions in the state say what the old subscription processed, in its order. With
+                # another one they would leave out messages that were not processed.
                 if getattr(before.config, name) != getattr(config, name):
                     raise NotAllowedError(f"{name} of {config.full_name} cannot be altered; delete it first")
             return before._replace(config=config, version=before.version + 1)
@@ -339,18 +360,25 @@ class Functions(SaysWhatThereIs):
         """
         definition = self._get(tenant, namespace, function)
         name = definition.config.full_name
-        living = self._living(name)
-        if definition.is_running and SUPERVISOR in living:
+        producer_names = self._living(name)
+        # The supervisor starts again what is to be run, so that is switched off first. Instances that still
+        # live make this call fail; they end after the message that they process, and a second call finds them
+        # gone.
+        if definition.is_running and SUPERVISOR in producer_names:
             self._definitions.change(name, lambda one: one._replace(is_running=False))
-        if any(_is_instance(one) for one in living):
+        if any(_is_instance(one) for one in producer_names):
             raise NotAllowedError(
                 f"{name} is being run; call stop_function, wait a second, until its workers have ended, and "
                 "delete it then"
             )
+        # The definition goes last: a kill between these steps leaves a function that is listed, and a second
+        # call does what is missing. Each step accepts that it was done before.
         if definition.config.cleanup_subscription:
             self._unsubscribe(definition.config)
         store = self._store()
         with contextlib.suppress(TopicNotFound):
+            # By force, because the supervisor that stands by, and programs that show the state, may be
+            # attached to the topic.
             store.delete_topic(state_topic(name), force=True)
         self._definitions.remove(name)
 
@@ -358,6 +386,7 @@ class Functions(SaysWhatThereIs):
         topics = Topics(self._store)
         names = config.named_inputs()
         if config.topics_pattern:
+            # Topics that matched once and are gone now took their subscriptions with them.
             names += [name for name in self._store().topics.names() if is_of_pattern(config, name)]
         for name in dict.fromkeys(names):
             with contextlib.suppress(TopicNotFound, SubscriptionNotFound):
@@ -438,6 +467,7 @@ class Functions(SaysWhatThereIs):
         value = trigger_value.encode() if isinstance(trigger_value, str) else trigger_value
         definition = self._get(tenant, namespace, function)
         config, living = definition.config, self._living(definition.config.full_name)
+        # Without this check a call for a function that is not run would wait for the whole timeout.
         reports = self._state(definition).reports
         if not any(has_subscribed(number, report, living) for number, report in reports.items()):
             raise NotAllowedError(
@@ -465,9 +495,11 @@ class Functions(SaysWhatThereIs):
         living = self._living(definition.config.full_name)
         count = definition.config.parallelism
         instances = tuple(status_of(number, reports.get(number) or {}, living) for number in range(count))
+        # An instance that never ran has no report; one with a number beyond the parallelism of today has one,
+        # and is not shown.
         return FunctionStatus(
             count,
-            sum(one.running for one in instances),
+            sum(instance.running for instance in instances),
             definition.is_running,
             SUPERVISOR in living,
             instances,
@@ -485,10 +517,10 @@ class Functions(SaysWhatThereIs):
         Raises:
             LookupError: the function has no such key.
         """
-        found = self._read(f"{tenant}/{namespace}/{function}").value(key)
-        if found is None:
+        value = self._read(f"{tenant}/{namespace}/{function}").value(key)
+        if value is None:
             raise TopicNotFound(f"the state of {tenant}/{namespace}/{function} has no key {key!r}")
-        return found
+        return value
 
     def put_function_state(
         self, tenant: str, namespace: str, function: str, key: str, value: int | str | bytes
@@ -498,9 +530,12 @@ class Functions(SaysWhatThereIs):
             raise TypeError(f"the state of a key is int, str or bytes, not {type(value).__name__}")
         full_name = self._get(tenant, namespace, function).config.full_name
         with self._client() as client:
+            # The name begins with no digit, so this producer is not taken for an instance (`_is_instance`).
             state = StateLog(client, full_name, f"admin-{os.urandom(6).hex()}")
             try:
                 state.acquire()
+                # `records_of` computes from the table, which has to be that of this moment: the lock keeps
+                # instances from committing in between.
                 state.catch_up()
                 changes = Changes()
                 changes.put(key, value)
@@ -530,16 +565,21 @@ class Functions(SaysWhatThereIs):
         name = state_topic(full_name)
         if not store.topics.has(name):
             return set()
-        return {one.producer_name for one in Topics(lambda: store).get_stats(name).publishers}
+        return {publisher.producer_name for publisher in Topics(lambda: store).get_stats(name).publishers}
 
 
 def _is_instance(producer_name: str) -> bool:
     """Whether a producer of a state topic is that of an instance."""
+    # The producers of instances are named `<number>-<random>`; those of supervisors, of this class and of
+    # `CallWatch` begin with a letter.
     return producer_name[:1].isdigit()
 
 
 def _complete(config: FunctionConfig, function: Any) -> FunctionConfig:
     """The configuration, checked, with the place of the code, which is there."""
+    # There are four ways to say where the code is: the path of a file here; a class, function or object here,
+    # whose place is found by its module; a path in the configuration; a class name that is imported, for
+    # which nothing is to be done.
     if isinstance(function, str | os.PathLike):
         config = config._replace(py=_absolute(os.fspath(function)))
     elif function is not None:
@@ -547,9 +587,11 @@ def _complete(config: FunctionConfig, function: Any) -> FunctionConfig:
     elif config.py:
         config = config._replace(py=_absolute(config.py))
     config = config.check()
-    found = found_in(config.class_name, config.py)
-    if not isinstance(found, type):
-        process_of(found)
+    # The code and the schemas are looked for now, so that a mistake is an error of the caller and not of a
+    # worker in another process. A class is not instantiated: what its constructor does is for a worker.
+    code = find_code(config.class_name, config.py)
+    if not isinstance(code, type):
+        process_of(code)
     output_schema(config)
     for topic in config.custom_schema_inputs:
         input_schema(config, topic)
@@ -571,6 +613,7 @@ def config_of_file(path: str) -> FunctionConfig:
     """
     with open(path, encoding="utf-8") as file:
         text = file.read()
+    # JSON first: it needs no package, and PyYAML may not be installed.
     try:
         fields = json.loads(text)
     except ValueError as error:
@@ -584,6 +627,7 @@ def _of_yaml(text: str, path: str, error: ValueError) -> Any:
     try:
         import yaml
     except ImportError:
+        # The text of the JSON error is kept: a file that was meant as JSON has its fault there.
         raise InvalidConfiguration(f"{path} is no JSON ({error}); YAML needs: pip install pyyaml") from None
     try:
         return yaml.safe_load(text)

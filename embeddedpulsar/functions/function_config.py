@@ -60,6 +60,9 @@ class WindowConfig(NamedTuple):
     @property
     def interval_count(self) -> int | None:
         """Messages between two windows; None if time passes between them."""
+        # The four cases: a sliding interval of either kind decides; without one the next window begins where
+        # the last one ended, so the interval is the length, of the kind that the length has. Exactly one of
+        # this property and `interval_ms` is None.
         if self.sliding_interval_duration_ms is not None:
             return None
         return self.sliding_interval_count or self.window_length_count
@@ -84,8 +87,10 @@ class WindowConfig(NamedTuple):
                 if not isinstance(value, str | None):
                     raise InvalidConfiguration(f"{name} is a text, not {value!r}")
                 continue
+            # No lag is the default, and may be given as well.
             if name == "max_lag_ms" and value == 0:
                 continue
+            # A bool is an int in Python, and is refused here by name.
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InvalidConfiguration(f"{name} is a number from 1 on, not {value!r}")
         if (self.window_length_count is None) == (self.window_length_duration_ms is None):
@@ -96,12 +101,15 @@ class WindowConfig(NamedTuple):
             raise InvalidConfiguration(
                 "windows slide by sliding_interval_count or by sliding_interval_duration_ms"
             )
+        # These options would be ignored for windows of arrival, and what is ignored is refused.
         of_event_time = (self.max_lag_ms, self.watermark_emit_interval_ms, self.late_data_topic)
-        if not self.timestamp_extractor_class_name and any(one is not None for one in of_event_time):
+        if not self.timestamp_extractor_class_name and any(option is not None for option in of_event_time):
             raise InvalidConfiguration(
                 "max_lag_ms, watermark_emit_interval_ms and late_data_topic need "
                 "timestamp_extractor_class_name"
             )
+        # A window of so many messages has no end in event time: a message that comes late would move all
+        # behind it.
         if self.timestamp_extractor_class_name and (
             self.window_length_count is not None or self.sliding_interval_count is not None
         ):
@@ -111,7 +119,10 @@ class WindowConfig(NamedTuple):
         return self
 
 
+# Neither `/` nor `+`: the name of the state topic joins tenant, namespace and name with `+`, so no two
+# functions share one.
 _NAME: Final = re.compile(r"[\w\-=:.]+", re.ASCII)
+# The least time that `Client.subscribe` takes for unacknowledged messages, as in Pulsar.
 _LEAST_TIMEOUT_MS: Final = 10_000
 
 
@@ -251,8 +262,12 @@ class FunctionConfig(NamedTuple):
             InvalidConfiguration: options contradict each other, or something is missing.
             InvalidTopicName: a text is not a topic name.
         """
+        # The types come first: the steps behind it parse and compare the values, and would raise errors that
+        # do not name the field.
         self._check_types()
-        found = self._replace(
+        config = self._replace(
+            # A function is called by the last part of its class, as in Pulsar. Names of topics are stored in
+            # full, so a reader of the definition needs no defaults.
             name=self.name or self.class_name.rpartition(".")[2],
             inputs=tuple(dict.fromkeys(TopicName.parse(name).full for name in self.inputs)),
             custom_serde_inputs=_by_full_name(self.custom_serde_inputs),
@@ -261,14 +276,16 @@ class FunctionConfig(NamedTuple):
             log_topic=_full(self.log_topic),
             dead_letter_topic=_full(self.dead_letter_topic),
         )
-        found._check_names()
-        found._check_guarantees()
-        if found.window_config is not None:
-            found = found._replace(window_config=found.window_config.check())
-        return found
+        config._check_names()
+        config._check_guarantees()
+        if config.window_config is not None:
+            config = config._replace(window_config=config.window_config.check())
+        return config
 
     def _check_types(self) -> None:
         for name, value in zip(self._fields, self, strict=True):
+            # The type of a field is that of its default. A bool is an int in Python: it is taken only where
+            # the default is one.
             kinds = _TYPES.get(name) or (type(self._field_defaults[name]),)
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 expected = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
@@ -282,6 +299,7 @@ class FunctionConfig(NamedTuple):
                     f"{getattr(self, what)!r} is not"
                 )
         topics = self.named_inputs()
+        # A topic has one conversion. Which of two would win is not to be guessed.
         both = self.custom_serde_inputs.keys() & self.custom_schema_inputs.keys()
         if both or (self.output_serde_class_name and self.output_schema_type):
             raise InvalidConfiguration(
@@ -289,13 +307,17 @@ class FunctionConfig(NamedTuple):
             )
         if not topics and not self.topics_pattern:
             raise InvalidConfiguration(f"{self.full_name} has no input: give inputs, or topics_pattern")
+        # Such a function would get its own outputs, without end. A pattern is not checked: which topics match
+        # it is known at run time only.
         for label in ("output", "log_topic", "dead_letter_topic"):
             if getattr(self, label) in topics:
                 raise InvalidConfiguration(f"{getattr(self, label)} is an input of {self.full_name}, too")
+        # A wrong pattern would fail in every worker, again and again.
         try:
             re.compile(self.topics_pattern)
         except re.error as e:
             raise InvalidConfiguration(f"topics_pattern {self.topics_pattern!r}: {e}") from e
+        # Numbers that pass here have the right type; only their range is left to check.
         if self.parallelism < 1:
             raise InvalidConfiguration(f"parallelism is a number from 1 on, not {self.parallelism!r}")
         if self.receiver_queue_size < 1:
@@ -304,6 +326,7 @@ class FunctionConfig(NamedTuple):
             )
         if self.call_timeout_ms is not None and self.call_timeout_ms < 1:
             raise InvalidConfiguration(f"call_timeout_ms is a number from 1 on, not {self.call_timeout_ms!r}")
+        # Both are stored in the definition, as JSON, and given to workers in their order.
         try:
             json.dumps([self.user_config, self.secrets])
         except (TypeError, ValueError) as e:
@@ -311,12 +334,15 @@ class FunctionConfig(NamedTuple):
 
     def _check_guarantees(self) -> None:
         guarantee = self.processing_guarantees
+        # One needs a Failover subscription, the other a Key_Shared one.
         if self.retain_ordering and self.retain_key_ordering:
             raise InvalidConfiguration("retain_ordering or retain_key_ordering, not both")
         if self.timeout_ms is not None and self.timeout_ms < _LEAST_TIMEOUT_MS:
             raise InvalidConfiguration(
                 f"timeout_ms is at least {_LEAST_TIMEOUT_MS:,}, not {self.timeout_ms!r}"
             )
+        # With the other guarantees messages are acknowledged earlier or by the function, or are redelivered
+        # in order: a timeout of the consumer would add deliveries that they exclude.
         if self.timeout_ms is not None and guarantee is not ProcessingGuarantees.ATLEAST_ONCE:
             raise InvalidConfiguration("timeout_ms goes with the guarantee ATLEAST_ONCE only")
         if self.dead_letter_topic and self.max_message_retries < 0:
@@ -325,18 +351,24 @@ class FunctionConfig(NamedTuple):
             raise InvalidConfiguration(
                 f"max_message_retries is -1 or a number from 1 on, not {self.max_message_retries!r}"
             )
+        # The count of redeliveries, which a dead letter needs, is kept by message on Shared and Key_Shared. A
+        # Failover subscription delivers all behind its position again.
         if self.max_message_retries >= 0 and self.retain_ordering:
             raise InvalidConfiguration(
                 "retries are counted on Shared and Key_Shared: not with retain_ordering"
             )
         if not self.is_effectively_once:
             return
+        # One position for each partition says what is counted. On Key_Shared several instances would process
+        # a partition, each at its own place.
         if self.retain_key_ordering:
             raise InvalidConfiguration(
                 "EFFECTIVELY_ONCE keeps the order of a partition: not retain_key_ordering"
             )
+        # A position counts everything before it, so no message can be set aside.
         if self.max_message_retries >= 0:
             raise InvalidConfiguration("EFFECTIVELY_ONCE leaves out no message: not with max_message_retries")
+        # A message can be in several windows, and one commit would have to count a part of it.
         if self.window_config is not None:
             raise InvalidConfiguration("windows go with ATLEAST_ONCE, ATMOST_ONCE and MANUAL")
 
@@ -348,6 +380,7 @@ class FunctionConfig(NamedTuple):
             'shop.Count'
         """
         fields = json_form(self)
+        # Enums are stored by name: the numbers of `InitialPosition` are an accident of the client.
         fields["processingGuarantees"] = self.processing_guarantees.value
         fields["subscriptionPosition"] = self.subscription_position.name
         return {name: value for name, value in fields.items() if value not in ("", [], {})}
@@ -369,8 +402,11 @@ class FunctionConfig(NamedTuple):
         values = _by_names(cls._fields, _without_pulsars_own(fields))
         try:
             if "processing_guarantees" in values:
+                # A word that is no guarantee is a ValueError, a position a KeyError, a number in its place an
+                # AttributeError: all are reported below as faults of the configuration.
                 values["processing_guarantees"] = ProcessingGuarantees(values["processing_guarantees"])
             if "subscription_position" in values:
+                # Pulsar writes LATEST and EARLIEST, the client has Latest and Earliest.
                 values["subscription_position"] = InitialPosition[
                     values["subscription_position"].capitalize()
                 ]
@@ -402,35 +438,43 @@ def _by_full_name(names: dict[str, str]) -> dict[str, str]:
 
 def _without_pulsars_own(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields that are set, with those of this package for those that only Pulsar has."""
-    found = {name: value for name, value in fields.items() if value is not None}
+    own_fields = {name: value for name, value in fields.items() if value is not None}
+    # Pulsar's files say these for functions of every language. The only value that they can have here is
+    # accepted, so such a file can be used as it is.
     for name, only in (("runtime", "PYTHON"), ("autoAck", True)):
-        if found.pop(name, only) != only:
+        if own_fields.pop(name, only) != only:
             raise InvalidConfiguration(
                 f"{name} is {only} for functions in Python; MANUAL acknowledges itself"
             )
-    specs = found.pop("inputSpecs", {})
+    specs = own_fields.pop("inputSpecs", {})
     if not isinstance(specs, dict) or not all(isinstance(spec, dict) for spec in specs.values()):
         raise InvalidConfiguration(f"inputSpecs has an object for each topic, and is not {specs!r}")
+    # One entry of inputSpecs is one of three: a pattern without a conversion, a topic with a SerDe or a
+    # schema, or a plain topic. Empty fields are left out, as Pulsar's tools write all of them.
     for topic, spec in specs.items():
         given = {name: value for name, value in spec.items() if value}
         is_pattern = given.pop("isRegexPattern", False) or given.pop("regexPattern", False)
         serde, schema = given.pop("serdeClassName", ""), given.pop("schemaType", "")
-        if given or (is_pattern and (serde or schema or "topicsPattern" in found)):
+        # What is left in `given` are options of the consumer, which this package does not have for one topic
+        # alone. There is one pattern for a function.
+        if given or (is_pattern and (serde or schema or "topicsPattern" in own_fields)):
             raise InvalidConfiguration(
                 f"inputSpecs of {topic}: serdeClassName, schemaType, or isRegexPattern of one pattern, and "
                 f"not {spec!r}"
             )
         if is_pattern:
-            found["topicsPattern"] = topic
+            own_fields["topicsPattern"] = topic
         elif serde or schema:
             name = "customSerdeInputs" if serde else "customSchemaInputs"
-            found[name] = {**found.get(name, {}), topic: serde or schema}
+            own_fields[name] = {**own_fields.get(name, {}), topic: serde or schema}
         else:
-            found["inputs"] = [*found.get("inputs", []), topic]
-    return found
+            own_fields["inputs"] = [*own_fields.get("inputs", []), topic]
+    return own_fields
 
 
 def _by_names(names: tuple[str, ...], fields: dict[str, Any]) -> dict[str, Any]:
+    # Pulsar's names are camel case. An unknown field is an error with the nearest name: ignored, a misspelt
+    # guarantee would silently be the default.
     known = {camel_case(name): name for name in names}
     unknown = [name for name in fields if name not in known]
     if unknown:

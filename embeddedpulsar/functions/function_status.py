@@ -160,14 +160,18 @@ def has_subscribed(instance: int, report: dict[str, Any], living: Iterable[str])
         report: of the instance; empty if it never ran.
         living: names of the producers on the state topic.
     """
+    # A report outlives its instance in the topic. It is that of a living one if the producer that it names is
+    # attached. The empty name of an instance that never ran is the name of no producer.
     name = report.get("name") if report else ""
     if name is None:  # of a release whose reports have no name
-        return any(one.startswith(f"{instance}-") for one in living)
+        # Any instance of that number: two can live for a moment, while one that was stopped is replaced.
+        return any(producer_name.startswith(f"{instance}-") for producer_name in living)
     return name in living
 
 
 def _call_of(instance: int, report: dict[str, Any], living: Iterable[str]) -> tuple[int, str]:
     """When the call began that an instance is in, and the id of its message."""
+    # The report of a dead instance still has the call in which it died. That call is over.
     call = report.get("call") if has_subscribed(instance, report, living) else None
     return (0, "") if call is None else (call[1], call[0])
 
@@ -178,10 +182,11 @@ def status_of(instance: int, report: dict[str, Any], living: Iterable[str]) -> I
     if not report:
         return InstanceStatus(instance, running)
     user, system = (
-        tuple(ExceptionInformation(*one) for one in report[f"latest{kind}Exceptions"])
+        tuple(ExceptionInformation(*exception) for exception in report[f"latest{kind}Exceptions"])
         for kind in ("User", "System")
     )
-    latest = max([*user, *system], key=lambda one: one.timestamp_ms, default=None)
+    # The error is the newest of both kinds: the last line of a traceback has its type and text.
+    latest = max([*user, *system], key=lambda exception: exception.timestamp_ms, default=None)
     return InstanceStatus(
         instance,
         running,
@@ -207,6 +212,7 @@ def stats_of(reports: dict[int, dict[str, Any]], living: Iterable[str] = ()) -> 
         >>> stats_of({}).received_total
         0
     """
+    # A report may be empty: the key of an instance was removed, or it never reported.
     figures = tuple(
         InstanceFigures(
             instance,
@@ -222,15 +228,17 @@ def stats_of(reports: dict[int, dict[str, Any]], living: Iterable[str] = ()) -> 
         for instance, report in sorted(reports.items())
         if report
     )
-    processed = sum(one.processed_successfully_total for one in figures)
+    # The average of all calls is the sum of their times by their number. The mean of the averages would weigh
+    # an instance that did nothing as much as one that did all.
+    processed = sum(figure.processed_successfully_total for figure in figures)
     latency = sum(report["latencySum"] for report in reports.values() if report)
     return FunctionStats(
-        sum(one.received_total for one in figures),
+        sum(figure.received_total for figure in figures),
         processed,
-        sum(one.system_exceptions_total for one in figures),
-        sum(one.user_exceptions_total for one in figures),
+        sum(figure.system_exceptions_total for figure in figures),
+        sum(figure.user_exceptions_total for figure in figures),
         _average(latency, processed),
-        max((one.last_invocation for one in figures), default=0),
+        max((figure.last_invocation for figure in figures), default=0),
         figures,
     )
 
@@ -239,7 +247,10 @@ def _average(total: float, count: int) -> float:
     return total / count if count else 0.0
 
 
+# As many failures as Pulsar's workers keep.
 _LATEST: Final = 10
+# Characters of a traceback: its end, which has the error. A report is one record with up to twenty of them,
+# and has to fit into an entry beside what is committed.
 _MOST_TEXT: Final = 4000
 
 
@@ -255,8 +266,11 @@ class Metric:
     """
 
     def __init__(self) -> None:
+        # Only these four numbers are kept: a list of values would grow with the messages.
         self.count = 0
         self.sum: float = 0
+        # Infinities are the neutral elements of min and max. They are never stored: a metric is made when its
+        # first number comes.
         self.min: float = math.inf
         self.max: float = -math.inf
 
@@ -299,6 +313,7 @@ class InstanceReport:
         self._latency_s = 0.0
         self._user = 0
         self._system = 0
+        # The newest ten of each kind, so that many failures of the function do not hide the one of the store.
         self._latest: Final = {"user": deque[list[Any]]((), _LATEST), "system": deque[list[Any]]((), _LATEST)}
         self._metrics: Final[dict[str, Metric]] = {}
 
@@ -324,6 +339,8 @@ class InstanceReport:
     def form(self) -> dict[str, Any]:
         """The report as it is stored; `function_status` reads it."""
         return {
+            # The names are those of the stored document. A key that is added later has to be optional for
+            # readers of older reports, as `name` and `call` are.
             "worker": self._worker,
             "name": self._name,
             "call": None if self.call is None else list(self.call),

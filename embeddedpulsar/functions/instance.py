@@ -41,7 +41,7 @@ from embeddedpulsar.functions.state import (
 )
 from embeddedpulsar.functions.user_code import (
     Timestamp,
-    found_in,
+    find_code,
     process_of,
     provider_of,
     serde_of,
@@ -95,6 +95,7 @@ class Run:
         self.changes.merge(changes)
         self.drafts += drafts
         self.size += self.size_of(changes, drafts)
+        # Places are kept by topic or partition: that is what has a position of its own.
         topic, place = taken.message.topic_name(), place_of_message(taken.message)
         self._places.setdefault(topic, []).append(place)
 
@@ -105,6 +106,8 @@ class Run:
 
     def is_new_to(self, positions: dict[str, Place]) -> bool:
         """Whether none of the messages is counted as processed yet."""
+        # The least place decides: the messages of a partition come in order, so all of the run are behind a
+        # position if its first one is. A part of a run cannot be committed, since its changes are merged.
         return all(
             topic not in positions or positions[topic] < min(places) for topic, places in self._places.items()
         )
@@ -132,6 +135,8 @@ class Committer:
 
     def is_done(self, message: Message[Any]) -> bool:
         """Whether a message is counted as processed, as far as the state was followed."""
+        # Without the lock: another instance may have committed since. That is found by `is_new_to` under the
+        # lock; here it only saves a call of the function.
         position = self._state.table.positions.get(message.topic_name())
         return position is not None and place_of_message(message) <= position
 
@@ -152,16 +157,25 @@ class Committer:
             failpoints.hit("function:processed")
         try:
             self._state.acquire()
-            self._settle()
+            # Before the positions are compared: the entry of a dead instance was read just now, and its
+            # outputs have to be published before those of this run, in the order of the commits.
+            self._publish_pending()
+            # This instance was stopped, and another got its messages. The outcome of the run was computed
+            # from a state that is no longer that of the topic.
             if not run.is_new_to(self._state.table.positions):
                 return False
+            # The outputs are published within the lock. Outside of it a second instance could commit before
+            # it knew what a dead one had left.
             ids = self._store(run, more)
         finally:
             self._state.release()
+        # After the commit, and not needed for it: a kill here delivers the messages again, and `is_done`
+        # leaves them out.
         for taken in run.taken:
             taken.acknowledge()
         if failpoints.ACTIVE:
             failpoints.hit("function:acknowledged")
+        # Callbacks are code of the application. They run last, and outside of the lock.
         for draft, message_id in zip(run.drafts, ids, strict=True):
             notify(draft, message_id)
         return True
@@ -169,44 +183,56 @@ class Committer:
     def _store(self, run: Run, more: list[Record]) -> list[MessageId]:
         state, outputs = self._state, self._outputs
         records = [*run.positions(), *state.table.records_of(run.changes), *more]
+        # Without outputs one entry is the whole commit, and there is nothing to note after it.
         if not run.drafts:
             state.commit(records)
             return []
+        # The sequence ids are decided before the commit and stored with it, so the process that publishes
+        # the outputs uses the same ones.
         pending = Pending(outputs.name, [outputs.number(draft) for draft in run.drafts])
+        # From here on the run counts. If the process dies, the next instance finds `pending` and publishes
+        # the outputs under the same name.
         state.commit([*records, pending_record(pending)])
         if failpoints.ACTIVE:
             failpoints.hit("function:committed")
         ids = outputs.publish(pending)
         if failpoints.ACTIVE:
             failpoints.hit("function:published")
+        # If this note is missing, the outputs are published once more; the topics drop all of them by their
+        # sequence ids.
         state.commit([pending_record(None)])
         if failpoints.ACTIVE:
             failpoints.hit("function:settled")
         return ids
 
-    def settle(self) -> None:
+    def publish_pending(self) -> None:
         """Publish what an instance left that died in the middle of a commit, if any."""
+        # Most calls find nothing, and take no lock. What is there is read again under the lock: another
+        # instance may have settled it meanwhile.
         self._state.catch_up()
         if self._state.table.pending is None:
             return
         try:
             self._state.acquire()
-            self._settle()
+            self._publish_pending()
         finally:
             self._state.release()
 
-    def _settle(self) -> None:
+    def _publish_pending(self) -> None:
         self._state.catch_up()
         pending = self._state.table.pending
         if pending is not None:
-            self._outputs.settle(pending)
+            self._outputs.publish_for_dead_instance(pending)
             self._state.commit([pending_record(None)])
 
 
+# The bounds of a run: the messages of one wait for their acknowledgement until it ends, and one that fails in
+# the commit is processed again as a whole.
 _MOST_IN_A_RUN: Final = 100
 _LONGEST_RUN_S: Final = 0.01
 _LARGEST_RUN: Final = 256 << 10
 """A run ends at so many messages, so long after it began, or at so many bytes of outputs and changes."""
+# Seconds between two reports: a report is an entry of the state topic, so not one for each run.
 _REPORT_S: Final = 1.0
 
 
@@ -247,31 +273,41 @@ class Instance:
         self._number: Final = number
         self._clock: Final = client._core.store.clock
         self._open: Final = contextlib.ExitStack()
+        # A fault in the configuration of the function or of its output is found before anything is attached.
         if function is None:
-            function = found_in(config.class_name, config.py)
+            function = find_code(config.class_name, config.py)
         self._process: Final[Callable[[Any, Any], Any]] = process_of(function)
         schema = output_schema(config)
         self._encode: Final[Callable[[Any], bytes]] = (
             serde_of(config.output_serde_class_name, config.py).serialize if schema is None else schema.encode
         )
+        # The payload is encoded before the commit, because the commit has to have the bytes. The producers
+        # get them as they are, with the schema for their metadata alone.
         schemas = {} if schema is None else {config.output: of_encoded(schema)}
         self._report_at = self._clock.monotonic()
         self._reported: dict[str, Any] | None = None
         self.call: tuple[Message[Any], int, float] | None = None
         self._windows: Windows[Taken] | EventWindows[Taken] | None = None
         self._timestamp: Timestamp | None = None
+        # Unique among all instances that ever ran: the outputs of a dead instance are published under its
+        # name, with numbers that begin at 1.
         name = f"{number}-{uuid.uuid4().hex[:12]}"
         self._report: Final = InstanceReport(str(os.getpid()), restarts, name)
         try:
             self._state: Final = StateLog(client, config.full_name, name)
             self._open.callback(self._state.close)
-            self._largest_run: Final = min(_LARGEST_RUN, self._state.most // 8)
+            # The sizes are estimates, and the positions and the report come on top: an eighth of an entry
+            # leaves room for them.
+            self._largest_run: Final = min(_LARGEST_RUN, self._state.max_commit_bytes // 8)
             self._outputs: Final = OutputProducers(client, f"{config.full_name}-{name}", schemas)
             self._open.callback(self._outputs.close)
+            # A topic that refuses the schema is an error here, and not in a commit that is already stored.
             for topic in schemas:
                 self._outputs.register(topic)
             self._committer: Final = Committer(self._state, self._outputs)
-            self._committer.settle()
+            # Before the first message: what a dead instance left is published even if no further message ever
+            # comes.
+            self._committer.publish_pending()
             self._inputs: Final = Inputs(client, config, f"{config.full_name}-{number}")
             self._open.callback(self._inputs.close)
             self._set_windows(config.window_config)
@@ -285,7 +321,11 @@ class Instance:
                 None if config.is_effectively_once else self._outputs.send,
             )
             self._context.log = self._logger(client)
+            # Last: the report names the producer of this instance, and by it the status says that the
+            # instance takes messages. By now it has subscribed.
             self._commit_report(self._changed_report())
+        # Also at an interrupt: an instance that is made by half would keep its consumers, and the messages
+        # that they fetched.
         except BaseException:
             self._open.close()
             raise
@@ -328,17 +368,23 @@ class Instance:
         before, the message is processed again.
         """
         run, count, failure = Run(), 0, None
-        taken = self._inputs.take(timeout_ms)
+        taken = self._inputs.receive(timeout_ms)
         if taken is None:
+            # While it waits, another instance may die. Someone has to publish its outputs even if no message
+            # comes any more.
             if self._config.is_effectively_once:
-                self._committer.settle()
+                self._committer.publish_pending()
             return 0
         if self._config.is_effectively_once:
+            # `is_done` compares with the table. One look for each run is enough: under the lock it is
+            # compared again.
             self._state.catch_up()
         end_s = self._clock.monotonic() + _LONGEST_RUN_S
         while taken is not None:
             count += 1
             self._report.received += 1
+            # With EFFECTIVELY_ONCE a failure ends the run, since the messages behind it may not overtake it.
+            # The messages before it are committed all the same.
             run, failure = self._add(run, taken)
             if (
                 failure is not None
@@ -347,9 +393,13 @@ class Instance:
                 or self._clock.monotonic() >= end_s
             ):
                 break
-            taken = self._inputs.take(0)
+            # Without a wait: a run never holds back the acknowledgement of what it has for a message that may
+            # not come.
+            taken = self._inputs.receive(0)
         self._commit(run)
         if failure is not None:
+            # The exception ends this instance, and `close` may not be able to report. The status is to show
+            # why.
             self._commit_report(self._changed_report())
             raise failure
         return count
@@ -362,21 +412,27 @@ class Instance:
             function raised, if that ends the instance.
         """
         guarantee, message = self._config.processing_guarantees, taken.message
+        # It was delivered again, because its instance died between the commit and the acknowledgement.
         if guarantee is ProcessingGuarantees.EFFECTIVELY_ONCE and self._committer.is_done(message):
             taken.acknowledge()
             return run, None
+        # Before the call: if the process dies in it, the message is gone, as this guarantee says.
         if guarantee is ProcessingGuarantees.ATMOST_ONCE:
             taken.acknowledge()
         try:
             self._call(message, lambda: self._inputs.value_of(message), run.changes)
         except Exception as error:  # noqa: BLE001 - the function may raise anything
             self._note_failure(error)
+            # The partition stops at this message until it succeeds. Given back, it would come after its
+            # successors.
             if guarantee is ProcessingGuarantees.EFFECTIVELY_ONCE:
                 return run, error
             if guarantee is not ProcessingGuarantees.ATMOST_ONCE:
                 taken.give_back()
             return run, None
         changes, drafts = self._context.changes, self._context.drafts
+        # Nothing is to be committed. What the function published went out at once (`OutputProducers.send`),
+        # so the message is acknowledged now instead of with the run. With MANUAL the function does that.
         if not changes and guarantee is not ProcessingGuarantees.EFFECTIVELY_ONCE:
             if guarantee is ProcessingGuarantees.ATLEAST_ONCE:
                 taken.acknowledge()
@@ -388,6 +444,8 @@ class Instance:
                 if guarantee in (ProcessingGuarantees.ATLEAST_ONCE, ProcessingGuarantees.MANUAL):
                     taken.give_back()
                 return run, None
+        # The changes of a message join the run only when its call has returned: a call that raises leaves no
+        # change.
         run.add(taken, changes, drafts)
         if guarantee is ProcessingGuarantees.MANUAL or self._config.timeout_ms is not None:
             # The function may have acknowledged it already, or it would be redelivered at a time.
@@ -404,13 +462,18 @@ class Instance:
         if not run.taken:
             return True
         if self._config.is_effectively_once:
+            # The report goes into the same entry, which costs no entry of its own.
             if self._committer.commit(run, self._due_report()):
                 return True
+            # The report was in the entry that was not stored, and is due again. All that this instance has
+            # fetched is delivered anew, in order, and compared with the positions of the other one.
             self._reported = None
             self._inputs.redeliver()
             return False
         guarantee = self._config.processing_guarantees
         is_committed = self._commit_changes(run.changes)
+        # MANUAL leaves the acknowledgement to the function, but what could not be stored comes again.
+        # ATMOST_ONCE has acknowledged before the call, and loses it.
         for taken in run.taken:
             if is_committed and guarantee is ProcessingGuarantees.ATLEAST_ONCE:
                 taken.acknowledge()
@@ -424,8 +487,11 @@ class Instance:
             failpoints.hit("function:processed")
         try:
             self._state.acquire()
+            # Counters are stored as sums, so they are added to what all instances have committed by now.
             self._state.catch_up()
             self._state.commit(self._state.table.records_of(changes))
+        # The changes of a message exceed an entry, and always will. It counts as a failure of the function,
+        # so that retries and the dead letter topic apply.
         except MessageTooBig as error:
             self._note_failure(error)
             return False
@@ -441,16 +507,23 @@ class Instance:
         report.last_invocation_ms = now_ms = clock.wall_ms()
         began = clock.monotonic()
         try:
+            # One assignment of a tuple: `CallWatch` reads it from its thread, and sees all three values of
+            # one call.
             self.call = message, now_ms, began
+            # The value is decoded within the call: a payload that the SerDe refuses is a failure of the
+            # function, and takes its way.
             output = self._process(value_of(), context)
         finally:
             self.call = None
+        # None publishes nothing, as in Pulsar. An output that cannot be encoded raises here, before anything
+        # is kept.
         if output is not None and self._config.output:
             context.emit(self._draft(output, message))
         report.note_processed(clock.monotonic() - began)
 
     def _draft(self, output: Any, message: Message[Any]) -> Draft:
         properties = message.properties() if self._config.forward_source_message_property else {}
+        # Pulsar's names for the topic and id of the message; `trigger_function` finds its output by them.
         properties |= marks_of(message.message_id(), message.topic_name())
         payload = self._encode(output)
         return Draft(self._config.output, payload, {"properties": properties}, CompressionType.NONE, None)
@@ -467,6 +540,8 @@ class Instance:
         if not config.timestamp_extractor_class_name:
             self._windows = Windows(config, self._now_ms())
             return
+        # With a pattern the number of topics is not known. The watermark waits until as many topics as are
+        # named had a message.
         inputs = len(self._config.named_inputs())
         self._windows = EventWindows(config, inputs, self._now_ms())
         self._timestamp = timestamp_of(
@@ -474,14 +549,21 @@ class Instance:
         )
 
     def _fill_windows(self, windows: Windows[Taken] | EventWindows[Taken], timeout_ms: float) -> int:
+        # Before the wait, windows that are due by now; after it, those that time completed meanwhile. A
+        # window by time ends before a message that comes at its end, so that is polled before the message is
+        # added.
         self._poll_windows(windows)
         if windows.due_ms is not None:
+            # At least a millisecond: less is cut to 0, which does not wait, and the loop would spin until the
+            # window is due.
             timeout_ms = min(timeout_ms, max(1.0, windows.due_ms - self._now_ms()))
-        taken = self._inputs.take(timeout_ms)
+        taken = self._inputs.receive(timeout_ms)
         self._poll_windows(windows)
         if taken is None:
             return 0
         self._report.received += 1
+        # As without windows: acknowledged before it has an effect. With the other guarantees it stays
+        # unacknowledged as long as a window may need it.
         if self._config.processing_guarantees is ProcessingGuarantees.ATMOST_ONCE:
             taken.acknowledge()
         if isinstance(windows, EventWindows):
@@ -500,10 +582,15 @@ class Instance:
             if guarantee is not ProcessingGuarantees.ATMOST_ONCE:
                 taken.give_back()
             return
+        # The watermark is that of the topics. Partitions count as one input: the newest timestamp of any of
+        # them.
         topic = TopicName.parse(message.topic_name()).base
+        # A message that is delivered again was in time when it came first, and forms its window anew.
         if windows.add(taken, at_ms, topic, is_again=message.redelivery_count() > 0):
             return
         config = self._config.window_config
+        # Late. It is published before it is acknowledged: a kill in between may publish it twice, and loses
+        # nothing.
         if config is not None and config.late_data_topic:
             options = {"properties": message.properties(), "partition_key": message.partition_key() or None}
             self._outputs.send(
@@ -519,22 +606,30 @@ class Instance:
     def _process_window(self, windows: Windows[Taken] | EventWindows[Taken], window: Window[Taken]) -> None:
         guarantee, done = self._config.processing_guarantees, True
         if window.items:
-            done = self._is_processed([one.message for one in window.items])
+            done = self._is_processed([taken.message for taken in window.items])
+        # The messages of a window that failed leave all windows and come again, and form new ones. Kept and
+        # redelivered, they would be there twice.
         if not done:
             windows.drop(window.items)
             if guarantee is not ProcessingGuarantees.ATMOST_ONCE:
-                for one in window.items:
-                    one.give_back()
+                for taken in window.items:
+                    taken.give_back()
+        # The messages that no later window has are done. Those that were given back just now are not
+        # acknowledged.
         if guarantee is ProcessingGuarantees.ATLEAST_ONCE:
             again = set() if done else set(map(id, window.items))
-            for one in window.expired:
-                if id(one) not in again:
-                    one.acknowledge()
+            for taken in window.expired:
+                if id(taken) not in again:
+                    taken.acknowledge()
 
     def _is_processed(self, messages: list[Message[Any]]) -> bool:
         """Call the function with a window. False if it fails: then nothing is committed."""
         try:
-            self._call(messages[-1], lambda: [self._inputs.value_of(one) for one in messages], Changes())
+            # The context shows the newest message. The state changes of each window are committed by
+            # themselves.
+            self._call(
+                messages[-1], lambda: [self._inputs.value_of(message) for message in messages], Changes()
+            )
         except Exception as error:  # noqa: BLE001 - the function may raise anything
             self._note_failure(error)
             return False
@@ -550,8 +645,10 @@ class Instance:
         return self._changed_report() if self._clock.monotonic() >= self._report_at else []
 
     def _changed_report(self) -> list[Record]:
+        # The next one is due a second from now even if this says nothing new.
         self._report_at = self._clock.monotonic() + _REPORT_S
         form = self._report.form()
+        # An idle function adds nothing to its topic.
         if form == self._reported:
             return []
         self._reported = form
@@ -560,6 +657,8 @@ class Instance:
     def report_in_call(self) -> Record:
         """The report with the call that is under way, for a thread that watches it. The next report of the
         instance itself replaces it."""
+        # The thread of the instance is in a call, or just returned from it. If it reports at this moment, its
+        # report may show the call, too; the next one, which `report_again` brings, replaces it.
         report, call = self._report, self.call
         report.call = None if call is None else (str(call[0].message_id()), call[1])
         form = report.form()
@@ -581,6 +680,8 @@ class Instance:
             self._commit_report(self._changed_report())
 
 
+# Seconds between two looks at the call: a fraction of what is reported, so a limit is kept to a quarter of a
+# second.
 _LOOK_S: Final = 0.25
 _LONG_S: Final = 1.0
 """A call that takes longer is reported."""
@@ -620,18 +721,20 @@ class CallWatch:
         """End the thread, and detach from the state topic."""
         self._stopped.set()
         if self._thread is not None:
+            # The thread may be about to report. Its producer is closed when it can no longer use it.
             self._thread.join()
         if self._producer is not None:
             self._producer.close()
 
     def _run(self) -> None:
         while not self._stopped.wait(_LOOK_S):
+            # The watch goes on when the store refuses a report: it is there to end calls as well.
             try:
-                self.look()
+                self.check_call()
             except (PulsarException, OSError):
                 _LOG.exception("a long call of %s could not be reported", self._config.full_name)
 
-    def look(self) -> None:
+    def check_call(self) -> None:
         """Report the call that is under way, if it takes long; end the process if it takes too long."""
         call = self._instance.call
         if call is None:
@@ -639,12 +742,17 @@ class CallWatch:
         message, _, began = call
         took_s = self._clock.monotonic() - began
         limit_ms = self._config.call_timeout_ms
+        # The call may have returned since it was read. The tuple of the same call is the same object; another
+        # one is a new call.
         if limit_ms is not None and took_s * 1000 >= limit_ms and self._instance.call is call:
+            # The whole process, because Python cannot end a thread. What it fetched goes to other instances,
+            # as after a kill.
             child_process.end_now(
                 f"the call of {self._config.full_name} with message {message.message_id()} takes longer than "
                 f"call_timeout_ms={limit_ms}"
             )
         if took_s >= _LONG_S and message is not self._reported:
+            # Noted before it is stored, so that a store that refuses is asked once for each call.
             self._reported = message
             self._report()
 

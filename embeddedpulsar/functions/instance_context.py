@@ -200,8 +200,10 @@ class InstanceContext(Context):
         unknown = sorted(options.keys() - set(_PRODUCER_OPTIONS))
         if unknown:
             raise ValueError(f"message_conf has {', '.join(_PRODUCER_OPTIONS)}, and not {unknown[0]!r}")
+        # The argument wins over the same property in `message_conf`, as in Pulsar's SDK.
         if properties:
             options["properties"] = {**(options.get("properties") or {}), **properties}
+        # One object for each class, as for the inputs: a SerDe may be slow to make.
         serde = self._serdes.get(serde_class_name)
         if serde is None:
             serde = self._serdes[serde_class_name] = serde_of(serde_class_name, self._config.py)
@@ -215,6 +217,8 @@ class InstanceContext(Context):
         Raises:
             ValueError: an option that is not possible with EFFECTIVELY_ONCE.
         """
+        # EFFECTIVELY_ONCE: the message waits for the commit. What decides about duplicates is the sequence id
+        # that `OutputProducers.number` gives it, so the function cannot choose one.
         if self._send is None:
             for name in ("sequence_id", "replication_clusters"):
                 if draft.options.pop(name, None):
@@ -233,14 +237,15 @@ class InstanceContext(Context):
     def incr_counter(self, key: str, amount: int) -> None:
         if isinstance(amount, bool) or not isinstance(amount, int):
             raise TypeError(f"a counter counts in whole numbers, not by {amount!r}")
+        # It raises for a key that has a text, before anything is counted.
         self.get_counter(key)
         self.changes.add(_checked(key), amount)
 
     def get_counter(self, key: str) -> int:
-        found = self._found(key)
-        if found is not None and not isinstance(found, int):
+        value = self._found(key)
+        if value is not None and not isinstance(value, int):
             raise TypeError(f"{key!r} is no counter: put_state has set it")
-        return found or 0
+        return value or 0
 
     def del_counter(self, key: str) -> None:
         self.changes.put(_checked(key), None)
@@ -251,22 +256,25 @@ class InstanceContext(Context):
         self.changes.put(_checked(key), value)
 
     def get_state(self, key: str) -> str | bytes | None:
-        found = self._found(key)
-        if isinstance(found, int):
+        value = self._found(key)
+        if isinstance(value, int):
             raise TypeError(f"{key!r} is a counter: use get_counter")
-        return found
+        return value
 
     def _found(self, key: str) -> int | str | bytes | None:
+        # Three layers, the newest first: what this call changed, what earlier messages of the run changed,
+        # and what is committed. The state topic is read at the first look only, and once for each run: a
+        # function without state does not pay for it.
         changes = self.changes
         if key in changes.set:
             return changes.set[key]
         if not self._is_followed:
             self._state.catch_up()
             self._is_followed = True
-        found, amount = self._state.table.value(key, self._before), changes.added.get(key)
+        committed, amount = self._state.table.value(key, self._before), changes.added.get(key)
         if amount is None:
-            return found
-        return (found if isinstance(found, int) else 0) + amount
+            return committed
+        return (committed if isinstance(committed, int) else 0) + amount
 
 
 def notify(draft: Draft, message_id: MessageId) -> None:
@@ -302,6 +310,7 @@ class LogTopicHandler(logging.Handler):
         try:
             text = self.format(record).encode()
             self._producer.send(text, properties=self._properties | {"loglevel": record.levelname})
+        # A record that cannot be published must not fail the message: the function only logged.
         except Exception:  # noqa: BLE001 - logging reports it; the function goes on
             self.handleError(record)
 

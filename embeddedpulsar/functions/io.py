@@ -24,7 +24,7 @@ from embeddedpulsar.enums import CompressionType, ConsumerType, HashingScheme, S
 from embeddedpulsar.exceptions import InvalidConfiguration, ProducerBusy, Timeout
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.state import Output, Pending
-from embeddedpulsar.functions.user_code import found_in, serde_of
+from embeddedpulsar.functions.user_code import find_code, serde_of
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.auto_schema import AutoConsumeSchema
@@ -95,6 +95,7 @@ class OutputProducers:
         self.name: Final = name
         self._schemas: Final = schemas or {}
         self._client: Final = client
+        # By topic and compression, because a producer has one compression.
         self._plain: Final[dict[tuple[str, CompressionType], Producer[bytes]]] = {}
         self._named: Final[dict[tuple[str, str], Producer[bytes]]] = {}
         self._numbers: Final[defaultdict[str, int]] = defaultdict(int)
@@ -108,6 +109,7 @@ class OutputProducers:
         Raises:
             IncompatibleSchema: it does not accept the schema.
         """
+        # A producer that attaches registers its schema; nothing is sent.
         self._client.create_producer(topic, schema=self._schema(topic)).close()
 
     def send(self, draft: Draft) -> MessageId:
@@ -128,6 +130,9 @@ class OutputProducers:
 
     def number(self, draft: Draft) -> Output:
         """Decide the partition and the sequence id of a message."""
+        # The partition is decided here and not by a producer of the partitioned topic: the sequence ids of a
+        # partition have to be in the committed entry. It is that of `JavaStringHash`, the default of Pulsar's
+        # clients, and without a key the next one in turn.
         partitions = self._prepare(draft.topic)
         topic = draft.topic
         if partitions:
@@ -150,25 +155,28 @@ class OutputProducers:
             ProducerBusy: another process uses that producer name.
             PulsarException: not all are stored. It may be called again.
         """
-        found: list[MessageId] = []
-        by_place = groupby(pending.outputs, key=lambda one: (one.topic, one.compression))
+        ids: list[MessageId] = []
+        # `groupby` joins neighbours only, so the outputs keep the order in which the function made them.
+        by_place = groupby(pending.outputs, key=lambda output: (output.topic, output.compression))
         for (topic, compression), group in by_place:
             outputs = list(group)
             producer = self._producer_of(pending.producer, topic, CompressionType[compression])
-            options = [one.options for one in outputs]
+            options = [output.options for output in outputs]
+            # Sequence ids that the topic has seen are dropped by it, which makes a second call of this method
+            # safe.
             sent = producer.send_many(
-                [one.payload for one in outputs],
+                [output.payload for output in outputs],
                 partition_keys=_column(options, "partition_key"),
                 ordering_keys=_column(options, "ordering_key"),
                 properties=_column(options, "properties"),
                 event_timestamps=_column(options, "event_timestamp"),
-                sequence_ids=[one.sequence_id for one in outputs],
+                sequence_ids=[output.sequence_id for output in outputs],
                 batching_max_messages=1,
             )
-            found += list(sent)
-        return found
+            ids += list(sent)
+        return ids
 
-    def settle(self, pending: Pending) -> None:
+    def publish_for_dead_instance(self, pending: Pending) -> None:
         """`publish` for an instance that died in the middle of it.
 
         Raises:
@@ -176,6 +184,9 @@ class OutputProducers:
         """
         pauses, waited_s = Backoff(), 0.0
         while True:
+            # The instance is dead, but its producer may still be attached until its death is noticed. If it
+            # lives, it is in the middle of its own commit, or stopped: this one then fails, and its
+            # supervisor starts another.
             try:
                 self.publish(pending)
                 break
@@ -185,6 +196,7 @@ class OutputProducers:
                     raise
                 waited_s += pause_s
                 self._client._core.store.clock.sleep(pause_s)
+        # The name of a dead instance is not used again, so its producers are not kept.
         if pending.producer != self.name:
             self._close([key for key in self._named if key[0] == pending.producer])
 
@@ -194,6 +206,8 @@ class OutputProducers:
         if producer is None:
             base = TopicName.parse(topic).base
             self._prepare(base)
+            # Without a time limit for sends: the commit is stored, so giving up here would only leave the
+            # work to the next instance.
             producer = self._named[name, topic] = self._client.create_producer(
                 topic, name, self._schema(base), send_timeout_millis=0, compression_type=compression
             )
@@ -206,6 +220,8 @@ class OutputProducers:
         """Make a topic that is not there, and have it drop duplicates; return the number of partitions."""
         partitions = self._partitions.get(topic)
         if partitions is None:
+            # The topic drops duplicates from now on, whatever was set: without it, outputs that are published
+            # again would be there twice. Other topics have no log in which a second copy could be found.
             store = self._client._core.store
             partitions = self._partitions[topic] = store.topics.resolve(topic)
             if TopicName.parse(topic).is_persistent and not store.policy(topic, DEDUPLICATION):
@@ -222,6 +238,7 @@ class OutputProducers:
         """Detach from all topics. Idempotent."""
         with contextlib.ExitStack() as closing:
             for producer in [*self._plain.values(), *self._named.values()]:
+                # A producer may have been detached meanwhile, as by the deletion of its topic.
                 if producer.is_connected():
                     closing.callback(producer.close)
             self._plain.clear()
@@ -229,7 +246,8 @@ class OutputProducers:
 
 
 def _column(options: list[dict[str, Any]], name: str) -> list[Any] | None:
-    values = [one.get(name) for one in options]
+    # `send_many` takes None for a column without values, and then has nothing to look at for each message.
+    values = [fields.get(name) for fields in options]
     return None if all(value is None for value in values) else values
 
 
@@ -291,24 +309,28 @@ def of_encoded(schema: Schema[Any]) -> Schema[Any]:
 
 def _named(name: str, class_name: str, py: str) -> Schema[Any]:
     lower = name.lower()
-    given = [found_in(class_name, py)] if class_name else []
+    given = [find_code(class_name, py)] if class_name else []
+    # Names of types such as `local_date_time` are those of Pulsar's `SchemaType`, in small letters; the
+    # classes are called after them.
     if lower in _OF_CLASSES or lower in _OTHERS:
         words = "".join(word.capitalize() for word in lower.split("_"))
         kind = getattr(schemas, f"{words}Schema")
-        made: Schema[Any] = kind(*given) if lower in _OF_CLASSES else kind()
-        return made
+        schema: Schema[Any] = kind(*given) if lower in _OF_CLASSES else kind()
+        return schema
     if "." not in name:
         names = ", ".join((*_OF_CLASSES, *_OTHERS))
         raise InvalidConfiguration(f"a schema is module.Class, or one of {names}, not {name!r}")
-    kind = found_in(name, py)
+    kind = find_code(name, py)
     if not (inspect.isclass(kind) and issubclass(kind, Schema)):
         raise InvalidConfiguration(f"{name} is no class derived from Schema")
     required = [
-        one for one in inspect.signature(kind).parameters.values() if one.default is inspect.Parameter.empty
+        parameter
+        for parameter in inspect.signature(kind).parameters.values()
+        if parameter.default is inspect.Parameter.empty
     ]
     # As in Pulsar: nothing, the class of the values, or that and the properties of the schema.
-    made = kind(*[*(given or [None]), {}][: len(required)])
-    return made
+    schema = kind(*[*(given or [None]), {}][: len(required)])
+    return schema
 
 
 _SLICE_MS: Final = 50
@@ -344,10 +366,13 @@ class Inputs:
         self._consumers: Final[list[Consumer[Any]]] = []
         self._named: Final[dict[str, Consumer[Any]]] = {}
         self._turn = 0
+        # The pattern comes last: `acknowledge` relies on it. Topics that share a schema type still get a
+        # consumer each, because a consumer has one schema.
         plain = [topic for topic in config.named_inputs() if topic not in self._schemas]
         topics: list[tuple[Any, Schema[Any]]] = [(plain, BYTES)] if plain else []
         topics += [([topic], schema) for topic, schema in self._schemas.items()]
         topics += [(re.compile(config.topics_pattern), BYTES)] if config.topics_pattern else []
+        # Without a limit a message is redelivered until the function succeeds.
         letters = None
         if config.max_message_retries > 0:
             letters = ConsumerDeadLetterPolicy(config.max_message_retries, config.dead_letter_topic or None)
@@ -368,17 +393,21 @@ class Inputs:
                 self._consumers.append(consumer)
                 if isinstance(topic, list):
                     self._named.update(dict.fromkeys(topic, consumer))
+        # The consumers that did subscribe would hold messages.
         except BaseException:
             self.close()
             raise
 
-    def take(self, timeout_ms: float) -> Taken | None:
+    def receive(self, timeout_ms: float) -> Taken | None:
         """The next message; None if none came in time."""
+        # The consumers take turns, so a topic with a long backlog does not hide the others.
         for _ in self._consumers:
             consumer = self._next()
             message = consumer.receive_nowait()
             if message is not None:
                 return Taken(message, consumer)
+        # There is no wait for several consumers at once. Each is waited for in slices, so a message of
+        # another one waits for 50 ms at most.
         left_ms = int(timeout_ms)
         while left_ms > 0:
             consumer, wait_ms = self._next(), left_ms
@@ -399,6 +428,7 @@ class Inputs:
         serde: SerDe = self._default
         if self._serdes or self._schemas:
             base = TopicName.parse(message.topic_name()).base
+            # A null value of a schema has no payload to decode.
             if base in self._schemas:
                 return None if message.has_null_value() else message.value()
             serde = self._serdes.get(base, serde)
@@ -413,6 +443,8 @@ class Inputs:
         base = TopicName.parse(topic).base
         if base not in self._named and not is_of_pattern(self._config, base):
             raise ValueError(f"Invalid topicname {topic}")
+        # A topic that matches the pattern and is named belongs to the consumer that names it; the rest to the
+        # one of the pattern.
         self._named.get(base, self._consumers[-1]).acknowledge(message_id)
 
     def redeliver(self) -> None:

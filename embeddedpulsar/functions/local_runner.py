@@ -65,6 +65,8 @@ class LocalRunner:
     ) -> None:
         if (service_url is None) == (client is None):
             raise ValueError("give service_url or client, one of them")
+        # Pulsar's name of a function is the last part of its class, which the configuration need not have if
+        # the class is given.
         if function is not None and not config.name and not config.class_name:
             kind = function if inspect.isclass(function) else type(function)
             config = config._replace(name=getattr(function, "__name__", kind.__name__).rpartition(".")[2])
@@ -76,17 +78,19 @@ class LocalRunner:
         self._stopped: Final = threads.Event()
         self._is_running = False
         try:
-            self._made()
+            # Now, so that a fault is raised here, and the subscription takes what is sent before the first
+            # call.
+            self._open_instances()
         except BaseException:
             self.stop()
             raise
 
-    def _made(self) -> Sequence[Instance]:
+    def _open_instances(self) -> Sequence[Instance]:
         """The instances, which subscribe; made again after a failure."""
         count = self._definition.config.parallelism
         for number in range(len(self._instances), count):
-            made = Instance(self._client, self._definition, number, 0, self._function)
-            self._instances.append(made)
+            instance = Instance(self._client, self._definition, number, 0, self._function)
+            self._instances.append(instance)
         return self._instances
 
     def run_until_idle(self) -> int:
@@ -106,7 +110,9 @@ class LocalRunner:
 
     def _round(self, timeout_ms: float) -> int:
         try:
-            return sum(instance.step(timeout_ms) for instance in self._made())
+            # After any exception the instances are made again: what they fetched is redelivered, and the next
+            # one settles a commit that was cut.
+            return sum(instance.step(timeout_ms) for instance in self._open_instances())
         except BaseException:
             self._close_instances()
             raise
@@ -127,6 +133,8 @@ class LocalRunner:
         self._is_running = True
         config = self._definition.config
         try:
+            # Workers are processes of their own, and the name of a store in memory is known to this process
+            # alone.
             if config.parallelism > 1 and not self._client._core.store.is_temporary:
                 self._run_workers()
             else:
@@ -137,6 +145,8 @@ class LocalRunner:
 
     def _run_here(self) -> None:
         failures, log = 0, logger_of(self._definition.config.full_name)
+        # Each instance waits for its own consumers, one after the other: together they wait as long as one
+        # would.
         wait_ms = _WAIT_MS / self._definition.config.parallelism
         while not self._stopped.is_set():
             try:
@@ -144,22 +154,28 @@ class LocalRunner:
             except Exception:
                 log.exception("%s is started again", self._definition.config.full_name)
                 failures += 1
+                # The second delay comes first: `restart_delay_s(1)` is none, which is for workers, whose
+                # start takes time by itself.
                 self._stopped.wait(restart_delay_s(failures + 1))
 
     def _run_workers(self) -> None:
+        # They subscribed when the runner was made, and would keep messages from the workers.
         self._close_instances()
         definition, core = self._definition, self._client._core
+        # Workers are other processes. They import the function by its name.
         if self._function is not None:
             definition = definition._replace(config=described(definition.config, self._function))
         group = WorkerGroup(core.config.url.text, definition, core.store.clock)
         try:
             while not self._stopped.is_set():
-                group.look()
+                group.start_missing()
                 self._stopped.wait(_LOOK_S)
         finally:
             group.end()
 
     def _close_instances(self) -> None:
+        # The list is empty before the first one closes, so a second call, as from a signal handler, closes
+        # none twice.
         instances, self._instances = self._instances, []
         with contextlib.ExitStack() as closing:
             for instance in instances:
@@ -168,6 +184,7 @@ class LocalRunner:
     def stop(self) -> None:
         """Have `run` return, from any thread; without `run`, detach from all topics."""
         self._stopped.set()
+        # Instances belong to one thread. If `run` is in it, it closes them itself when it sees the event.
         if not self._is_running:
             self._close_instances()
             if self._own is not None:

@@ -68,6 +68,8 @@ class IdentitySerDe(SerDe):
         Raises:
             TypeError: another type.
         """
+        # The types themselves and no subclass, as in Pulsar: a bool or an enum would not come back as what it
+        # was.
         if type(input) in (int, float, complex, str):
             return str(input).encode("utf-8")
         if type(input) is bytes:
@@ -80,6 +82,8 @@ class IdentitySerDe(SerDe):
             text = input_bytes.decode("utf-8")
         except UnicodeDecodeError:
             return input_bytes
+        # The order of Pulsar's SDK. So text that looks like a number arrives as one, which programs written
+        # for it expect.
         for kind in (int, float, complex):
             try:
                 return kind(text)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client import Client
 
 
+# The keys of the state topic, which compaction keeps the newest record of: `s/<key>` has a value or counter,
+# `p/<topic>` the position of an input topic or partition, `i/<instance>` the report of an instance, and `o`
+# the outputs of the last commit until they are published.
 _STATE: Final = "s/"
 _POSITION: Final = "p/"
 _REPORT: Final = "i/"
@@ -91,6 +94,8 @@ class Changes:
     """
 
     def __init__(self) -> None:
+        # A key is in one of the two at most. In `set`, a number is a counter whose sum is known without the
+        # table: it was deleted in this run and counted again, or set by an administrator.
         self.set: dict[str, Value | None] = {}
         self.added: dict[str, int] = {}
 
@@ -111,14 +116,16 @@ class Changes:
     def add(self, key: str, amount: int) -> None:
         """Add to a counter."""
         if key in self.set:
-            found = self.set[key]
-            assert found is None or isinstance(found, int)
-            self.set[key] = (found or 0) + amount
+            # A deleted counter begins at 0. A key with text does not come here: `incr_counter` refuses it.
+            value = self.set[key]
+            assert value is None or isinstance(value, int)
+            self.set[key] = (value or 0) + amount
         else:
             self.added[key] = self.added.get(key, 0) + amount
 
     def merge(self, later: Changes) -> None:
         """Take over the changes of a later message."""
+        # Within one message a key is in one of the two, so the order of these loops does not matter.
         for key, value in later.set.items():
             self.put(key, value)
         for key, amount in later.added.items():
@@ -151,8 +158,10 @@ class StateTable:
                 return changes.set[key]
             amount = changes.added.get(key)
             if amount is not None:
-                found = self._values.get(key, 0)
-                return found + amount if isinstance(found, int) else amount
+                # A text in the table under a key that is counted was set by another instance since this run
+                # began. The counter replaces it.
+                committed = self._values.get(key, 0)
+                return committed + amount if isinstance(committed, int) else amount
         return self._values.get(key)
 
     def keys(self) -> list[str]:
@@ -171,6 +180,8 @@ class StateTable:
             raise CorruptionError(reason=f"the state of a function has a record that is none: {key!r}") from e
 
     def _apply(self, key: str, payload: bytes) -> None:
+        # An empty payload is a key that was removed: compaction drops the key, and a reader that comes
+        # earlier sees it like this.
         kind, rest = key[:2], key[2:]
         if kind == _STATE:
             if payload:
@@ -190,11 +201,14 @@ class StateTable:
 
     def records_of(self, changes: Changes) -> list[Record]:
         """The records of changes, on top of what the table has now."""
-        found = {key: value for key, value in changes.set.items() if value is not None or key in self._values}
+        # A key that the table does not have needs no record of its removal.
+        values = {
+            key: value for key, value in changes.set.items() if value is not None or key in self._values
+        }
         for key, amount in changes.added.items():
             before = self._values.get(key, 0)
-            found[key] = (before if isinstance(before, int) else 0) + amount
-        return [Record(f"{_STATE}{key}", _payload(value)) for key, value in found.items()]
+            values[key] = (before if isinstance(before, int) else 0) + amount
+        return [Record(f"{_STATE}{key}", _payload(value)) for key, value in values.items()]
 
 
 def position_record(topic: str, place: Place) -> Record:
@@ -211,19 +225,22 @@ def pending_record(pending: Pending | None) -> Record:
     """The record of outputs that are about to be published; None: they are."""
     if pending is None:
         return Record(_PENDING, None)
-    fields = {"producer": pending.producer, "outputs": [list(one) for one in pending.outputs]}
+    fields = {"producer": pending.producer, "outputs": [list(output) for output in pending.outputs]}
     return Record(_PENDING, pack_map(fields))
 
 
 def _pending(payload: bytes) -> Pending:
+    # The bound of `unpack_map` is for small documents. A commit is bounded by `maxMessageSize` when it is
+    # written.
     fields = unpack_map(payload, 1 << 30)
-    return Pending(fields["producer"], [Output(*one) for one in fields["outputs"]])
+    return Pending(fields["producer"], [Output(*output) for output in fields["outputs"]])
 
 
 def _payload(value: Value | None) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, int):
+        # The first byte is the kind: a counter, text or bytes. So a value comes back as it was put.
         return b"n%d" % value
     return b"s" + value.encode() if isinstance(value, str) else b"b" + value
 
@@ -244,6 +261,7 @@ NAMESPACE: Final = "public/functions"
 SUPERVISOR: Final = "supervisor"
 """The name of the producer that a supervisor has on the state topic of a function as long as it runs it."""
 
+# 16 MiB of new records: a reader that starts reads about this much besides the compacted ones.
 _COMPACT_AT: Final = 16 << 20
 
 
@@ -269,6 +287,7 @@ def make_state_topic(store: Store, full_name: str) -> str:
     store.topics.namespaces.create(NAMESPACE)
     try:
         topics.create_non_partitioned_topic(name)
+    # Another process made it between the look and the call.
     except NotAllowedError:
         if not store.topics.has(name):
             raise
@@ -278,6 +297,8 @@ def make_state_topic(store: Store, full_name: str) -> str:
 def protect(store: Store, topic: str) -> None:
     """Have a state topic compacted, and never removed because it is not used."""
     topics = Topics(lambda: store)
+    # The threshold is set last, and says that both are. A process that dies in between leaves it to the next
+    # one that attaches.
     if topics.get_compaction_threshold(topic) is None:
         topics.set_inactive_topic_policies(topic, InactiveTopicPolicies(delete_while_inactive=False))
         topics.set_compaction_threshold(topic, _COMPACT_AT)
@@ -291,6 +312,7 @@ def read_state(client: Client, full_name: str) -> StateTable:
     """
     table = StateTable()
     name = state_topic(full_name)
+    # A reader would make the topic, and a function that never ran has none.
     if client._core.store.topics.has(name):
         with client.create_reader(name, MessageId.earliest, is_read_compacted=True) as reader:
             for message in reader:
@@ -315,7 +337,7 @@ class StateLog:
 
     Attributes:
         table: the state, as far as it was followed.
-        most: bytes of a commit.
+        max_commit_bytes: most bytes of a commit.
     """
 
     def __init__(self, client: Client, full_name: str, producer_name: str) -> None:
@@ -323,7 +345,8 @@ class StateLog:
         store = client._core.store
         self.topic: Final = make_state_topic(store, full_name)
         protect(store, self.topic)
-        self.most: Final = store.settings.maxMessageSize
+        self.max_commit_bytes: Final = store.settings.maxMessageSize
+        # Only the directory is needed. It stays that of this topic as long as the producer below is attached.
         use = store.use_topic(self.topic)
         try:
             directory = use.topic.directory
@@ -332,11 +355,14 @@ class StateLog:
         with contextlib.ExitStack() as opened:
             self._lock: Final = FileLock(filenames.function_lock_path(directory))
             opened.callback(self._lock.close)
+            # The method of the lock itself, which is one call into C: a wrapper could be interrupted before
+            # its first line, and the lock would stay held.
             self.release: Final = self._lock.release
             self._producer: Final = client.create_producer(self.topic, producer_name, send_timeout_millis=0)
             opened.callback(self._producer.close)
             self._reader: Final = client.create_reader(self.topic, MessageId.earliest, is_read_compacted=True)
             opened.callback(self._reader.close)
+            # Before it is used: a record that is damaged is found when the instance starts.
             self.catch_up()
             opened.pop_all()
 
@@ -365,25 +391,30 @@ class StateLog:
             MessageTooBig: they do not fit into one; nothing is added.
             PulsarException: nothing is added.
         """
-        size = sum(len(one.key.encode()) + len(one.payload or b"") + _OVERHEAD for one in records)
-        if size > self.most:
+        # `send_many` would store what is too large for an entry as several, and a commit has to be one.
+        size = sum(len(record.key.encode()) + len(record.payload or b"") + _OVERHEAD for record in records)
+        if size > self.max_commit_bytes:
             raise MessageTooBig(
-                f"the changes and outputs of one message are {size:,} bytes; at most {self.most:,} "
-                "(maxMessageSize) can be committed at once"
+                f"the changes and outputs of one message are {size:,} bytes; at most "
+                f"{self.max_commit_bytes:,} (maxMessageSize) can be committed at once"
             )
+        # Neither the number nor the size of the records ends the batch before its last one.
         sent = self._producer.send_many(
-            [one.payload for one in records],
-            partition_keys=[one.key for one in records],
+            [record.payload for record in records],
+            partition_keys=[record.key for record in records],
             batching_max_messages=len(records) + 1,
-            batching_max_allowed_size_in_bytes=self.most,
+            batching_max_allowed_size_in_bytes=self.max_commit_bytes,
         )
         assert len(sent) == len(records)
+        # The reader will deliver these records, too. They have whole values and no amounts, so applying them
+        # twice changes nothing.
         for key, payload in records:
             self.table.apply(key, payload)
 
     def close(self) -> None:
         """Detach from the topic. Idempotent."""
         self._lock.close()
-        for one in (self._reader, self._producer):
-            if one.is_connected():
-                one.close()
+        # A topic that was deleted meanwhile has detached both.
+        for end in (self._reader, self._producer):
+            if end.is_connected():
+                end.close()

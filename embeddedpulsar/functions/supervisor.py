@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.functions.instance_context import Definition
 
 
+# Seconds. The delays of a worker that fails at once, as one whose code is not found, double up to the
+# longest: it costs the start of an interpreter each time.
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 30.0
 _STEADY_S: Final = 10.0
@@ -59,6 +61,8 @@ def order_of(
         restarts: how often its worker was started again.
         grace_s: how long it may take to end when it is asked to, or its parent is gone.
     """
+    # `parent` lets the worker notice the end of its supervisor even where a fork of that still has the pipe
+    # open.
     order = {
         "url": url,
         "definition": definition_form(definition),
@@ -75,7 +79,9 @@ def start_worker(arguments: list[str]) -> ChildProcess:
 
     The arguments are its input: all users of the machine see a command line, and secrets may be in them.
     """
-    path = os.pathsep.join(one for one in sys.path if one)
+    # The entries of this process, so that a function is found by the worker as it is here. The empty entry
+    # stands for the current directory, and an empty part of PYTHONPATH does, too.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
     command = [sys.executable, "-m", "embeddedpulsar.functions.worker"]
     return ChildProcess(command, {"PYTHONPATH": path}, "\n".join(arguments).encode())
 
@@ -83,6 +89,7 @@ def start_worker(arguments: list[str]) -> ChildProcess:
 class _Worker:
     def __init__(self) -> None:
         self.process: ChildProcess | None = None
+        # The first start counts up to 0.
         self.restarts = -1
         self.failures = 0
         self.started_s = 0.0
@@ -92,8 +99,8 @@ class _Worker:
 class WorkerGroup:
     """One worker process for each instance of a function.
 
-    Role: `look` starts those that are missing: one that ended at once again, then after delays that double up
-    to half a minute, until one lives for 10 s.
+    Role: `start_missing` starts those that are missing: one that ended at once again, then after delays that
+    double up to half a minute, until one lives for 10 s.
     Callers: one thread.
 
     Args:
@@ -119,7 +126,7 @@ class WorkerGroup:
         self._grace_s: Final = grace_s
         self._workers: Final = [_Worker() for _ in range(definition.config.parallelism)]
 
-    def look(self) -> None:
+    def start_missing(self) -> None:
         """Start the workers that are missing and due."""
         now_s = self._clock.monotonic()
         for number, worker in enumerate(self._workers):
@@ -127,6 +134,7 @@ class WorkerGroup:
                 status = worker.process.status()
                 if status is None:
                     continue
+                # A first failure has no delay, so such a worker is started again below, in the same look.
                 self._note_end(worker, number, status, now_s)
             if worker.process is None and now_s >= worker.due_s:
                 worker.restarts += 1
@@ -137,6 +145,7 @@ class WorkerGroup:
     def _note_end(self, worker: _Worker, number: int, status: int, now_s: float) -> None:
         _LOG.warning("instance %d of %s ended: %d", number, self.definition.config.full_name, status)
         worker.process = None
+        # It did its work for a while: this end is not one of a row of failures.
         if now_s - worker.started_s >= _STEADY_S:
             worker.failures = 0
         worker.failures += 1
@@ -144,11 +153,11 @@ class WorkerGroup:
 
     def pids(self) -> dict[int, int]:
         """The ids of the processes that run, by instance."""
-        found = {}
+        ids = {}
         for number, worker in enumerate(self._workers):
             if worker.process is not None and worker.process.status() is None:
-                found[number] = worker.process.pid
-        return found
+                ids[number] = worker.process.pid
+        return ids
 
     def end(self) -> None:
         """Ask all workers to end; kill those that do not within the grace. Idempotent."""
@@ -161,7 +170,7 @@ class WorkerGroup:
             process.terminate()
         return processes
 
-    def forget(self) -> None:
+    def clear_processes(self) -> None:
         """Note that no worker is left."""
         for worker in self._workers:
             worker.process = None
@@ -171,6 +180,7 @@ def end_groups(groups: Sequence[WorkerGroup], clock: Clock, grace_s: float) -> N
     """Ask the workers of all groups to end; kill those that do not within ``grace_s``, of all together. An
     interrupt ends the grace."""
     processes: list[ChildProcess] = []
+    # All are asked before one is waited for: they end side by side, within one grace for all.
     try:
         for group in groups:
             processes += group.ask_to_end()
@@ -179,12 +189,16 @@ def end_groups(groups: Sequence[WorkerGroup], clock: Clock, grace_s: float) -> N
             process.wait(max(0.0, end_s - clock.monotonic()))
     finally:
         for process in processes:
+            # Also after an interrupt. No worker may outlive this call: its messages and the lock of the state
+            # would stay with it.
             if process.status() is None:
                 _LOG.warning("process %d did not end when it was asked to, and is killed", process.pid)
                 process.kill()
+                # Seconds. SIGKILL has its effect when the process leaves the kernel, as after a read of a
+                # disk.
                 process.wait(_KILLED_S)
         for group in groups:
-            group.forget()
+            group.clear_processes()
 
 
 _LOOK_S: Final = 0.5
@@ -244,11 +258,15 @@ class Supervisor:
 
         A function that cannot be looked at is logged, and does not keep the others from their workers.
         """
+        # One read of the document for all functions.
         wanted = {
             name: definition
             for name, definition in self._definitions.all().items()
             if definition.is_running and (self._only is None or name in self._only)
         }
+        # The workers of a changed definition end before those of the new one start below: two versions never
+        # run side by side. The presence stays, so that no other supervisor starts the function in between; of
+        # a function that is no longer wanted it goes after the workers.
         for name, group in list(self._groups.items()):
             if wanted.get(name) != group.definition:
                 self._groups.pop(name).end()
@@ -260,15 +278,20 @@ class Supervisor:
                     self._look_at(name, definition)
                 elif name in self._groups:  # another supervisor took over while this one was stopped
                     self._groups.pop(name).end()
+            # A damaged state topic, or one on a full disk, is the trouble of one function.
             except (PulsarException, OSError):
                 _LOG.exception("%s is looked at again", name)
 
     def _is_ours(self, name: str) -> bool:
         """Whether this supervisor runs a function: no other does."""
         presence = self._presences.get(name)
+        # The presence is a producer of a fixed name on the state topic. A name has one producer at a time, in
+        # all processes, and a dead process loses it: a lock that ends with its holder, and that a status can
+        # see.
         if presence is not None and presence.is_connected():
             return True
         topic = make_state_topic(self._store, name)
+        # Here, too: the supervisor may be the first to attach.
         protect(self._store, topic)
         try:
             self._presences[name] = self._client.create_producer(topic, SUPERVISOR)
@@ -279,10 +302,11 @@ class Supervisor:
     def _look_at(self, name: str, definition: Definition) -> None:
         group = self._groups.get(name)
         if group is None:
+            # The name of a store in memory is known to this process alone.
             url = self._store.root if self._store.is_temporary else self._client._core.config.url.text
             group = WorkerGroup(url, definition, self._store.clock, self._start, self._grace_s)
             self._groups[name] = group
-        group.look()
+        group.start_missing()
 
     def workers(self) -> dict[str, dict[int, int]]:
         """Return the ids of the worker processes, by function and number of the instance."""
@@ -308,6 +332,8 @@ class Supervisor:
     def close(self) -> None:
         """End all workers, and release the store. A Ctrl-C meanwhile kills the workers at once.
         Idempotent."""
+        # The presences go with the client, after the workers: until then no other supervisor starts the
+        # functions.
         groups = list(self._groups.values())
         self._groups.clear()
         try:

@@ -29,7 +29,7 @@ Process = Callable[[Any, Context], Any]
 Timestamp = Callable[["Message[Any]"], float]
 
 
-def found_in(class_name: str, py: str) -> Any:
+def find_code(class_name: str, py: str) -> Any:
     """The class, function or module of a name.
 
     Args:
@@ -40,11 +40,12 @@ def found_in(class_name: str, py: str) -> Any:
         InvalidConfiguration: there is none. What the module itself raises comes out as it is.
 
     Example:
-        >>> found_in("json.JSONEncoder", "").__name__
+        >>> find_code("json.JSONEncoder", "").__name__
         'JSONEncoder'
     """
     if not class_name:
         raise InvalidConfiguration("class_name is missing: module.Class, or module for a native function")
+    # A name may repeat the name of the file, as `file.Class`, or leave it out.
     if py:
         module = _module_of_file(os.path.abspath(py))
         path = class_name.split(".")
@@ -52,11 +53,15 @@ def found_in(class_name: str, py: str) -> Any:
             path = path[1:]
         return _member(module, path, f"{class_name} in {py}")
     path = class_name.split(".")
+    # The longest prefix that is a module wins, as `a.b` of `a.b.Outer.Inner`: a module hides an attribute of
+    # the same name.
     for length in range(max(1, len(path) - 1), 0, -1):  # the rest are classes, one in another
         module_name = ".".join(path[:length])
         try:
             return _member(importlib.import_module(module_name), path[length:], class_name)
         except ModuleNotFoundError as e:
+            # Only if the module itself, or a package around it, is missing. One that it imports in turn is a
+            # fault of that module, and raises as such.
             if e.name is None or not f"{module_name}.".startswith(f"{e.name}."):
                 raise
     raise InvalidConfiguration(
@@ -76,11 +81,13 @@ def _module_of_file(path: str) -> ModuleType:
         raise InvalidConfiguration(f"there is no file {path}")
     folder = os.path.dirname(path)
     if folder not in sys.path:
+        # At the end: a file beside it must not hide a module of the library.
         sys.path.append(folder)  # for what the file imports from beside it
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InvalidConfiguration(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
+    # As the import system does, before the code runs: dataclasses and pickle look the module up by its name.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -94,13 +101,13 @@ def _stem(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
 
-def _member(found: Any, path: list[str], label: str) -> Any:
+def _member(value: Any, path: list[str], label: str) -> Any:
     for part in path:
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError:
-            raise InvalidConfiguration(f"there is no {label}: {found!r} has no {part!r}") from None
-    return found
+            raise InvalidConfiguration(f"there is no {label}: {value!r} has no {part!r}") from None
+    return value
 
 
 def process_of(function: Any) -> Process:
@@ -117,6 +124,9 @@ def process_of(function: Any) -> Process:
         >>> process_of(len)("tea", None)
         3
     """
+    # Four cases: a class is made an object of; an object has a method `process`, which gets the context; a
+    # module has a function `process`, and any other callable is one: both are native functions, without a
+    # context.
     if inspect.isclass(function):
         function = function()
     if not isinstance(function, ModuleType) and callable(getattr(function, "process", None)):
@@ -143,10 +153,10 @@ def timestamp_of(class_name: str, py: str, value_of: Callable[[Message[Any]], An
     Raises:
         InvalidConfiguration: there is no such class, or it has no method ``extract_timestamp(input)``.
     """
-    found = named_class(class_name, py, {"EventTimestamp": EventTimestamp}, "windowing")
-    if found is EventTimestamp:
+    extractor = named_class(class_name, py, {"EventTimestamp": EventTimestamp}, "windowing")
+    if extractor is EventTimestamp:
         return lambda message: message.event_timestamp()
-    extract = getattr(found(), "extract_timestamp", None)
+    extract = getattr(extractor(), "extract_timestamp", None)
     if not callable(extract):
         raise InvalidConfiguration(f"{class_name} has no method extract_timestamp(input)")
     return lambda message: extract(value_of(message))
@@ -159,8 +169,8 @@ def serde_of(class_name: str, py: str = "") -> SerDe:
         >>> type(serde_of("serde.IdentitySerDe")).__name__
         'IdentitySerDe'
     """
-    made: SerDe = named_class(class_name or "IdentitySerDe", py, _OWN_SERDES, "serde")()
-    return made
+    serde: SerDe = named_class(class_name or "IdentitySerDe", py, _OWN_SERDES, "serde")()
+    return serde
 
 
 def named_class(class_name: str, py: str, ours: Mapping[str, type[Any]], module: str) -> Any:
@@ -180,9 +190,11 @@ def named_class(class_name: str, py: str, ours: Mapping[str, type[Any]], module:
         'IdentitySerDe'
     """
     place, _, name = class_name.rpartition(".")
+    # Configurations written for Pulsar have its module names. A class of the application with the same last
+    # name, in another module, is its own.
     if name in ours and (place in ("", module) or place.startswith(("pulsar.", "embeddedpulsar"))):
         return ours[name]
-    return found_in(class_name, py)
+    return find_code(class_name, py)
 
 
 def described(config: FunctionConfig, function: Any) -> FunctionConfig:
@@ -198,12 +210,15 @@ def described(config: FunctionConfig, function: Any) -> FunctionConfig:
     """
     if isinstance(function, ModuleType):
         return config._replace(class_name=function.__name__, py=config.py)
+    # An object is found again by its class, and loses what was set on it: a worker makes one of its own.
     kind = function if inspect.isclass(function) or inspect.isroutine(function) else type(function)
     module, name = kind.__module__, kind.__qualname__
+    # `<locals>` or `<lambda>` in the qualified name.
     if "<" in name:
         raise InvalidConfiguration(f"{name} is defined inside of a function: other processes do not find it")
     if module != "__main__":
         return config._replace(class_name=f"{module}.{name}")
+    # The main program of this process is not that of a worker, so the class is given by the file.
     file = getattr(sys.modules[module], "__file__", None)
     if not file:
         raise InvalidConfiguration(f"{name} is defined in no file: other processes do not find it")
@@ -270,5 +285,5 @@ def provider_of(class_name: str, py: str = "") -> SecretsProvider:
         >>> type(provider_of("secretsprovider.ClearTextSecretsProvider")).__name__
         'ClearTextSecretsProvider'
     """
-    made: SecretsProvider = named_class(class_name, py, _OWN_PROVIDERS, "secretsprovider")()
-    return made
+    provider: SecretsProvider = named_class(class_name, py, _OWN_PROVIDERS, "secretsprovider")()
+    return provider

@@ -62,6 +62,7 @@ class Windows(Generic[Item]):
         """A message comes; the window that it completes, if any. `poll` comes first."""
         self._items.append((now_ms, item))
         self._new += 1
+        # With an interval of time, only `poll` completes windows.
         if self._interval is None or self._new < self._interval:
             return None
         self._new = 0
@@ -71,8 +72,11 @@ class Windows(Generic[Item]):
         """The window that time has completed, if any; to be called until there is none."""
         if self._interval_ms is None or now_ms < self._due_ms:
             return None
+        # One window at a time: after a pause the caller polls for each that was missed, in order.
         end_ms, self._due_ms = self._due_ms, self._due_ms + self._interval_ms
         if not self._items:  # windows without messages need no calls
+            # All intervals that passed without a message at once, by a division: a loop over them could take
+            # long after a pause.
             missed = (now_ms - self._due_ms) // self._interval_ms + 1
             self._due_ms += max(0.0, missed) * self._interval_ms
             return None
@@ -80,25 +84,31 @@ class Windows(Generic[Item]):
 
     def drop(self, items: list[Item]) -> None:
         """Forget messages that come again."""
+        # By identity: two messages may be equal.
         gone = set(map(id, items))
-        self._items = deque(one for one in self._items if id(one[1]) not in gone)
+        self._items = deque(entry for entry in self._items if id(entry[1]) not in gone)
 
     def _complete(self, end_ms: float) -> Window[Item] | None:
         items = self._items
         if self._length is not None:
+            # The last `length` messages are the window. The next one is complete after `interval` further
+            # ones, so of these the newest `length - interval` stay. With an interval of time their number is
+            # not known, and all of the length stay.
             first, keep = len(items) - self._length, self._length - (self._interval or 0)
             window = [item for _, item in list(items)[max(0, first) :]]
-            left = len(items) - max(0, keep)
+            expired_count = len(items) - max(0, keep)
         else:
             assert self._length_ms is not None
             begin_ms = end_ms - self._length_ms
             if self._interval_ms is None:  # it ends with the message that completes it
                 window = [item for at_ms, item in items if at_ms > begin_ms]
-                left = len(items) - len(window)
+                expired_count = len(items) - len(window)
             else:  # it ends before the messages that come at its end
                 window = [item for at_ms, item in items if begin_ms <= at_ms < end_ms]
-                left = sum(at_ms < begin_ms + self._interval_ms for at_ms, _ in items)
-        expired = [items.popleft()[1] for _ in range(max(0, left))]
+                # Those before the beginning of the next window.
+                expired_count = sum(at_ms < begin_ms + self._interval_ms for at_ms, _ in items)
+        expired = [items.popleft()[1] for _ in range(max(0, expired_count))]
+        # A window without messages is no call, but messages that expire have to be acknowledged.
         return Window(window, expired) if window or expired else None
 
 
@@ -150,8 +160,10 @@ class EventWindows(Generic[Item]):
 
     def add(self, item: Item, at_ms: float, topic: str, *, is_again: bool = False) -> bool:
         """A message comes, with its timestamp and its topic. False if it is late, and in no window."""
+        # Late messages and repeated ones count as well: they say that their input lives.
         self._newest[topic] = max(at_ms, self._newest.get(topic, -math.inf))
         if is_again:
+            # The windows of repeated messages begin with the oldest one, which may be this.
             self._again_end = -math.inf
         elif at_ms < self._watermark or self._is_behind(at_ms):
             return False
@@ -160,15 +172,22 @@ class EventWindows(Generic[Item]):
 
     def poll(self, now_ms: float) -> Window[Item] | None:
         """The next window that is complete, if any; to be called until there is none."""
+        # The watermark moves at intervals, not with each message: a message that is a little behind the
+        # newest is then still in time. Once it has moved, all windows that it completes are given out, one
+        # for each call.
         if now_ms >= self._due_ms:
             self._due_ms, self._is_looking = now_ms + self._emit_ms, True
+            # An input without a message yet may have an old one: nothing is complete before it came.
             if len(self._newest) >= self._inputs:
                 self._watermark = max(self._watermark, min(self._newest.values()) - self._lag_ms)
-        found = self._complete() if self._is_looking and self._items else None
-        self._is_looking = found is not None
-        return found
+        window = self._complete() if self._is_looking and self._items else None
+        self._is_looking = window is not None
+        return window
 
     def _complete(self) -> Window[Item] | None:
+        # There are two series of windows: that of messages which came first, and behind it one for messages
+        # that are delivered again, whose windows were given out before. The oldest message decides which one
+        # is next.
         items, interval_ms = self._items, self._interval_ms
         is_again = self._is_behind(items[0][0])
         least_ms = self._again_end if is_again else self._next_end
@@ -181,10 +200,11 @@ class EventWindows(Generic[Item]):
             self._again_end = following_ms
         else:
             self._next_end, self._again_end = following_ms, -math.inf
+        # Behind the beginning, up to the end: a timestamp that is a multiple of the interval ends a window.
         window = [item for at_ms, item in items if end_ms - self._length_ms < at_ms <= end_ms]
-        left = sum(at_ms <= following_ms - self._length_ms for at_ms, _ in items)
-        self._items = items[left:]
-        return Window(window, [item for _, item in items[:left]])
+        expired_count = sum(at_ms <= following_ms - self._length_ms for at_ms, _ in items)
+        self._items = items[expired_count:]
+        return Window(window, [item for _, item in items[:expired_count]])
 
     def _is_behind(self, at_ms: float) -> bool:
         """Whether all windows with this timestamp are over."""
@@ -192,5 +212,6 @@ class EventWindows(Generic[Item]):
 
     def drop(self, gone: list[Item]) -> None:
         """Forget messages that come again."""
+        # By identity: two messages may be equal.
         ids = set(map(id, gone))
-        self._items = [one for one in self._items if id(one[1]) not in ids]
+        self._items = [entry for entry in self._items if id(entry[1]) not in ids]

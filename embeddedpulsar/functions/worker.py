@@ -25,8 +25,10 @@ _LOG = logging.getLogger("embeddedpulsar.function")
 def main(arguments: Sequence[str]) -> int:
     """Run one instance until this process is asked to end, or its parent is gone. The exit status is 1 if
     the instance failed."""
+    # The order comes by the standard input (`start_worker`).
     order: dict[str, Any] = json.loads(arguments[0])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    # The log of a worker is that of its supervisor: the library is quiet there, and the function is not.
     logging.getLogger("embeddedpulsar").setLevel(logging.WARNING)
     _LOG.setLevel(logging.INFO)
     stopped = termination(order["grace"], order["parent"])
@@ -36,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
             _work(client, definition, order, stopped)
         except Exception as error:  # noqa: BLE001 - it is logged, and the exit status says so
             _LOG.exception("instance %d of %s failed", order["instance"], definition.config.full_name)
+            # The exit status says nothing to a user; the status of the function has the error.
             _report(client, definition, order, error)
             return 1
     return 0
@@ -53,6 +56,7 @@ def _work(client: Client, definition: Definition, order: dict[str, Any], stopped
         while not stopped.is_set():
             instance.step(_WAIT_MS)
     finally:
+        # The watch first: it uses the instance.
         watch.stop()
         instance.close()
 
@@ -62,6 +66,8 @@ def _report(client: Client, definition: Definition, order: dict[str, Any], error
     number = order["instance"]
     state = StateLog(client, definition.config.full_name, f"{number}-failed")
     try:
+        # Three cases: this worker never reported, as its code was not found; it reported, and something else
+        # than the function failed; the function raised, which is in the report already.
         report = state.table.reports.get(number) or {}
         if report.get("worker") != str(os.getpid()):
             report = InstanceReport(str(os.getpid()), order["restarts"]).form()

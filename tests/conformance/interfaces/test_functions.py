@@ -14,7 +14,7 @@ from embeddedpulsar import Admin, Client, CompressionType, Function, IdentitySer
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.functions import FunctionConfig, LocalRunner, ProcessingGuarantees
 from embeddedpulsar.functions.state import read_state
-from embeddedpulsar.functions.user_code import found_in
+from embeddedpulsar.functions.user_code import find_code
 from tests.conformance.compacting import compact
 from tests.conformance.conftest import receive_all
 from tests.conformance.manual_time import ManualTime
@@ -522,7 +522,7 @@ def test_classes_of_an_application_with_names_of_this_package(tmp_path: Path, cl
     import json
 
     assert json.loads("7") == 7
-    assert found_in(f"{__name__}.Outer.Inner", "") is Outer.Inner
+    assert find_code(f"{__name__}.Outer.Inner", "") is Outer.Inner
 
 
 class Outer:

@@ -118,9 +118,9 @@ def test_outputs_of_an_instance_that_lives_are_not_settled(client: Client, monke
     pending = Pending("owner", [Output("persistent://public/default/out", 1, b"x", {})])
     owner.publish(pending)
     with pytest.raises(ProducerBusy):
-        other.settle(pending)
+        other.publish_for_dead_instance(pending)
     owner.close()
-    other.settle(pending)
+    other.publish_for_dead_instance(pending)
     assert outputs(client) == [b"x"]
     other.close()
 

@@ -62,7 +62,7 @@ class Site:
         before, looks = len(self.started), 0
         while len(self.started) == before:
             self.clock.advance(0.1)
-            self.group.look()
+            self.group.start_missing()
             looks += 1
         return looks
 
@@ -71,13 +71,13 @@ class Site:
 def site() -> Site:
     """A group whose workers run."""
     made = Site()
-    made.group.look()
+    made.group.start_missing()
     return made
 
 
 def test_each_instance_has_a_worker(site: Site):
     """With its number, and the definition of the function."""
-    site.group.look()
+    site.group.start_missing()
     assert [one.order["instance"] for one in site.started] == [0, 1]
     assert {one.order["definition"]["config"]["className"] for one in site.started} == {"a.B"}
     assert site.group.pids() == {0: 1000, 1: 1001}
@@ -101,7 +101,7 @@ def test_a_worker_that_keeps_failing_is_started_each_half_minute(site: Site):
     worker = site.group._workers[1]
     worker.failures = 5000
     site.started[-1].ended = 1
-    site.group.look()
+    site.group.start_missing()
     assert worker.due_s - site.clock.monotonic() == 30
 
 
