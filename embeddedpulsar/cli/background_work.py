@@ -11,7 +11,8 @@ import click
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
 from embeddedpulsar.admin.admin import Admin
-from embeddedpulsar.cli.base import OpenedStore, ProgressLine, as_json, pass_store, print_json, topic_argument
+from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, topic_argument
+from embeddedpulsar.cli.terminal import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.records import NamedTuple
 

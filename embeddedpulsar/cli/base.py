@@ -3,10 +3,6 @@
 The store that a command works on.
 
 What commands print: tables for people, JSON for programs.
-
-Says how far a command is that takes longer than a second.
-
-Tells whether a directory is a store, without making one of it.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import click
 from rich.cells import cell_len
@@ -28,13 +24,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from embeddedpulsar._engine.log import filenames
-from embeddedpulsar._engine.platform.access import access_denied
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar._engine.store import store_root
-from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.store_root import ServiceUrl
 from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.cli.check import refusal
 from embeddedpulsar.cli.terminal import (
     argument_path,
     is_terminal,
@@ -44,7 +36,6 @@ from embeddedpulsar.cli.terminal import (
     write_bytes,
 )
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.exceptions import AccessDeniedError, StorageError, UnsupportedVersionError
 from embeddedpulsar.message import Message
 
 _MOST_IN_TABLE: Final = 10_000
@@ -241,83 +232,6 @@ def _fields(message: Message[Any]) -> dict[str, Any]:
     except UnicodeDecodeError:
         fields["payloadBase64"] = base64.b64encode(message.data()).decode("ascii")
     return fields
-
-
-_QUIET_S: Final = 1.0
-
-
-class ProgressLine:
-    """Writes progress to a stream, once a second, starting after the first second.
-
-    On a terminal it is one line, removed at the end; elsewhere there is a line every ten seconds.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = raw_stream(stream)
-        self._is_terminal = stream.isatty()
-        self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
-        self._width = 0
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time for `show`."""
-        return SYSTEM_CLOCK.monotonic() >= self._next
-
-    def follow(self, progress: object) -> None:
-        """`show` what a call reports of its progress, if it is time."""
-        if self.is_due:
-            self.show(str(progress))
-
-    def show(self, text: str) -> None:
-        """Write a text."""
-        if self._is_terminal:
-            self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
-            text = printable(text)
-            self._stream.write("\r" + text.ljust(self._width))
-            self._width = len(text)
-        else:
-            self._next = SYSTEM_CLOCK.monotonic() + 10 * _QUIET_S
-            self._stream.write(text + "\n")
-        self._stream.flush()
-
-    def end(self) -> None:
-        """Remove the line."""
-        if self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._stream.flush()
-            self._width = 0
-
-
-def refusal(root: str) -> str:
-    """Return why the directory is not a store; "" if it is one."""
-    if not os.path.exists(root):
-        return f"{root} does not exist; name the directory of a store, as given to Client"
-    if not os.path.isdir(root):
-        return f"{root} is a file; name the directory of a store, as given to Client"
-    try:
-        if store_root.read_meta(root) is not None:
-            return ""
-    except UnsupportedVersionError as e:
-        return str(e)
-    except AccessDeniedError as e:
-        denied = access_denied(f"cannot read the store {root}", e.path or root, e.errno or 0, to_read=True)
-        return f"{denied.reason}; {denied.remedy}"
-    except StorageError as e:
-        if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
-            return ""  # it is a store, and the check reports what is wrong
-        if os.path.exists(filenames.topic_meta_path(root)):
-            return f"{root} is a directory of one topic; name the directory of its store, two levels up"
-        return f"{root} is not a store: {e.reason}; name the directory of a store, as given to Client"
-    except OSError as e:
-        return f"{e.filename or root} cannot be read: {e.strerror or e}; {rights(root)}"
-    if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
-        return ""
-    return f"{root} is not a store: it holds no {root_layout.META}"
-
-
-def rights(root: str) -> str:
-    """Return what a program must be allowed to do, for an error."""
-    return f"a check needs to read all of {root}, as its owner can"
 
 
 _DOMAIN: Final = "persistent://"

@@ -16,7 +16,6 @@ from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.base import (
     ArgumentPath,
     OpenedStore,
-    ProgressLine,
     as_json,
     complete_topic,
     is_confirmed,
@@ -25,6 +24,7 @@ from embeddedpulsar.cli.base import (
     size,
 )
 from embeddedpulsar.cli.base import destroys as asks
+from embeddedpulsar.cli.terminal import ProgressLine
 
 
 @click.command()

@@ -20,7 +20,6 @@ from embeddedpulsar.admin.store_care import Attached, StoreActivity, TopicActivi
 from embeddedpulsar.cli.base import (
     MessagePrinter,
     OpenedStore,
-    ProgressLine,
     as_json,
     message_options,
     pass_store,
@@ -29,7 +28,7 @@ from embeddedpulsar.cli.base import (
     size,
     topic_argument,
 )
-from embeddedpulsar.cli.terminal import printable, raw_stream
+from embeddedpulsar.cli.terminal import ProgressLine, printable, raw_stream
 from embeddedpulsar.cli.topic_commands import DEFAULT_NAMESPACE, topics
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple

@@ -17,7 +17,6 @@ from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.base import (
     MessagePrinter,
     OpenedStore,
-    ProgressLine,
     as_json,
     destroys,
     is_confirmed,
@@ -29,7 +28,7 @@ from embeddedpulsar.cli.base import (
     size,
     topic_argument,
 )
-from embeddedpulsar.cli.terminal import argument_bytes
+from embeddedpulsar.cli.terminal import ProgressLine, argument_bytes
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import Timeout, TopicNotFound

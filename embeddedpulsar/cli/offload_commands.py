@@ -9,8 +9,9 @@ import click
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.admin import offload_calls
 from embeddedpulsar.cli.background_work import BackgroundWork
-from embeddedpulsar.cli.base import ArgumentPath, OpenedStore, ProgressLine, pass_store, size, topic_argument
+from embeddedpulsar.cli.base import ArgumentPath, OpenedStore, pass_store, size, topic_argument
 from embeddedpulsar.cli.policies import SIZE
+from embeddedpulsar.cli.terminal import ProgressLine
 from embeddedpulsar.cli.topic_commands import topics
 
 _OFFLOADING = BackgroundWork(

@@ -6,6 +6,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,10 @@ from embeddedpulsar import Admin, Client, StringSchema, damage
 from embeddedpulsar._engine.log import log_check
 from embeddedpulsar._engine.store.care import store_check
 from embeddedpulsar._engine.store.care.store_check import ProgressMeter
-from embeddedpulsar.cli import base
 from embeddedpulsar.cli import check as program
-from embeddedpulsar.cli.base import ProgressLine
+from embeddedpulsar.cli import terminal
 from embeddedpulsar.cli.check import main
+from embeddedpulsar.cli.terminal import ProgressLine
 from embeddedpulsar.testing import assert_clean
 from tests.support.damaged_files import flip
 
@@ -76,6 +78,17 @@ SPOILS = {
     "schemas of a topic": ("topics/*/schemas", 20, store_check.SCHEMAS),
     "policies of a namespace": ("tenants/*", 20, store_check.POLICIES),
 }
+
+
+def test_the_library_is_enough(root: Path):
+    """The packages of the command line need not be installed."""
+    text = (
+        "import sys; sys.modules['click'] = sys.modules['rich'] = None\n"
+        "from embeddedpulsar.cli.check import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run([sys.executable, "-c", text, str(root)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Everything is whole." in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -231,17 +244,17 @@ def test_progress_is_for_long_checks(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         def monotonic(self) -> float:
             return now[0]
 
-    monkeypatch.setattr(base, "SYSTEM_CLOCK", Clock())
+    monkeypatch.setattr(terminal, "SYSTEM_CLOCK", Clock())
     monkeypatch.setattr(store_check, "SYSTEM_CLOCK", Clock())
-    terminal = Terminal()
-    progress = ProgressLine(terminal)
+    stream = Terminal()
+    progress = ProgressLine(stream)
     meter = ProgressMeter("checking", progress.follow)
     meter.topic(1, 3)
     progress.end()
-    assert terminal.getvalue() == ""
+    assert stream.getvalue() == ""
     now[0] += 1.5
     meter.topic(2, 3)
     meter.topic(3, 3)
-    assert terminal.getvalue() == "\rchecking topic 2 of 3, 0 MiB read"
+    assert stream.getvalue() == "\rchecking topic 2 of 3, 0 MiB read"
     progress.end()
-    assert terminal.getvalue().endswith("\r")
+    assert stream.getvalue().endswith("\r")
