@@ -140,7 +140,7 @@ class MappedSegment:
         self._plain: dict[int, bytes] = {}
         mapped = map_log(planned.path)
         self._file: Final = mapped
-        mapped.rest()  # the descriptor goes, the map stays as long as there are slices of it
+        mapped.close_descriptor()  # the descriptor goes, the map stays as long as there are slices of it
         end = planned.end_offset
         # The end was committed when the plan was made, and a segment is never shortened: the file was cut by
         # something else.

@@ -599,7 +599,7 @@ class TopicOffload:
             if not note.released_ms:  # the log is whole: offload it again, under other names
                 note._replace(state=UPLOADING).write(self._directory)
             raise
-        SEGMENTS.forget(self._log.view.control.home, note.ledger_id)
+        SEGMENTS.drop(self._log.view.control.home, note.ledger_id)
 
     def _upload(self, name: str, ledger: ClosedLedger, first: int) -> None:
         check_location(name, self._root)

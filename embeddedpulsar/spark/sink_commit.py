@@ -104,7 +104,7 @@ def sealed_files(
     def records(file: StagedFile) -> Iterator[list[Any]]:
         rows = RowsCipher(file.key)
         staged = MappedFile.open(place.file(file.name), writable=False)
-        staged.rest()
+        staged.close_descriptor()
         for record in staged_records(staged.view, verifies=False):
             log, count = file.logs[record.log], record.count
             first = following[log]
@@ -416,7 +416,7 @@ def _entries(
     for name, size, logs in plan["files"]:
         path = place.file(name)
         file = MappedFile.open(path, writable=False)
-        file.rest()  # the descriptor goes, the map stays as long as there are slices of it
+        file.close_descriptor()  # the descriptor goes, the map stays as long as there are slices of it
         if file.size != size:
             raise CorruptionError(
                 path=path, reason=f"it has {file.size} bytes where {size} were staged", remedy=_REMEDY

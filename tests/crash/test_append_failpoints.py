@@ -184,7 +184,7 @@ def test_interrupted_anywhere(tmp_path: Path, point: str, kind: str):
         send(ledger, b"0")
         send(ledger, b"1")
         if point == "append:woken":
-            assert other.arm(other.tail)
+            assert other.request_ring(other.tail)
         failpoints.set(point, f"raise:{kind}")
         try:
             with pytest.raises((KeyboardInterrupt, MemoryError)):

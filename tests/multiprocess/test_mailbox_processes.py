@@ -158,7 +158,7 @@ class Baton:
                 self.lock.acquire()
                 if self.value() != seen:
                     return
-                self.slots.arm(self.slots.claim(self.box.uuid), EACH)
+                self.slots.announce(self.slots.claim(self.box.uuid), EACH)
             finally:
                 self.lock.release()
             # The mailbox itself looks up after a second; no shorter back-stop here.
@@ -169,7 +169,7 @@ class Baton:
         try:
             self.lock.acquire()
             self.words[TopicWord.TAIL] = self.value() + 1
-            to_ring = self.slots.take() if self.words[TopicWord.WAITERS] else []
+            to_ring = self.slots.take_all() if self.words[TopicWord.WAITERS] else []
         finally:
             self.lock.release()
         for uuid in to_ring:

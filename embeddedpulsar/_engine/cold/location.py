@@ -307,7 +307,7 @@ class Location:
 
         Args:
             name: of the file.
-            rights: of the store; see `local_objects.delete`.
+            rights: of the store; see the function `delete`.
         """
         path = self.path(name)
         with _naming(f"cannot remove {path}"):

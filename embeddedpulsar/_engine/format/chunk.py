@@ -79,17 +79,23 @@ def read_chunk(fields: dict[str, Any]) -> Chunk:
         ((5, 0),)
     """
     uuid, numbers = fields.get("uuid"), [fields.get(name) for name in ("chunk", "chunks", "size")]
+    # The map is msgpack of any writer, so the types are looked at before anything is counted with.
+    # `type` and not `isinstance`, because a bool is an int for Python and is no number here.
     if type(uuid) is not str or not all(type(one) is int for one in numbers):
         raise CorruptionError(reason="a chunk without its fields")
     number, total, size = (int(one or 0) for one in numbers)
+    # Bounds before `unpack_runs` makes a tuple of that many places: a damaged count allocates
+    # nothing.
     if not 0 <= number < total <= MOST_CHUNKS or not 0 <= size <= LARGEST_MESSAGE:
         raise CorruptionError(reason=f"chunk {number} of {total}, {size} bytes")
+    # Every part but the last: where all of them are is known only when the last one is stored.
     if number < total - 1:
         return Chunk(uuid, number, total, size)
     packed, codec, length = (fields.get(name) for name in ("earlier", "codec", "length"))
     if type(packed) is not bytes or type(codec) is not int or type(length) is not int:
         raise CorruptionError(reason="a last chunk without its fields")
     earlier = tuple(unpack_runs(packed, total - 1))
+    # The last part. Without a codec the payload is what was stored, so the two sizes are one.
     if not 0 <= length <= LARGEST_MESSAGE or (not codec and length != size):
         raise CorruptionError(reason=f"a chunked message of {length} bytes in {size}")
     return Chunk(uuid, number, total, size, earlier, codec, length)

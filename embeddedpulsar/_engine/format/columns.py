@@ -126,6 +126,8 @@ def encode_bitmap(bits: list[bool]) -> bytes:
 def locate(flags: int, count: int, buf: Buffer, pos: int, end: int) -> ColumnSlices:
     """Find every column of `count` messages in the uncompressed columns at `buf[pos:end]`."""
     offsets, data, pos = _locate_var(count, buf, pos, end)
+    # `OPTIONAL` is in stored order, so one pass finds each column behind the one before. Every end is
+    # compared with ``end`` before the next begins: flags that lie cannot lead out of the body.
     found: dict[str, Slice] = {}
     for flag, kind, name in OPTIONAL:
         if not flags & flag:
@@ -138,6 +140,8 @@ def locate(flags: int, count: int, buf: Buffer, pos: int, end: int) -> ColumnSli
                 raise CorruptionError(reason=f"column {name} of {count} messages does not fit")
             found[name] = (pos, size)
             pos += size + (-size & 7)
+    # All bytes have to be used. Columns that are too short mean that flags or count are not those of
+    # this body.
     if pos != end:
         raise CorruptionError(reason=f"columns end at {pos}, not at {end}")
     return ColumnSlices(count, offsets, data, **found)
@@ -145,6 +149,7 @@ def locate(flags: int, count: int, buf: Buffer, pos: int, end: int) -> ColumnSli
 
 def _locate_var(count: int, buf: Buffer, pos: int, end: int) -> tuple[Slice, Slice, int]:
     size = 4 * count + 4
+    # The sizes are compared with the buffer before the first offset is read.
     data = pos + size + (-size & 7)
     if count < 1 or data > end or end > len(buf):
         raise CorruptionError(reason=f"offsets of {count} messages do not fit")
@@ -188,6 +193,8 @@ def read_texts(buf: Buffer, offsets: Slice, data: Slice) -> list[str]:
     ends = read_offsets(buf, offsets)
     content = bytes(buf[data[0] : data[0] + data[1]])
     try:
+        # A slice of a text that is decoded once costs less than decoding each item. In other texts a
+        # byte offset is no offset of a character.
         text = content.decode()
         if len(text) == len(content):  # ASCII: byte offsets are text offsets, one decode serves all
             return [text[a:b] for a, b in pairwise(ends)]

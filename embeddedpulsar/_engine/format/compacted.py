@@ -186,6 +186,8 @@ def pack_block(
         chunks: the first entries of rows that were chunked messages, by row.
         frame: the columns of the rows, or an encrypted entry, as a frame.
     """
+    # `Block` reads this back: wide columns, narrow columns, packed map, frame, each padded to 8
+    # bytes. What is rare (chunks) stands in the map, which costs nothing where it is left out.
     rows = len(ids.ledgers)
     fields = pack_map(
         {"heads": [list(one) for one in heads]}
@@ -202,6 +204,8 @@ def pack_block(
             frame,
         )
     )
+    # The checksum covers all behind itself. The frame has checksums of its own, which a reader of the
+    # frame alone verifies with `read_header` and `verify_body`.
     front = struct.pack("<IIII", rows, len(fields), len(frame), 0)
     crc = crc32(body, crc32(front))
     return struct.pack("<II", BLOCK.size + len(body), crc) + front + body
@@ -239,6 +243,8 @@ class Block:
 
     def __init__(self, data: bytes) -> None:
         length, crc, rows, fields_length, frame_length, _ = BLOCK.unpack_from(data)
+        # Where each part begins follows from the row count alone. The checksum is verified before
+        # anything is unpacked, so what follows may trust the numbers.
         wide, narrow = 8 * rows, 4 * rows
         start = BLOCK.size + 3 * wide + 3 * narrow
         start += -start & 7
@@ -257,6 +263,7 @@ class Block:
         fields = unpack_map(data[start : start + fields_length], MOST_FIELDS)
         self.heads: list[Head] = [(str(name), int(e), int(v)) for name, e, v in fields["heads"]]
         self.chunks: dict[int, tuple[int, int]] = {row: (a, b) for row, a, b in fields.get("chunks", ())}
+        # The columns are a whole frame, so that `decode` serves rows as it serves entries.
         header = read_header(data, end, length)
         verify_body(data, end, header)
         body = data[end + HEADER_SIZE : end + header.length - TRAILER_SIZE]
@@ -312,6 +319,7 @@ class CompactedEntry(EntryView):
         self._lazy = None
         self._block = block
         offsets = content.offsets
+        # A message that was alone in its entry: one row.
         if not size:
             self.count = 1
             self.offsets = offsets[start : start + 2]
@@ -320,9 +328,13 @@ class CompactedEntry(EntryView):
         self.count = size
         indexes = ids.indexes[start:end]
         self._rows = dict(zip(indexes, range(start, end), strict=True))
+        # A batch of which every message survived: its offsets are those of the block.
         if len(indexes) == size:
             self.offsets = offsets[start : end + 1]
             return
+        # A batch with gaps. A removed message has no row and no bytes: it begins and ends where the
+        # next survivor begins, so its value is empty, and the batch indexes stay those that the log
+        # gave.
         found, row = [], start
         for index in range(size):
             found.append(offsets[row])
@@ -337,6 +349,8 @@ class CompactedEntry(EntryView):
         if column is None:
             return None
         rows = self._rows
+        # `_rows` is the row of a single message, or rows by batch index. An int costs no dictionary
+        # per message.
         if rows.__class__ is int:
             return [column[rows]]
         return [column[rows[i]] if i in rows else missing for i in range(self.count)]
@@ -424,6 +438,7 @@ def only_key(view: EntryView) -> str | None:
     """The partition key of an entry of one message, without decoding its other columns. 0.5 us."""
     if not view.flags & FLAG_KEYS:
         return None
+    # A chunked or compressed entry never comes here: `decode_singles` leaves these to `decode`.
     if view._lazy.__class__ is int:
         # As `decode_singles` leaves it: the body, in which the keys follow the value.
         at = view.offsets[1]

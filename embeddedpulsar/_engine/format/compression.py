@@ -91,6 +91,7 @@ def compress(codec: int, data: Buffer) -> bytes:
         >>> decompress(1, compress(1, b"a" * 100), 100) == b"a" * 100
         True
     """
+    # First what is registered, then 0: `register` refuses 0, so no codec can hide "not compressed".
     found = CODECS.get(codec)
     if found is not None:
         return found.compress(data)
@@ -110,9 +111,12 @@ def decompress(codec: int, data: Buffer, size: int, most: int = MAX_FRAME_SIZE) 
     known = CODECS.get(codec)
     if known is None:
         raise CorruptionError(reason=f"unknown codec {codec}")
+    # Both bounds come before the call. The second refuses a claim that no input of this length could
+    # fulfil, by which a damaged size of 2 GiB would be allocated.
     if size > most or size > len(data) * known.ratio + _SMALL:
         raise CorruptionError(reason=f"{len(data)} bytes of {known.name} cannot hold {size} bytes")
     try:
+        # A missing package is no damage of the entry: the message is readable elsewhere.
         found = known.decompress(data, size)
     except ImportError:
         raise
@@ -139,6 +143,8 @@ def _unpack_lz4(data: Buffer, size: int) -> bytes:
 
 def _unpack_zlib(data: Buffer, size: int) -> bytes:
     stream = zlib.decompressobj()
+    # One byte more than expected is asked for, so that a stream that holds more is seen without
+    # unpacking all of it.
     found = stream.decompress(data, size + 1)
     if len(found) <= size and not stream.eof:
         raise zlib.error("incomplete stream")
@@ -177,6 +183,7 @@ def _zstd_window(front: bytes) -> int:
     """
     if len(front) < 6 or front[:4] != _ZSTD_MAGIC or front[4] & _ZSTD_SINGLE_SEGMENT:
         return 0  # no frame, which the decoder notices; or the content is the window
+    # The window descriptor of RFC 8878: a power of two from 1 KiB on, and eighths of it.
     base = 1 << 10 + (front[5] >> 3)
     return base + base // 8 * (front[5] & 7)
 

@@ -59,6 +59,9 @@ _PACKED: Final = {bytes}
 
 def optional_columns(content: EntryContent, count: int) -> tuple[int, list[bytes]]:
     """Flags and encoded columns, in the order of the flags."""
+    # A column is stored only if a message has a value for it. The order is that of `OPTIONAL` in
+    # columns.py, which is the order in the file; the bitmaps of absent keys come last there, so they
+    # are collected beside.
     flags = 0
     columns: list[bytes] = []
     absent: list[bytes] = []
@@ -68,6 +71,8 @@ def optional_columns(content: EntryContent, count: int) -> tuple[int, list[bytes
     ):
         if keys is None:
             continue
+        # The columns carry no lengths of their own: a list that is too short would shift every column
+        # behind it.
         _same_length(keys, count)
         missing = keys.count(None)
         if missing == count:
@@ -86,6 +91,7 @@ def optional_columns(content: EntryContent, count: int) -> tuple[int, list[bytes
         _same_length(content.event_times, count)
         flags |= FLAG_EVENT_TIMES
         columns.append(encode_fixed(content.event_times))
+    # Of ids that follow each other the metadata has the first one.
     ids = content.sequence_ids
     if ids is not None:
         _same_length(ids, count)
@@ -98,6 +104,9 @@ def optional_columns(content: EntryContent, count: int) -> tuple[int, list[bytes
         columns.append(encode_bitmap(content.null_values))
     if content.deliver_at is not None and any(content.deliver_at):
         _same_length(content.deliver_at, count)
+        # Two flags for one column here and below: one says that the column is there, the other is
+        # copied into the index slot (bits 16 and up), where dispatch sees it without reading the
+        # frame.
         flags |= FLAG_DELIVER_AT | FLAG_DELAYED
         columns.append(encode_fixed(content.deliver_at))
     if content.chunks is not None and any(content.chunks):
@@ -245,6 +254,8 @@ class EntryContent:
         chunks: list[dict[str, Any] | None] | None = None,
         transaction: tuple[int, int] | None = None,
     ) -> None:
+        # Plain stores and no checks: `optional_columns` compares the lengths when the entry is
+        # encoded, once.
         self.values = values
         self.first_sequence_id = first_sequence_id
         self.batched = batched
@@ -309,6 +320,7 @@ def single_fields(value: bytes, sequence_id: int, prefix: ProducerPrefix) -> Enc
     head = prefix.pack_single(sequence_id, columns_size, prefix.tail, 0, length)
     metadata_length = prefix.metadata_length
     size = metadata_length + columns_size
+    # A small value is copied, so that one call makes the checksum of all. A large one is not copied here.
     if length <= INLINE_BYTES:
         part = head + value + pad
         return [part], size, crc32(part), 1, metadata_length, 0, 0, 0
@@ -336,6 +348,8 @@ def encode_plain(
         part = b"".join((head, offsets, gap, *values, pad))
         parts, crc = [part], crc32(part)
     else:
+        # Large values stay parts of their own. The checksum is that of the bytes one after the other,
+        # as a reader of the whole body computes it.
         parts, crc = [head + offsets + gap, *values, pad], 0
         for part in parts:
             crc = crc32(part, crc)
@@ -360,6 +374,8 @@ def encode(content: EntryContent, producer: ProducerPrefix, codec: int = 0) -> E
     """
     values = content.values
     count = len(values)
+    # The flag of a batch decides whether a message id has a batch index. A single message may be
+    # either.
     if not count or (count > 1 and not content.batched):
         raise ValueError(f"{count} messages in an entry that is {'' if content.batched else 'not '}a batch")
     flags, optional = optional_columns(content, count)
@@ -396,6 +412,8 @@ def encode_columns(
     if codec and columns_size > MAX_FRAME_SIZE:
         codec = 0  # a reader refuses to unpack that much
     if codec:
+        # Compression has to win more than the 8 bytes of the area header; else the columns stay as
+        # they are, and the codec in the frame header is 0.
         stored = compress(codec, b"".join(columns))
         if len(stored) + 8 < columns_size:
             columns = [struct.pack("<II", len(stored), 0), stored, PADDING[-len(stored) & 7]]
@@ -413,6 +431,8 @@ def encode_columns(
 
 
 def _key_hash(content: EntryContent) -> int:
+    # The ordering key decides before the partition key, as in Pulsar. Of a batch the first message
+    # decides for all: a producer that batches by key puts equal keys together.
     for keys in (content.ordering_keys, content.keys):
         if keys is not None and keys[0] is not None:
             return sticky_key_hash(keys[0])
@@ -459,6 +479,9 @@ def pack_extras(
         '0000000001000000 6b00000000000000'
         >>> pack_extras({"n": 1}, None, 99)
     """
+    # Exact types only (`__class__ is`): a subclass may encode to something else, or run code of the
+    # application in a hot path. None sends the caller to `encode`, which raises the error that names
+    # the argument.
     columns, flags, key_hash = b"", 0, 0
     try:
         if key is not None:
@@ -489,12 +512,14 @@ def pack_extras(
             columns = b"".join((columns, _ONE(0, size), packed, PADDING[-size & 7]))
     except UnicodeEncodeError:
         return None
+    # A bool is no int here either: `True.__class__` is not int.
     if event_time is not None:
         if event_time.__class__ is not int or not 0 <= event_time <= _MOST:
             return None
         if event_time:
             flags |= FLAG_EVENT_TIMES
             columns += _FIXED(event_time)
+    # A bitmap of one message: bit 0, padded to 8 bytes, is the number 1 as int64.
     if is_null:
         flags |= FLAG_NULL_VALUES
         columns += _FIXED(1)
@@ -560,14 +585,18 @@ def encode_keyed(
         ... )
         True
     """
+    # Same bytes as `encode`: tests compare the two. What is saved is a list of equal keys and its
+    # encoding.
     count, first = len(values), ids[0]
     flags = FLAG_KEYS | FLAG_BATCHED if batched else FLAG_KEYS
     data = key.encode()
     length = len(data)
+    # One message: both variable columns have the offsets 0 and their size, packed without a list.
     if count == 1:
         size = len(values[0])
         columns = [_ONE(0, size), values[0], PADDING[-size & 7], _ONE(0, length), data, PADDING[-length & 7]]
     else:
+        # A batch of one key: the offsets of the key column rise by its length, and its bytes repeat.
         ends = struct.pack(f"<{count + 1}i", *range(0, length * count + 1, length))
         columns = [*encode_values(values), ends, PADDING[-len(ends) & 7], data * count]
         columns.append(PADDING[-length * count & 7])

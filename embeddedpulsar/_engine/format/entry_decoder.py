@@ -118,6 +118,8 @@ class EntryView:
     _lazy: LazyColumns | int | None  # an int is where the columns begin in `_metadata`
 
     def _columns(self) -> LazyColumns | None:
+        # An int says where the columns begin: the object is made for the first column that is asked
+        # for, and most entries are never asked for one.
         lazy = self._lazy
         if lazy.__class__ is int:
             lazy = self._lazy = LazyColumns(self._metadata, lazy, self.flags, self.count)
@@ -253,6 +255,8 @@ class LazyColumns:
     def fixed(self, at: Slice | None) -> list[int] | None:
         if at is None:
             return None
+        # The slice is the key: no two columns begin at the same place, because even an empty one has
+        # offsets or padding.
         numbers: list[int] | None = self._decoded.get(at)
         if numbers is None:
             numbers = self._decoded[at] = read_fixed(self.buf, at)
@@ -278,6 +282,8 @@ class LazyColumns:
             return b""
         if not 0 <= i < self.count:
             raise IndexError(f"message {i} of {self.count}")
+        # The offsets between the first and the last are covered by the body checksum only, so a
+        # writer may have stored any.
         start, end = TWO.unpack_from(self.buf, offsets[0] + 4 * i)
         if not 0 <= start <= end <= data[1]:
             raise CorruptionError(reason=f"item {i} of a column runs from {start} to {end} of {data[1]}")
@@ -392,6 +398,8 @@ def sealed_view(header: FrameHeader, body: bytes, ledger_id: int) -> SealedView:
     Raises:
         CorruptionError: the body does not have the shape its header claims.
     """
+    # From now on consumers of this process look for encrypted entries. A store of a constant, so no
+    # lock is needed.
     SEEN.encrypted = True
     start = header.metadata_length
     at = start + ENVELOPE.size
@@ -399,8 +407,11 @@ def sealed_view(header: FrameHeader, body: bytes, ledger_id: int) -> SealedView:
         raise CorruptionError(reason=f"entry {header.entry_id}: no room for an envelope")
     envelope = ENVELOPE.unpack_from(body, start)
     fields_length, cipher_length, algorithm = envelope[:3]
+    # The lengths are those of the envelope, and of any writer: both ends are compared with the body
+    # before it is cut.
     begin = at + fields_length + (-fields_length & 7)
     end = begin + cipher_length
+    # An algorithm that this release does not know looks like damage.
     if algorithm != AES_256_GCM or cipher_length < TAG_SIZE or end > len(body):
         raise CorruptionError(
             reason=f"entry {header.entry_id}: {cipher_length} bytes of ciphertext (algorithm {algorithm}) "
@@ -424,6 +435,7 @@ def sealed_view(header: FrameHeader, body: bytes, ledger_id: int) -> SealedView:
     view._lazy = None
     view.envelope = envelope
     view.fields = unpack_map(body[at : at + fields_length])
+    # Kept as stored, padding included: the tag authenticates these very bytes.
     view.clear = body[:begin]
     return view
 
@@ -447,10 +459,14 @@ def decode(
     """
     _, _, _, _, _, kind, codec, flags, entry_id, publish_time, count, start, _ = header
     size = len(body)
+    # No message at all is right for one case only: a part of a chunked message that is not the last.
     if kind != KIND_ENTRY or count < 1 or start < METADATA_SIZE or start > size:
         if kind == KIND_ENTRY and not count and flags & FLAG_CHUNK and METADATA_SIZE <= start <= size:
             return decode_part(header, body[:start], ledger_id)
         raise CorruptionError(reason=f"entry {entry_id}: kind {kind}, {count} messages, metadata {start}")
+    # A body over a map is copied at once where it is small, or where more than the payload will be
+    # asked for: what a view keeps must not depend on the map, which may be unmapped while the view
+    # lives.
     if type(body) is not bytes and (size < _COPY_BYTES or codec or flags & COLUMN_FLAGS):
         body = bytes(body)
     metadata = body[:start]
@@ -461,6 +477,7 @@ def decode(
         columns = decompressed_columns(codec, metadata, body, start)
         start = 0
         size = len(columns)
+    # One message: its two offsets are unpacked without making a list of the array first.
     if count == 1:
         data = start + 8
         if data > size:
@@ -476,6 +493,8 @@ def decode(
         zero = offsets[0]
         total = offsets[count]
     end = data + total
+    # First and last offset are checked here. Those between are trusted: the body checksum covers
+    # them, and slicing with a wrong one gives wrong bytes of this payload and never bytes beyond it.
     if zero or total < 0 or end > size:
         raise CorruptionError(reason=f"entry {entry_id}: values run from {zero} to {total}")
     payload = columns[data:end]
@@ -535,6 +554,7 @@ def decompressed_columns(
     """
     if start + _AREA.size > len(body):
         raise CorruptionError(reason="no room for compressed columns")
+    # The sizes come before the compressed bytes, so nothing is allocated on the word of the codec.
     length, zero = _AREA.unpack_from(body, start)
     start += _AREA.size
     if zero or length > len(body) - start:
@@ -577,6 +597,8 @@ def decode_singles(
         least length of a frame.
     """
     size = len(buf)
+    # A frame needs its header in the buffer to be judged; ``max_bytes`` counts what was taken before
+    # the last one.
     stop = min(size - MIN_FRAME_SIZE, at + max_bytes - 1)
     end_id = entry_id + most
     length = MIN_FRAME_SIZE
@@ -584,6 +606,8 @@ def decode_singles(
         length, own_crc, before, body_crc, magic, kind, codec, flags, found, time, count, start, _ = _unpack(
             buf, at
         )
+        # The body is cut before the checks, so that one copy serves checksum and view. A length that
+        # is damaged cuts a wrong or empty body, and the checks below refuse it before it is used.
         data = start + 8
         body = buf[at + HEADER_SIZE : at + length - TRAILER_SIZE]
         if (
@@ -601,6 +625,7 @@ def decode_singles(
             or crc32(body) != body_crc
         ):
             break
+        # The value has to lie between its two offsets, behind them and before the trailer.
         zero, end = _two(body, start)
         end += data
         if zero or not data <= end <= length - _AROUND:

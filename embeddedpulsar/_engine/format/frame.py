@@ -302,20 +302,28 @@ def refuse(covered: Buffer, magic: bytes, crc: int, kind: str) -> NoReturn:
         crc: the checksum stored behind it.
         kind: what the file should be, for the message.
     """
+    # A wrong checksum proves damage whatever the version says, and only a right one makes "newer
+    # release" a fact.
     found = crc32(covered)
     if covered[:4] == magic:
         version = int.from_bytes(covered[4:6], "little")
         if found == crc and version > FORMAT_VERSION:
+            # A file of a newer release is whole: it must not be repaired, cut or moved away as
+            # damage.
             raise UnsupportedFormatVersion(
                 reason=f"this {kind} has format version {version}; this release reads up to {FORMAT_VERSION}",
                 remedy="upgrade embeddedpulsar",
             )
+        # On a machine of the other byte order the mark and the checksum stand reversed, and both have
+        # to.
         if found == int.from_bytes(crc.to_bytes(4, "little"), "big") and covered[6:8] == b"\x01\x02":
             raise UnsupportedFormatVersion(
                 reason=f"this {kind} was written on a machine of the other byte order",
                 remedy="export it there",
             )
     elif any(covered[:4]):
+        # Another magic is another kind of file, or damage of the first bytes. A magic of zeros is
+        # what a creator leaves that died before it wrote the header, and gets the plain text below.
         raise CorruptionError(
             reason=f"this is no {kind}, or a damaged one: it starts with {bytes(covered[:4])!r}",
             offset=0,

@@ -58,6 +58,8 @@ def boost_hash(key: str) -> int:
     >>> boost_hash("key-1"), boost_hash("")
     (1703803929, 2133126054)
     """
+    # Boost 1.81 mixes 8 bytes at a time with a counter `w` that begins with a folded constant; the
+    # rest goes last.
     data = key.encode()
     size = len(data)
     rest = size & 7
@@ -80,11 +82,14 @@ def _folded(a: int, b: int) -> int:
 def _tail(rest: bytes) -> int:
     """What Boost makes of the last 0 to 7 bytes: two overlapping words, or up to three single bytes."""
     size = len(rest)
+    # Four to seven bytes: two words of 4 bytes that overlap, so there is one formula for each length.
     if size >= 4:
         first = int.from_bytes(rest[:4], "little")
         return first | int.from_bytes(rest[-4:], "little") << 8 * (size - 4)
     if not size:
         return 0
+    # One to three bytes: first, middle and last, some of them the same byte. As in Boost, not
+    # simplified.
     middle = (size - 1) & 2
     half = size >> 1
     return rest[0] | rest[middle] << 8 * middle | rest[half] << 8 * half

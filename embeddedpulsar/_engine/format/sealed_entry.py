@@ -63,11 +63,17 @@ def seal_entry(
     body = b"".join(encoded.parts)
     start = encoded.metadata_length
     metadata, plain = body[:start], body[start:]
+    # Dispatch works without a key, so a delay, the chain of a chunked message and a transaction are
+    # copied out of the columns into the clear. The application's properties and keys stay inside.
     deliver_at = 0
     if encoded.flags & _ALSO_CLEAR:
+        # Decoded from its own encoding rather than passed in: the rare entries pay, and the hot path
+        # has no argument more.
         view = decode(_header(encoded.codec, encoded.flags, 0, 0, encoded.count, start), body, 0)
         deliver_at = max(view.deliver_at() or (0,))
         fields = _more_fields(view, fields)
+    # Packed before the encryption: the envelope is part of the associated data, so a changed field
+    # fails the tag.
     envelope = ENVELOPE.pack(
         len(fields),
         len(plain) + TAG_SIZE,
@@ -81,6 +87,8 @@ def seal_entry(
         0,
     )
     clear = b"".join((metadata, envelope, fields, PADDING[-len(fields) & 7]))
+    # The codec of the frame becomes `CODEC_ENCRYPTED`, the one of the columns stays in the envelope.
+    # The flags of the columns stay as they are: they say what is inside once it is opened.
     flags = encoded.flags | FLAG_ENCRYPTED
     cipher = encrypt(iv, plain, associated_data(flags, encoded.count, topic, clear))
     part = b"".join((clear, cipher, PADDING[-len(cipher) & 7]))
@@ -119,6 +127,8 @@ def opened_view(sealed: SealedView, plain: bytes) -> EntryView:
         sealed.count,
         len(metadata),
     )
+    # The envelope names the codec, and a writer may name this one: decoding would then unpack
+    # ciphertext as an entry.
     if header.codec == CODEC_ENCRYPTED:
         raise CorruptionError(reason=f"entry {sealed.entry_id} is encrypted twice")
     view = decode(header, metadata + plain, sealed.ledger_id)
@@ -127,6 +137,8 @@ def opened_view(sealed: SealedView, plain: bytes) -> EntryView:
 
 def raw_view(sealed: SealedView, topic: str) -> EntryView:
     """The entry as one message whose payload is the ciphertext, with its encryption context."""
+    # Flags and codec 0: what is delivered is a value of bytes, whatever it was before. One message,
+    # because without the key nothing tells where the messages of a batch begin.
     header = _header(0, 0, sealed.entry_id, sealed.publish_time, 1, len(sealed._metadata))
     cipher = sealed.payload
     body = b"".join((sealed._metadata, struct.pack("<ii", 0, len(cipher)), cipher))
@@ -138,6 +150,8 @@ def raw_view(sealed: SealedView, topic: str) -> EntryView:
 def _as_assigned(view: EntryView, sealed: SealedView) -> EntryView:
     view.redelivery_count = sealed.redelivery_count
     view.number = sealed.number
+    # A batch that is delivered as one message has no batch indexes, so acknowledgements of single
+    # ones do not apply.
     view.skip = sealed.skip if view.count == sealed.count else None
     return view
 

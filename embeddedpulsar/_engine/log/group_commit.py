@@ -202,9 +202,9 @@ class GroupCommit:
         """An entry of level "interval" was appended: flush within the interval. About 0.1 us."""
         timer = self._timer  # as `is_idle`, without its call
         if timer is None or timer.function is None:
-            self._arm()
+            self._start_timer()
 
-    def _arm(self, delay_s: float | None = None) -> None:
+    def _start_timer(self, delay_s: float | None = None) -> None:
         if not self._words[DIRTY_SINCE_MS]:
             self._words[DIRTY_SINCE_MS] = self._wall_ms()
         self._timer = self._schedule(self._interval_s if delay_s is None else delay_s, self._on_timer)
@@ -218,7 +218,7 @@ class GroupCommit:
             self._backoff.reset()
         except LockTimeout:  # another process is in its flush, or stopped there
             if is_idle(self._timer):
-                self._arm(self._backoff.next())
+                self._start_timer(self._backoff.next())
         except PoisonedSegment:
             raise  # callers that wait for it get the error, and what follows goes elsewhere
         except Exception:

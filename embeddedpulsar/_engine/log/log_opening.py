@@ -486,7 +486,7 @@ class ReadOnlyLogView(LogView):
 
     def _repair_index(self, ledger_id: int, entry_id: int) -> bytes:
         """Derive the index of a ledger from its frames, use it in this process, and return its slots."""
-        SEGMENTS.forget(self.control.home, ledger_id)  # its owner may have repaired it
+        SEGMENTS.drop(self.control.home, ledger_id)  # its owner may have repaired it
         segment = self.segment(ledger_id)
         last, _ = self.extent(ledger_id)
         if entry_id <= last and self._fits(segment, entry_id):

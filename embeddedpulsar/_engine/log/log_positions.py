@@ -216,7 +216,7 @@ class ChunkLocator:
         if flags.translate(None, _WITHOUT):
             parts = [entry_id for entry_id, flag in enumerate(flags, first) if flag & _CHUNK]
         if not parts or parts[0] > last:
-            self._note(ledger_id, first, parts[0] if parts else stop)
+            self._remember_plain(ledger_id, first, parts[0] if parts else stop)
         return [Position(ledger_id, one) for one in parts if one <= last and self._is_last(ledger_id, one)]
 
     def note_read(self, views: Sequence[EntryView]) -> bool:
@@ -235,7 +235,7 @@ class ChunkLocator:
             if known is not None and known[1] == start:
                 self._plain[ledger_id] = known[0], end
             else:
-                self._note(ledger_id, start, end)
+                self._remember_plain(ledger_id, start, end)
         return True
 
     def _is_last(self, ledger_id: int, entry_id: int) -> bool:
@@ -244,7 +244,7 @@ class ChunkLocator:
         except (CorruptionError, FileNotFoundError):
             return False
 
-    def _note(self, ledger_id: int, first: int, end: int) -> None:
+    def _remember_plain(self, ledger_id: int, first: int, end: int) -> None:
         if len(self._plain) >= _MOST_LEDGERS:
             self._plain = {}
         start, before = self._plain.get(ledger_id, (first, first))

@@ -376,7 +376,7 @@ class LogView:
         """
         try:
             self.lock.acquire(self.timeout_s)
-            SEGMENTS.forget(self.control.home, ledger_id)
+            SEGMENTS.drop(self.control.home, ledger_id)
             segment = self.segment(ledger_id)
             last, _ = self.extent(ledger_id)
             if entry_id <= last and self._fits(segment, entry_id):  # another process was faster

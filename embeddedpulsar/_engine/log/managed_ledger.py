@@ -402,12 +402,12 @@ class ManagedLedger:
 
     # -- waiting -------------------------------------------------------------------------------------------
 
-    def arm(self, seen_tail: int) -> bool:
+    def request_ring(self, seen_tail: int) -> bool:
         """Ask to be rung at the next append; False, and nothing asked, if the tail moved from `seen_tail`.
 
         The mailbox's generation must have been read before.
         """
-        return self.waits.arm(seen_tail)
+        return self.waits.request_ring(seen_tail)
 
     def wait(self, seen_tail: int, timeout_s: float | None = None) -> bool:
         """Sleep until the tail is not `seen_tail`; False after `timeout_s` seconds (None: for ever)."""
@@ -444,7 +444,7 @@ class ManagedLedger:
             self._commit.close()
             self.waits.close()
             self._writer.close()
-            SEGMENTS.forget(self._control.home)
+            SEGMENTS.drop(self._control.home)
             SEGMENTS.allow(-self.options.max_open_segments)
             self.lock.close()
             self._control.close()

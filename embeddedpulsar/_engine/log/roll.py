@@ -159,8 +159,8 @@ def _start_within(
             disk.DISK.fsync_dir(directory)
         if failpoints.ACTIVE:
             failpoints.hit("roll:synced")
-        index.file.rest()
-        segment.file.rest_if_lean()
+        index.file.close_descriptor()
+        segment.file.close_descriptor_if_lean()
     except OSError:
         if segment is not None:
             segment.close()

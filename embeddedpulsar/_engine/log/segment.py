@@ -350,7 +350,7 @@ class Segment:
             file.close()
             raise
         if not writable:
-            file.rest()
+            file.close_descriptor()
         return cls(directory, file, header, lean=lean)
 
     @classmethod
@@ -532,7 +532,7 @@ def _reserve(segment: Segment, allocated: int, upto: int) -> None:
     """Reserve disk, unless too little of it would be left. The files of a topic of few messages count less
     than what keeps it usable, so those may take the last of a disk."""
     if upto > SMALL_LOG and disk.DISK.free_bytes(segment.file.fd) < upto - allocated + KEPT_FREE:
-        segment.file.rest_if_lean()
+        segment.file.close_descriptor_if_lean()
         raise StorageFullError(
             f"cannot reserve {upto - allocated} bytes: {os.strerror(errno.ENOSPC)}, but for "
             f"{KEPT_FREE >> 20} MiB that are left to acknowledgements and to the next ledger",
@@ -620,7 +620,7 @@ class ColdSegment(Segment):
         if name not in _OF_LOG:
             raise AttributeError(name)
         file = map_log(self.path, lean=self._is_lean)
-        file.rest()
+        file.close_descriptor()
         found = {"file": file, "data": file.view.obj, "view": file.view, "_closing": Closing(file)}
         self.__dict__.update(found)  # of threads that fetch at once, the last one wins; all maps are good
         return found[name]

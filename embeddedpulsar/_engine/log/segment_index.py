@@ -110,7 +110,7 @@ class SegmentIndex:
         except BaseException:
             file.close()
             raise
-        file.rest()
+        file.close_descriptor()
         return cls(file, header)
 
     @classmethod

@@ -157,9 +157,9 @@ class AppendPoint:
         """Called by appends, every 10 ms at most, under the topic lock: must not wait for anything."""
         self.on_full: Callable[[], object] = int
         """Called when an append found no room, under the topic lock: must not wait for anything."""
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._state: State = _UNKNOWN
         self._segment: Segment | None = None
         self._log: bytearray = _NOTHING
@@ -218,7 +218,7 @@ class AppendPoint:
         """Unmap the segments that any process trimmed: as long as one maps them, the disk keeps their space,
         and a process that only publishes asks for no chain of ledgers."""
         self._trim = trim = self._words[TopicWord.TRIM]
-        SEGMENTS.forget_below(self._control.home, trim)
+        SEGMENTS.drop_below(self._control.home, trim)
 
     def _refuse_reentry(self) -> NoReturn:
         raise StorageError(
@@ -255,7 +255,7 @@ class AppendPoint:
         tail = words[_TAIL]
         ledger_id, end = split_tail(tail)
         if not ledger_id:
-            self._forget()
+            self._reset()
             return (0, 0, -1, 0, 0, words[_LAST_PUBLISH_MS])
         try:
             segment = self._segment
@@ -265,7 +265,7 @@ class AppendPoint:
             ending = segment.agreed_ending(end)
         except (CorruptionError, FileNotFoundError) as e:
             self._control.check_in_place()
-            self._forget()
+            self._reset()
             words[TopicWord.STATE] |= MUST_ROLL
             ending, damage = salvaged_ending(self._directory, ledger_id, end, e)
             self._report(damage)
@@ -451,7 +451,7 @@ class AppendPoint:
             if not self._lock.enter_alone():
                 return self._segment is not segment
             if self._segment is segment:
-                self._forget()
+                self._reset()
             return True
         finally:
             self._lock.release()
@@ -667,7 +667,7 @@ class SegmentWriter(AppendPoint):
                 failpoints.hit("append:owner_cleared")
             # 6. The waiters are read under the lock under which they announce themselves: none can be missed.
             if words[_WAITERS]:
-                rung = self._waiters.take()
+                rung = self._waiters.take_all()
         except ValueError:
             if self._is_closed:  # lock and words are gone
                 raise AlreadyClosed("the topic is closed") from None
@@ -761,7 +761,7 @@ class SegmentWriter(AppendPoint):
         words[_OWNER] = 0
         stored += made
         if words[_WAITERS]:
-            hold.rung += self._waiters.take()
+            hold.rung += self._waiters.take_all()
         hold.release()
         return True
 
@@ -836,6 +836,6 @@ class SegmentWriter(AppendPoint):
         try:
             self._lock.keep_threads_out(self._timeout_s)
             self._is_closed = True
-            self._forget()
+            self._reset()
         finally:
             self._lock.release()

@@ -195,7 +195,7 @@ class SegmentCache:
         reference = self._holders.pop(key, None)
         return segment, reference() if reference is not None else None
 
-    def forget(self, home: DirectoryIdentity, ledger_id: int | None = None) -> None:
+    def drop(self, home: DirectoryIdentity, ledger_id: int | None = None) -> None:
         """Drop one segment of a topic, or all."""
         dropped: list[object] = []  # closed when this returns, outside our lock
         try:
@@ -205,7 +205,7 @@ class SegmentCache:
         finally:
             self._lock.release()
 
-    def forget_below(self, home: DirectoryIdentity, ledger_id: int) -> None:
+    def drop_below(self, home: DirectoryIdentity, ledger_id: int) -> None:
         """Drop the segments of a topic whose ledgers come before `ledger_id`: they were trimmed.
 
         A writer that has appended to one and appends no more is asked to let it go as well: it would keep the
@@ -333,7 +333,7 @@ class SegmentSet:
             self._chain = self._extended(self._chain, words[TopicWord.TAIL] >> 32, words[TopicWord.TRIM])
             if self._chain.first_retained != chain.first_retained:
                 # The log was trimmed. The disk space is given back when no process maps the files any more.
-                SEGMENTS.forget_below(self._home, self._chain.first_retained)
+                SEGMENTS.drop_below(self._home, self._chain.first_retained)
             return self._chain
         finally:
             self._lock.release()

@@ -265,7 +265,7 @@ class ThrottledCheck:
         self._monotonic: Final = monotonic
         self._looked_at = -1.0
 
-    def look(self) -> None:
+    def check_if_due(self) -> None:
         """Make the check, unless it was made a moment ago."""
         now = self._monotonic()
         if now - self._looked_at >= _EVERY_S or self._looked_at < 0:

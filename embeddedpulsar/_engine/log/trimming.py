@@ -374,5 +374,5 @@ def remove_trimmed(
     finally:
         # 4. The maps of this process, also of what another has removed: as long as a process has one, the
         # disk space is not given back.
-        SEGMENTS.forget_below(control.home, point)
+        SEGMENTS.drop_below(control.home, point)
     return removed

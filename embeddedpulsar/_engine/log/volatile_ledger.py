@@ -54,7 +54,7 @@ class LedgerRing:
     Role: the trimming of a non-persistent topic, by the process that appends. Invariants: the closed ledgers
     that stay are together at most three times as large as a ledger becomes; the tail's always stays. A reader
     that has a ledger mapped reads it to its end, and continues with the first that stays.
-    Callers: `turn` under the topic lock.
+    Callers: `drop_oldest` under the topic lock.
 
     Args:
         words: of the topic.
@@ -69,7 +69,7 @@ class LedgerRing:
         self._room: Final = (_LEDGERS - 1) * size
         self._remove: Final = remove
 
-    def turn(self) -> None:
+    def drop_oldest(self) -> None:
         """Give up what is more than there is room for."""
         chain = self._view.chain()
         point, room = chain.tail_ledger, self._room
@@ -101,7 +101,7 @@ def open_volatile_ledger(directory: str, *, options: LedgerOptions, **rest: Any)
         _begin_anew(directory, options)
     ledger = ManagedLedger.open(directory, options=options, **rest)
     remove = partial(remove_trimmed, directory, ledger.view.control, EVERYTHING, math.inf, is_durable=False)
-    ledger.on_rolled = LedgerRing(ledger.words, ledger.view, options.segment_size, remove).turn
+    ledger.on_rolled = LedgerRing(ledger.words, ledger.view, options.segment_size, remove).drop_oldest
     return ledger
 
 

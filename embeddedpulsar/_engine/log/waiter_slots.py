@@ -1,6 +1,6 @@
 """The waiters for an append: a slot per process, and groups of which one is rung (docs/format/control.md).
 
-Every method but `is_armed` runs under the topic lock. A waiter looks at the state and sets its bit in one
+Every method but `is_announced` runs under the topic lock. A waiter looks at the state and sets its bit in one
 section, a sender changes the state and takes bits in another, so neither can miss the other and no fence is
 needed. A sender whose ``words[waiters_word]`` reads 0 pays that one read.
 
@@ -123,7 +123,7 @@ class WaiterSlots:
                 return slot
         return -1
 
-    def forget(self, uuid: bytes) -> None:
+    def free_slot(self, uuid: bytes) -> None:
         """Give the slot of ``uuid`` back: its process closes, or is known to be dead."""
         low, high = _TWO_WORDS.unpack(uuid)
         for slot in range(UUID_SLOTS):
@@ -135,7 +135,7 @@ class WaiterSlots:
 
     def _clear(self, slot: int) -> None:
         for group in range(GROUPS):
-            self.disarm(slot, group)
+            self.withdraw(slot, group)
 
     def _uuid(self, slot: int) -> bytes:
         at = _UUIDS + _SLOT_WORDS * slot
@@ -180,7 +180,7 @@ class WaiterSlots:
     def _bitmap_of(group: int) -> int:
         return _key_of(group) + 1
 
-    def is_armed(self, slot: int, group: int, key: int, uuid: bytes) -> bool:
+    def is_announced(self, slot: int, group: int, key: int, uuid: bytes) -> bool:
         """Whether ``uuid`` is announced there. Lock-free: a sender may take the bit the next moment."""
         words = self._words
         return bool(
@@ -191,7 +191,7 @@ class WaiterSlots:
             and self._uuid(slot) == uuid
         )
 
-    def arm(self, slot: int, group: int) -> None:
+    def announce(self, slot: int, group: int) -> None:
         """Announce that the process of ``slot`` goes to sleep. Look at the state again in the same
         section."""
         if slot < OTHERS:
@@ -199,7 +199,7 @@ class WaiterSlots:
             words[_GROUP_TABLE + _GROUP_WORDS * group + 1 + slot // _BITS] |= 1 << slot % _BITS
             words[self._waiters_word] |= 1 << group
 
-    def disarm(self, slot: int, group: int) -> bool:
+    def withdraw(self, slot: int, group: int) -> bool:
         """Withdraw the announcement; False if a sender took it, and rings."""
         if slot >= OTHERS:
             return True
@@ -212,7 +212,7 @@ class WaiterSlots:
 
     # -- ringing -----------------------------------------------------------------------------------
 
-    def take(self) -> list[bytes]:
+    def take_all(self) -> list[bytes]:
         """The processes to ring after the lock: all of `EACH`, and one of each other group. Clears their
         bits."""
         waiting = still = self._words[self._waiters_word]
@@ -297,8 +297,8 @@ class Ringing:
         try:
             lock.acquire(_LOCK_S)
             for uuid in gone:
-                self.waiters.forget(uuid)
-            return self.waiters.take()
+                self.waiters.free_slot(uuid)
+            return self.waiters.take_all()
         except (LockTimeout, ValueError):
             return []  # held for long, or closed; the back-stop finds it
         finally:
@@ -323,7 +323,7 @@ class TailWait:
 
     Role: spin shortly where appends come fast, else announce the process in the topic's waiters and sleep in
     its mailbox. Waiters with a key share it with waiters of other processes that do the same work: an append
-    rings one of them, and one that was rung and does not look has to `leave`.
+    rings one of them, and one that was rung and does not look has to `end_wait`.
     Invariants: the mailbox's generation is read before the tail is looked at, and the bit is set under the
     topic lock with the tail unmoved; so a process that appends later finds the bit and rings.
     Callers: any thread.
@@ -359,7 +359,7 @@ class TailWait:
         """Whether this process waits and has no slot, so that no append rings it."""
         return self._slot == OTHERS
 
-    def arm(self, seen_tail: int, key: int = EACH, waiter: object = None) -> bool:
+    def request_ring(self, seen_tail: int, key: int = EACH, waiter: object = None) -> bool:
         """Ask for a ring at the next append; False if there was one since `seen_tail`.
 
         Args:
@@ -376,7 +376,7 @@ class TailWait:
                 self._sharing.setdefault(key, set()).add(waiter)
                 group = self._groups.get(key, EACH)
             uuid = self._mailbox.uuid
-            if waiters.is_armed(self._slot, group, key, uuid):
+            if waiters.is_announced(self._slot, group, key, uuid):
                 return True  # still announced: the next append clears the bit and rings
             lock.acquire(self._timeout_s)
             if words[_TAIL] != seen_tail:
@@ -385,21 +385,21 @@ class TailWait:
             if key:
                 group = self._groups[key] = waiters.group_of(key, group)
                 self._announced.add(key)
-            waiters.arm(slot, group)
+            waiters.announce(slot, group)
             return True
         except ValueError:
             raise AlreadyClosed("the topic is closed") from None
         finally:
             lock.release()
 
-    def leave(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
+    def end_wait(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
         """End the wait of the caller: it must not be rung in the place of another waiter.
 
         Waits 2 ms for the topic lock at most. If it is not free, a process that left may be rung later, and
         the others notice the append by their back-stop.
 
         Args:
-            key, waiter: as for `arm`.
+            key, waiter: as for `request_ring`.
             seen_tail: the tail before the caller last looked.
             is_served: it found something then, so that a ring up to there was of use.
         """
@@ -410,9 +410,9 @@ class TailWait:
         if sharing or key not in self._announced:
             return  # another thread of this process waits for the same, and was rung with this one
         try:
-            is_armed = self._waiters.is_armed(self._slot, self._groups[key], key, self._mailbox.uuid)
+            is_announced = self._waiters.is_announced(self._slot, self._groups[key], key, self._mailbox.uuid)
             self._announced.discard(key)
-            if is_armed or not is_served or self._words[_TAIL] != seen_tail:
+            if is_announced or not is_served or self._words[_TAIL] != seen_tail:
                 self._withdraw(key, is_served, seen_tail)
         except (LockTimeout, ValueError):
             return
@@ -422,7 +422,7 @@ class TailWait:
         instead = None
         try:
             lock.acquire(_LEAVE_S)
-            is_taken = waiters.is_of(group, key) and not waiters.disarm(self._slot, group)
+            is_taken = waiters.is_of(group, key) and not waiters.withdraw(self._slot, group)
             if is_taken and group and (not is_served or self._words[_TAIL] != seen_tail):
                 instead = waiters.take_one(group)
         finally:
@@ -440,7 +440,7 @@ class TailWait:
             return True
         while True:
             generation = self._mailbox.generation
-            if not self.arm(seen_tail, key, waiter):
+            if not self.request_ring(seen_tail, key, waiter):
                 self._moved_at = monotonic()
                 return True
             now = monotonic()
@@ -468,7 +468,7 @@ class TailWait:
             return
         try:
             if self._lock.try_acquire():
-                self._waiters.forget(self._mailbox.uuid)
+                self._waiters.free_slot(self._mailbox.uuid)
         finally:
             self._lock.release()
 
@@ -477,12 +477,12 @@ class OnlookerWait(TailWait):
     """`TailWait` of a process that may not announce itself, because it writes nothing: it looks at the tail
     every 50 ms."""
 
-    def arm(self, seen_tail: int, key: int = EACH, waiter: object = None) -> bool:
+    def request_ring(self, seen_tail: int, key: int = EACH, waiter: object = None) -> bool:
         """Whether the tail is still that; nothing is asked for. See `must_poll`."""
         try:
             return bool(self._words[_TAIL] == seen_tail)
         except ValueError:
             raise AlreadyClosed("the topic is closed") from None
 
-    def leave(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
+    def end_wait(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
         """Do nothing."""

@@ -17,6 +17,8 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.records import NamedTuple
 
+# What the caller can do is the same for all three: free space, raise the quota, or raise the limit of
+# a file's size (RLIMIT_FSIZE, which Python reports as EFBIG because it ignores SIGXFSZ).
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The file system, or the quota, has no room."""
 WRITE_BITS: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -74,6 +76,7 @@ class Refusal(NamedTuple):
 
 def explained(error: PermissionError, what: str) -> AccessDeniedError:
     """The error that reports why ``what`` failed with ``error``, which names a file."""
+    # It has a text already, made where more was known.
     if isinstance(error, AccessDeniedError):
         return error
     name = error.filename if isinstance(error.filename, str) else ""
@@ -86,9 +89,12 @@ def named(error: Exception) -> Exception:
     An ``OSError`` that the system raised becomes the `StorageError` that says which file, why, and what to
     do; everything else stays as it is.
     """
+    # A `PulsarException` that is an OSError too has been named below. One without a number was raised
+    # by Python code, and its text says what the system's numbers cannot.
     if not isinstance(error, OSError) or isinstance(error, PulsarException) or error.errno is None:
         return error
     path = error.filename if isinstance(error.filename, str) else None
+    # From the special to the general: who may, then what lies there, then what the number says.
     if isinstance(error, PermissionError) and path is not None:
         return explained(error, f"cannot use {path}")
     if error.errno in _OF_ANOTHER_KIND and path is not None:
@@ -118,12 +124,15 @@ def _of_another_kind(path: str, code: int) -> StorageOSError:
     """The error for a path that leads to something else than the caller expects: the lowest part of it that
     is neither a directory nor the file."""
     place = path
+    # ENOTDIR names the whole path, and its cause is some part above. The walk goes upwards and stops
+    # at the lowest part that is there and is no directory.
     while code == errno.ENOTDIR and place != (above := os.path.dirname(place)):
         if os.path.lexists(place) and not os.path.isdir(place):
             reason = "it is a symbolic link" if os.path.islink(place) else "it is no directory"
             remedy = "move it away, and put the directory back, from a backup if need be"
             return StorageOSError(path=place, reason=reason, remedy=remedy, errno=code)
         place = above
+    # It may have been replaced since the call failed. Then the number alone has to do.
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -143,6 +152,8 @@ def access_denied(what: str, path: str, code: int, *, to_read: bool = False) -> 
         code: of the system.
         to_read: nothing was to be written.
     """
+    # The file itself may be out of reach: then the directory that refuses is described, because its
+    # rights decide.
     place, status = _nearest(path)
     owner = f"{place} belongs to user id {status.st_uid}, group id {status.st_gid}"
     mode = f"has mode {stat.S_IMODE(status.st_mode):04o}"
@@ -153,6 +164,8 @@ def access_denied(what: str, path: str, code: int, *, to_read: bool = False) -> 
 
 
 def _remedy_for(place: str, status: os.stat_result, to_read: bool) -> str:
+    # Root is refused by something else than modes (a read-only mount, an immutable file, a security
+    # module), so `chmod` would not help. The owner can help itself. Everybody else needs the owner.
     user = os.geteuid() if hasattr(os, "geteuid") else -1
     if user == 0 and status.st_mode & WRITE_BITS:
         return (

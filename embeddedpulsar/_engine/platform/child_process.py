@@ -43,6 +43,8 @@ class ChildProcess:
         self, arguments: Sequence[str], environment: Mapping[str, str] | None = None, input: bytes = b""
     ) -> None:
         self._owner: Final = os.getpid()
+        # The child polls the read end, which becomes readable when the last write end is closed. Only this
+        # process has one, and forks of it: on exec all descriptors but those in ``pass_fds`` are closed.
         watched, self._kept = os.pipe()  # the system closes the kept end when this process ends
         try:
             with (
@@ -56,6 +58,8 @@ class ChildProcess:
                     env={**os.environ, **(environment or {}), _WATCHED: str(watched)},
                     pass_fds=(watched,),
                 )
+        # Nothing polls the pipe then. The read end is closed in either case: the child has a copy of
+        # its own.
         except BaseException:
             self._let_go()
             raise
@@ -110,6 +114,8 @@ def termination(grace_s: float, parent: int) -> threads.Event:
     For a program of its own, in its main thread. Code that never gives up the interpreter lock delays this
     until it does.
     """
+    # SIGINT goes to the whole group of a terminal. The parent decides what Ctrl-C means, and asks
+    # with SIGTERM.
     event = threads.Event()
     signal.signal(signal.SIGTERM, lambda *_: event.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -152,6 +158,8 @@ def on_termination(stop: Callable[[], object]) -> Iterator[None]:
 def end_now(reason: str) -> None:
     """End this process as a kill does, after writing to its standard error why, and where its threads are."""
     try:
+        # SIGKILL rather than ``sys.exit``: the main thread does not return, so no handler and no
+        # finalizer would run. The kernel frees the locks.
         sys.stderr.write(f"{reason}; its threads were here:\n")
         sys.stderr.flush()
         faulthandler.dump_traceback(sys.stderr)

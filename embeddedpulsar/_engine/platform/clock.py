@@ -111,6 +111,8 @@ def boot_id() -> bytes:
     >>> len(boot_id()), boot_id() == boot_id()
     (16, True)
     """
+    # Read once: it cannot change while this process lives. Two threads that read at once store the
+    # same.
     global _boot_id
     if _boot_id is None:
         _boot_id = _sixteen_bytes(_boot_text())
@@ -134,6 +136,7 @@ def _boot_text() -> str:
         return _windows_boot_text()
     try:
         return descriptors.opening(f"cannot open {_BOOT_ID_PATH}", _read_text, _BOOT_ID_PATH)
+    # Every other failure means that the system has no such file, for which the next way is tried.
     except DescriptorLimitError:
         raise  # a guess would let every file of the store seem to be of another boot
     except OSError:
@@ -148,6 +151,7 @@ def _read_text(path: str) -> str:
 def _sysctl_boot_text() -> str:
     import subprocess  # here and not above: 10 ms, and never needed on Linux
 
+    # macOS has the first, FreeBSD the second.
     for name in ("kern.bootsessionuuid", "kern.boot_id"):
         try:
             answer = subprocess.run(
@@ -174,4 +178,7 @@ def _windows_boot_text() -> str:  # pragma: no cover - Windows only
 
 
 def _estimated_boot_text() -> str:
+    # Both clocks are read one after the other and the wall clock may be set, so only the hour of
+    # their difference is used. A change of the hour looks like a reboot: recovery runs, and finds the
+    # same log.
     return f"about {round((system.time() - system.monotonic()) / 3600)}"

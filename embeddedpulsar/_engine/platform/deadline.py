@@ -40,6 +40,8 @@ def within(seconds: float, function: Callable[..., R], *arguments: object) -> R:
     >>> left(30.0)
     30.0
     """
+    # The outer deadline stays where it is sooner, without a new context. A call inside can only
+    # shorten the time.
     end = system.monotonic() + seconds
     if _ends.get() <= end:
         return function(*arguments)
@@ -87,6 +89,8 @@ def unbounded(function: Callable[..., R], *arguments: object) -> R:
 
 
 def _run(end: float, function: Callable[..., R], arguments: tuple[object, ...]) -> R:
+    # Not `set` and `reset` in this context: an interrupt between a `set` and the `try` that resets it
+    # would leave the deadline to all later calls of the thread. The copy ends with the call.
     context = copy_context()
     context.run(_ends.set, end)
     return context.run(function, *arguments)
@@ -108,6 +112,7 @@ def enter(lock: RLock, what: str) -> None:
     Raises:
         LockTimeout: another thread stayed inside.
     """
+    # The first try reads no deadline and no clock. That is the usual case.
     if lock.acquire(False):
         return
     timeout_s = left(LONGEST_S)

@@ -18,6 +18,8 @@ from embeddedpulsar._engine.platform import fork, nofollow, threads
 from embeddedpulsar._engine.platform.access import explained
 from embeddedpulsar.exceptions import DescriptorLimitError, StorageOSError
 
+# ENOMEM is what ``mmap`` gives at the limit of maps (vm.max_map_count), which is cured by the same
+# means.
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FEWEST: Final = 8
 _SHARE: Final = 8
@@ -36,7 +38,7 @@ Result = TypeVar("Result")
 class Sleeper(Protocol):
     """Something that keeps descriptors for its next use, and opens them again when it has none."""
 
-    def rest(self) -> bool:
+    def close_descriptor(self) -> bool:
         """Give them back, and say so; False if they are in use this moment. Never waits."""
         ...
 
@@ -45,8 +47,8 @@ class Sleepers:
     """The objects that have descriptors open and could close them.
 
     Role: keeps the number of topics that a process uses from being the number of descriptors it needs.
-    Invariants: holds weak references only. `Sleeper.rest` runs without the lock, and gives up rather than
-    wait, so its caller may hold any lock.
+    Invariants: holds weak references only. `Sleeper.close_descriptor` runs without the lock, and gives up
+    rather than wait, so its caller may hold any lock.
     Callers: any thread. A forked child starts empty.
     """
 
@@ -60,10 +62,14 @@ class Sleepers:
 
     def opened(self, sleeper: Sleeper) -> None:
         """Note that a sleeper opened descriptors. The one that had its own open longest closes them."""
+        # Chosen under the lock, closed after it: `close_descriptor` takes the lock of its object,
+        # under which others may wait for this one.
         tired: list[weakref.ref[Sleeper]] = []
         try:
             self._lock.acquire()
             self._open[id(sleeper)] = weakref.ref(sleeper)
+            # The limit is asked for only when there are some: the program may have changed it, so it
+            # is not remembered.
             if len(self._open) > _FEWEST:
                 most = max(_FEWEST, limit() // _SHARE)
                 while len(self._open) > most:
@@ -71,7 +77,7 @@ class Sleepers:
         finally:
             self._lock.release()
         if tired:
-            self._let_rest(tired)
+            self._close_descriptors(tired)
 
     def closed(self, sleeper: Sleeper) -> None:
         """Note that a sleeper has none open any more."""
@@ -93,15 +99,17 @@ class Sleepers:
             self._open.clear()
         finally:
             self._lock.release()
-        self._let_rest(tired)
+        self._close_descriptors(tired)
         for helper in self._helpers:
             helper()
 
-    def _let_rest(self, tired: list[weakref.ref[Sleeper]]) -> None:
+    def _close_descriptors(self, tired: list[weakref.ref[Sleeper]]) -> None:
         """Let these rest. One that is busy is asked again, after the others."""
+        # A sleeper that is inside its lock at this moment needs its descriptor, so it says False and
+        # is listed again: as the youngest, so the next call tries others first.
         for reference in tired:
             sleeper = reference()
-            if sleeper is None or sleeper.rest():
+            if sleeper is None or sleeper.close_descriptor():
                 continue
             try:
                 self._lock.acquire()
@@ -130,6 +138,7 @@ def opening(what: str, action: Callable[..., Result], *arguments: Any) -> Result
         DescriptorLimitError: none were left the second time either.
         AccessDeniedError: the process may not; it says whose the file is.
     """
+    # Before each opening, because a program may close its streams at any time, as daemons do.
     try:
         _is_there(0), _is_there(1), _is_there(2)  # no loop: an opening of a store comes here twenty times
     except OSError:
@@ -139,6 +148,8 @@ def opening(what: str, action: Callable[..., Result], *arguments: Any) -> Result
 
 def calling(what: str, action: Callable[..., Result], *arguments: Any) -> Result:
     """As `opening`, of what keeps no descriptor: its number does not matter."""
+    # No room is made ahead of time: the system says when it has none, and only then is anything
+    # closed.
     try:
         return action(*arguments)
     except PermissionError as e:
@@ -146,6 +157,7 @@ def calling(what: str, action: Callable[..., Result], *arguments: Any) -> Result
     except OSError as e:
         if not is_shortage(e):
             raise
+    # The second failure is final: everything that could be given back was.
     SLEEPERS.make_room()
     return named(what, action, *arguments)
 
@@ -160,6 +172,8 @@ def late_import(name: str) -> Any:
         >>> late_import("math").pi > 3
         True
     """
+    # A module that another thread executes is in ``sys.modules`` already, half done. `_WHOLE` has
+    # only those that were imported to their end by this function, so a hit needs no lock.
     module = modules.get(name)
     if module is None or name not in _WHOLE:  # another thread may be executing it
         module = calling(f"cannot load {name}", fork.late_import, name)
@@ -237,6 +251,8 @@ def limit_error(what: str, code: int) -> DescriptorLimitError:
 
 def limit() -> int:
     """How many descriptors this process may have open now."""
+    # RLIMIT_NOFILE, as the C library reads it. "Unlimited" counts as 65,536: the share of it is what
+    # stays open.
     try:
         most = os.sysconf("SC_OPEN_MAX")
     except (AttributeError, ValueError, OSError):

@@ -51,9 +51,12 @@ _OPEN_FLAGS: Final = (
     | getattr(os, "O_BINARY", 0)
 )
 _ZEROS: Final = bytes(64 * 1024)
+# The unit in which `_write_zeros` may not overwrite what another process has stored.
 _PAGE: Final = 4096
 _READ_STEP: Final = 1 << 20
+# Below IOV_MAX, which is 1,024 on Linux.
 _BUFFERS_PER_CALL: Final = 512
+# From so many files on, one ``sync`` of all file systems costs less than a flush of each.
 _FLUSHED_SINGLY: Final = 16
 _seek_mutex = system.allocate_lock()
 
@@ -115,6 +118,8 @@ class Disk:
     def create_exclusive(self, path: str) -> int:
         """Create ``path`` for reading and writing, with the rights of its directory."""
         what = f"cannot create {path}"
+        # The rights are looked up in the directory and the file is made there: two calls of one
+        # series, so both mean the same directory, whatever is renamed meanwhile.
         fd: int = descriptors.calling(what, nofollow.within, nofollow.split(path)[0], self._create, path)
         return fd
 
@@ -123,6 +128,8 @@ class Disk:
         fd = self.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, rights.file_mode)
         try:
             ownership.grant_file(fd, rights)
+        # A file with the wrong owner or mode would shut other users out of the store, so none is
+        # left.
         except BaseException as e:
             os.close(fd)
             self.unlink(path)
@@ -160,6 +167,8 @@ class Disk:
             end = size if most is None else min(size, most)
             parts: list[bytes] = []
             at = 0
+            # A step at most 1 MiB: a file that is shorter than its status said ends the loop with an
+            # empty part.
             while at < end and (part := self.pread(fd, min(end - at, _READ_STEP), at)):
                 parts.append(part)
                 at += len(part)
@@ -193,6 +202,9 @@ class Disk:
 
     def _write_zeros(self, fd: int, start: int, end: int) -> None:
         while start < end:
+            # Page by page below the end of the file: a page that has anything in it is allocated
+            # already and may be in use. Only pages of zeros are written, which allocates them and
+            # changes nothing.
             page_end = min(end, start - start % _PAGE + _PAGE)
             size = os.fstat(fd).st_size
             if start >= size:  # beyond the end there is nothing to keep
@@ -225,6 +237,8 @@ class Disk:
             StorageFullError: no room; part of the bytes may be there.
         """
         try:
+            # One call in nearly all cases. A short write is not an error yet: `_pwrite_each` writes
+            # everything again from the start, at the same place, and meets the reason.
             if HAS_PWRITE and len(buffers) <= _BUFFERS_PER_CALL:
                 total = sum(map(len, buffers))
                 if os.pwritev(fd, buffers, offset) == total:
@@ -240,8 +254,10 @@ class Disk:
         if not HAS_STATVFS:
             return UNKNOWN_FREE
         status = os.fstatvfs(fd)
+        # Without counts a full disk is noticed by the call that finds no room.
         if not status.f_blocks:  # some file systems count nothing
             return UNKNOWN_FREE
+        # Root may use the blocks that are kept for root (5 % of ext4 by default); others may not.
         blocks = status.f_bfree if os.geteuid() == 0 else status.f_bavail
         return int(blocks * status.f_frsize)
 
@@ -259,6 +275,7 @@ class Disk:
 
     def fsync(self, fd: int, path: str) -> None:
         """Flush bytes and attributes of the file. ``path`` is its present name, for messages and fakes."""
+        # On macOS ``fsync`` leaves the bytes in the cache of the drive.
         if FULL_FSYNC is not None:
             import fcntl
 
@@ -275,6 +292,8 @@ class Disk:
 
     def flush_files(self, paths: Sequence[str]) -> None:
         """Flush the bytes of many files that are complete, of which none is open."""
+        # On Linux ``sync`` waits until all is written; elsewhere it may only start that, so each file
+        # is flushed.
         if len(paths) > _FLUSHED_SINGLY and sys.platform == "linux":
             os.sync()  # once for all: it returns when everything is written
             return
@@ -319,6 +338,8 @@ class Disk:
             AccessDeniedError: the directory above is another user's.
         """
         what = f"cannot create {path}"
+        # With a mode given the caller decides, as for the root of a store; without one the directory
+        # above does.
         try:
             if mode is not None:
                 descriptors.calling(what, nofollow.mkdir, path, mode)
@@ -383,6 +404,7 @@ def _pwrite_each(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
     start = offset
     for buffer in buffers:
         rest = memoryview(buffer).cast("B")
+        # A write of 0 bytes would loop for ever; it is taken for a full disk.
         while rest:
             written = _pwrite(fd, rest, offset)
             if written == 0:

@@ -11,8 +11,8 @@ watch; with poll() the sleeper must be rung to see a new descriptor.
 
 The doorbell where FIFOs do not exist: a small file that is written to ring it and read to notice that.
 
-Slower (a look every 50 us at first, every 20 ms after a second of silence) and not quite free when idle,
-but it needs nothing but files and ``flock``.
+Slower (a look every 50 us at first, every 20 ms after a tenth of a second of silence) and not quite free when
+idle, but it needs nothing but files and ``flock``.
 """
 
 from __future__ import annotations
@@ -105,6 +105,9 @@ def _unlink(path: str) -> None:
 
 def _make(path: str, rights: ownership.Rights, undo: contextlib.ExitStack) -> tuple[int, int] | None:
     """Make a FIFO, open both ends and lock it; None when a sweeper was faster. ``undo`` removes it again."""
+    # Order: the name, its rights, the reader, the lock, the writer. Between the name and the lock a
+    # sweeper sees an orphan and may remove it; each of these steps notices, and the caller begins
+    # again under another name.
     descriptors.calling(f"cannot create the doorbell {path}", nofollow.mkfifo, path, rights.file_mode)
     undo.callback(_unlink, path)
     try:
@@ -113,6 +116,8 @@ def _make(path: str, rights: ownership.Rights, undo: contextlib.ExitStack) -> tu
     except FileNotFoundError:
         return None  # a sweeper took it for an orphan between mkfifo and open
     undo.callback(os.close, reader)
+    # `try_hold` also compares the file with its name: a lock on a FIFO whose name was removed would
+    # keep nothing alive.
     if not stat.S_ISFIFO(os.fstat(reader).st_mode) or not lease.try_hold(reader, path):
         return None  # a sweeper took it for an orphan between mkfifo and flock
     writer = _open(path, _WRITE_FLAGS)
@@ -160,6 +165,8 @@ class FifoDoorbell:
         """
         rights = ownership.rights_in(clients_dir)
         liveness = liveness or Liveness(clients_dir)
+        # The byte on ``store.ctl`` is locked first. From the moment the name appears there is proof
+        # that its owner lives.
         for _ in range(_CREATE_ATTEMPTS):
             uuid = os.urandom(16)
             path = lease.lease_path(clients_dir, uuid)
@@ -179,6 +186,8 @@ class FifoDoorbell:
     @property
     def loop_fd(self) -> int:
         """A descriptor that is readable while a ring or a death is pending; for `loop.add_reader`."""
+        # epoll is itself a descriptor, which becomes readable for deaths too. Without it a loop
+        # watches the FIFO alone.
         fd = self._poller.fileno()
         return self._reader if fd < 0 else fd
 
@@ -200,6 +209,8 @@ class FifoDoorbell:
             Whether there is news.
         """
         news = False
+        # The own FIFO is emptied at once: several rings are one piece of news. Every other descriptor
+        # is registered for nothing, so only an error (no reader is left) can be reported for it.
         for fd, _ in self._poller.poll(timeout_s):
             if fd == self._reader:
                 try:
@@ -214,6 +225,7 @@ class FifoDoorbell:
         """Handle the end of the last reader of ``fd``: the process is dead, or has made its FIFO again."""
         try:
             self._lock.acquire()
+            # `unwatch` may have closed the descriptor between `poll` and this lock.
             uuid = self._watched.get(fd)
             if uuid is None:
                 return False
@@ -221,6 +233,8 @@ class FifoDoorbell:
                 # Someone sweeps it this very moment, or the number was closed and reused while we slept.
                 system.sleep(0.001)
                 return False
+            # No reader and yet alive: the process made its FIFO again, or is dying and has closed
+            # this descriptor before its lease. `_stays_alive` waits up to 3 ms to tell the two apart.
             if self._is_alive(uuid, fd) and self._stays_alive(uuid, fd):
                 self._drop(uuid)
                 self._begin_to_watch(uuid)
@@ -246,6 +260,7 @@ class FifoDoorbell:
 
     def _look_at_blind(self) -> bool:
         """Look at processes that had no FIFO: they died, or can be watched now. Returns: whether any died."""
+        # These are asked, not watched, so a death is found when a thread next looks.
         found = False
         try:
             self._lock.acquire()
@@ -268,6 +283,8 @@ class FifoDoorbell:
         """
         try:
             self._lock.acquire()
+            # Alive is asked before watching. A process that dies between the two is reported by the
+            # poll, or counts as one without a FIFO and is asked for again.
             if uuid in self._descriptors or uuid in self._blind:
                 return True
             if not self.liveness.is_alive(uuid):
@@ -281,6 +298,8 @@ class FifoDoorbell:
 
     def _begin_to_watch(self, uuid: bytes) -> None:
         """Have the kernel report the death of a process; while it has no FIFO, ask now and then."""
+        # -1 or a free lease: the name is gone or leads to an orphan. The process lives all the same
+        # (its byte says so), and has not made its FIFO again yet.
         fd = lease.open_for_writing(lease.lease_path(self._clients_dir, uuid))
         if fd < 0 or lease.is_free(fd):
             if fd >= 0:
@@ -299,6 +318,7 @@ class FifoDoorbell:
         Returns:
             Whether there is news: rings may have been lost, or a death was found.
         """
+        # The name is compared with the open file by device and inode; the caller decides how often.
         news = bool(self._blind) and self._look_at_blind()
         try:
             self._lock.acquire()
@@ -381,6 +401,8 @@ class FifoDoorbell:
             self._watched.clear()
             self._descriptors.clear()
             self._blind.clear()
+            # The reader goes with the rest and with it the lease. The kernel reports that to the
+            # watchers of this process.
             for fd in descriptors:
                 if fd >= 0:
                     os.close(fd)
@@ -434,6 +456,8 @@ def ring_file(fd: int) -> None:
 def _make_file(path: str) -> int:
     """Make the file and lock it; -1 when a sweeper was faster."""
     rights = ownership.rights_in(os.path.dirname(path))
+    # Here the file is the lease: it is made, locked, then given its rights. A sweeper that comes
+    # before the lock removes it, and another one is made.
     what = f"cannot create the doorbell {path}"
     fd = descriptors.opening(what, nofollow.open_file, path, _FLAGS, rights.file_mode)
     if lease.try_hold(fd, path):
@@ -481,6 +505,8 @@ class PollingDoorbell:
         """Look, nap, look again, ever more slowly, until there is news or the timeout."""
         deadline = None if timeout_s is None else system.monotonic() + timeout_s
         nap = _SHORTEST_NAP_S
+        # From 50 us to 20 ms in steps of a quarter: the longest is reached after 0.1 s of silence. A
+        # ring is seen at the latest after the nap under way.
         while self._fd >= 0:
             if self._listen() or self._probe():
                 return True
@@ -494,6 +520,8 @@ class PollingDoorbell:
         return False
 
     def _listen(self) -> bool:
+        # Random contents and not a counter: two that ring at once need no lock, because any change is
+        # a ring.
         token = os.pread(self._fd, TOKEN_SIZE, 0)
         if token == self._heard:
             return False
@@ -502,6 +530,8 @@ class PollingDoorbell:
 
     def _probe(self) -> bool:
         now = system.monotonic()
+        # A probe may have to open files, so it is made every 50 ms at most, however short the naps
+        # are.
         if not self._watched or now - self._probed_at < _PROBE_EVERY_S:
             return False
         self._probed_at = now

@@ -49,6 +49,8 @@ class _Armed:
         self.left = nth
 
     def is_due(self) -> bool:
+        # The count decides which of several threads hits the failpoint. A lock of its own, held for
+        # one subtraction.
         with _mutex:
             self.left -= 1
             return self.nth == 0 or self.left == 0
@@ -66,6 +68,7 @@ def names() -> tuple[str, ...]:
 
 def hit(name: str) -> None:
     """Run the action that is set for ``name``, if any."""
+    # Looked up without the lock: tests set failpoints before the code under test runs.
     armed = _armed.get(name)
     if armed is not None and armed.is_due():
         armed.action()
@@ -85,6 +88,7 @@ def set(name: str, action: str | Action, *, nth: int = 1) -> None:
     """
     global ACTIVE
     _armed[name] = _Armed(_action(name, action) if isinstance(action, str) else action, nth)
+    # Last, so that a thread that sees it finds the action.
     ACTIVE = True
 
 
@@ -117,6 +121,8 @@ def configure(text: str) -> None:
 
 
 def _action(name: str, word: str) -> Action:
+    # SIGKILL leaves everything to the kernel, as a crash does. ``os._exit`` closes files and still
+    # runs no handler, for platforms and tests in which a status is to be seen.
     kind, _, argument = word.partition(":")
     if kind == "kill":
         return lambda: os.kill(os.getpid(), signal.SIGKILL)
@@ -139,6 +145,8 @@ def _raise(error: BaseException) -> None:
 
 
 def _pause(path: str) -> None:
+    # Both are FIFOs that the test made: opening one waits for the other side, so no polling and no
+    # sleep is needed.
     with open(f"{path}.reached", "wb", buffering=0) as reached:
         reached.write(b"!")
     with open(f"{path}.go", "rb", buffering=0) as go:

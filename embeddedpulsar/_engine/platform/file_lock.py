@@ -116,6 +116,7 @@ except ImportError:  # pragma: no cover - Windows
 else:
     HAS_FLOCK = True
 
+# Numbers and not names: the module can be imported where ``fcntl`` is missing.
 LOCK_EX_NB: Final = 6  # LOCK_EX | LOCK_NB, the same on every system that has flock
 LOCK_UN: Final = 8
 
@@ -124,11 +125,16 @@ _TO_REOPEN: Final = -1
 _CLOSED: Final = -2
 
 _FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+# A section takes microseconds, so a holder that runs is often done within two switches of the
+# processor. After that, pauses: 20 us doubling to 1 ms, and for long waits an eighth of the time so
+# far, at most 10 ms.
 _EAGER_TRIES: Final = 3
 _FIRST_PAUSE_S: Final = 20e-6
 _LONGEST_PAUSE_S: Final = 1e-3
 _PATIENT_PAUSE_S: Final = 10e-3
 _PATIENCE: Final = 8
+# How often one thread may acquire a lock again: the table in `_release_of` has one place for each
+# depth.
 _NESTING_LIMIT: Final = 100
 _CLOSE_TIMEOUT_S: Final = 10.0
 _FIRST: Final = repeat(0)  # shared by all: an endless repeat has no state
@@ -170,7 +176,7 @@ class FileLock:
         finally:
             lock.release()
 
-    `release` is one call into C (see `indivisible`): it does nothing when this thread does not hold the lock,
+    `release` is one call into C (see `choose`): it does nothing when this thread does not hold the lock,
     and once begun it cannot be interrupted. It nests three calls deep and makes no object, like `acquire`, so
     it ends by no RecursionError or MemoryError either.
 
@@ -178,9 +184,9 @@ class FileLock:
     that hits the inner `acquire` may then end the outer hold as well, so a handler must not touch what
     the lock guards.
 
-    While no thread of this process is inside, `rest` may close the descriptor; the next `acquire` opens it.
-    After a fork the child closes its descriptor without unlocking (the parent's lock stays the parent's),
-    holds nothing, and opens the file again on its first `acquire`.
+    While no thread of this process is inside, `close_descriptor` may close the descriptor; the next
+    `acquire` opens it. After a fork the child closes its descriptor without unlocking (the parent's lock
+    stays the parent's), holds nothing, and opens the file again on its first `acquire`.
 
     Args:
         path: the lock file; created empty, with the rights of its directory, if absent.
@@ -188,7 +194,7 @@ class FileLock:
         lock.
 
     Attributes:
-        on_rest: closes what else is needed only inside; called by `rest`.
+        close_others: closes what else is needed only inside; called by `close_descriptor`.
         check_reopened: raises if the path leads to another lock by now; called when the file was opened
             again.
         device, inode: the identity of the file, to notice that other code closed the descriptor.
@@ -201,11 +207,11 @@ class FileLock:
         "_enter",
         "_thread",
         "check_reopened",
+        "close_others",
         "describe",
         "device",
         "fd",
         "inode",
-        "on_rest",
         "path",
         "release",
     )
@@ -215,7 +221,7 @@ class FileLock:
     def __init__(self, path: str | os.PathLike[str], describe: Callable[[], str] | None = None) -> None:
         self.path: Final = os.fspath(path)
         self.describe = describe
-        self.on_rest: Callable[[], object] | None = None
+        self.close_others: Callable[[], object] | None = None
         self.check_reopened: Callable[[], object] = int
         try:
             self.fd = self._open()
@@ -228,6 +234,8 @@ class FileLock:
         descriptors.SLEEPERS.opened(self)
 
     def _open(self) -> int:
+        # The identity is of the open file, not of the path: `is_of` tells whether the number still
+        # means this file after code of the application may have closed it.
         fd = descriptors.opening(f"cannot open the lock {self.path}", nofollow.open_file, self.path, _FLAGS)
         status = os.fstat(fd)
         self.device, self.inode = status.st_dev, status.st_ino
@@ -254,11 +262,15 @@ class FileLock:
             AlreadyClosed: what the lock is for was deleted while the lock was at rest.
             OSError: the lock file cannot be opened or locked; `DescriptorLimitError` if that is why.
         """
+        # The thread lock is taken first and given back last, so threads of this process never meet in
+        # ``flock``: they share the descriptor, for which it would succeed a second time.
         enter = self._enter
         if not enter(False):
             timeout_s = self._wait_for_thread(timeout_s)
         try:
             flock(self.fd, LOCK_EX_NB)
+        # BlockingIOError: another process is inside. EBADF or a ValueError for a negative number: no
+        # descriptor at present.
         except (OSError, ValueError) as e:
             self._acquire_slowly(e, timeout_s)
 
@@ -289,14 +301,18 @@ class FileLock:
         way."""
         return self._enter(False) and self._count() == 1
 
-    def rest(self) -> bool:
+    def close_descriptor(self) -> bool:
         """Give the descriptor back, unless a thread is inside (then False); the next `acquire` opens the file
         again."""
         try:
+            # A thread that is inside, this one included, needs the descriptor. Waiting could be a
+            # deadlock: the caller may hold any lock.
             if not self.enter_alone():
                 return False
-            if self.on_rest is not None:
-                self.on_rest()
+            if self.close_others is not None:
+                self.close_others()
+            # The number is replaced before the descriptor is closed: an interrupt between the two
+            # leaves a descriptor open, and never one in use that is closed.
             fd = self.fd
             if fd >= 0:
                 if self._chains is None:
@@ -322,9 +338,12 @@ class FileLock:
 
     def after_fork_in_child(self) -> None:
         """Leave the inherited lock to the parent, and give back what is needed only inside."""
-        if self.on_rest is not None:
-            self.on_rest()
+        if self.close_others is not None:
+            self.close_others()
         fd = self.fd
+        # A thread lock that some thread held at the fork is never released in the child, so it is
+        # replaced. Free ones are kept: thousands of new objects would make the next garbage
+        # collection long.
         is_free = threads.is_free(self._thread)
         if not is_free:
             self._new_thread_lock()
@@ -342,6 +361,8 @@ class FileLock:
 
     def _use(self, fd: int) -> None:
         """Set the descriptor, and the `release` for it: of the thread lock alone if there is none."""
+        # The first descriptor is bound into `release`. After the first `close_descriptor` it is read
+        # from a list at each release.
         if self._chains is None:
             self.release, self.fd = self._release_of(repeat(fd) if fd >= 0 else None), fd
         else:
@@ -361,6 +382,9 @@ class FileLock:
 
     def _release_of(self, descriptor: Iterator[int] | None) -> Step:
         give_back = results(self._thread.release)
+        # One bytecode runs: look at the depth, unlock the file, unlock the thread lock. Depth 0 (not
+        # ours) does nothing; depth 1 unlocks both; deeper ones unlock the thread lock alone, because
+        # the flock belongs to the outermost.
         last = give_back
         if descriptor is not None:
             last = zip(map(flock, descriptor, _UNLOCK), give_back)  # noqa: B905 - slower
@@ -369,16 +393,22 @@ class FileLock:
     def _reopen(self, error: OSError | ValueError) -> None:
         """Open the file again if a fork or a rest took the descriptor; otherwise ``error`` is real. Needs the
         thread lock."""
+        # The thread lock is given back on each way out by an error: the caller's ``finally`` finds it
+        # free.
         if self.fd == _CLOSED:
             self._thread.release()
             raise ValueError(f"the lock {self.path} is closed") from error
         if self.fd >= 0:
             self._thread.release()
+            # The number is set and not open: other code closed it. Opening again would hide that it
+            # may have closed others.
             if isinstance(error, OSError) and error.errno == errno.EBADF:
                 raise descriptors.lost(self.path) from error
             raise error
         fd = -1
         try:
+            # Opened, then proved: while the file was closed the topic may have been deleted and made
+            # again under its name.
             fd = self._open_again()
             self.check_reopened()
         except BaseException:
@@ -416,6 +446,7 @@ class FileLock:
     def _acquire_slowly(self, error: OSError | ValueError, timeout_s: float) -> None:
         if not isinstance(error, BlockingIOError):
             self._reopen(error)
+        # What the wait for the thread took is taken off, so both waits together end at the deadline.
         timeout_s = deadline.left(timeout_s)
         began = system.monotonic()
         end = began + timeout_s
@@ -427,6 +458,7 @@ class FileLock:
                 tries += 1
             else:
                 return
+            # The clock is not read during these.
             if tries < _EAGER_TRIES:
                 _yield_cpu()
                 continue
@@ -440,6 +472,8 @@ class FileLock:
             pause = min(2 * pause, max(patient, _LONGEST_PAUSE_S))
 
     def _give_up(self, timeout_s: float) -> NoReturn:
+        # Without the lock: naming the holder reads a word that its owner may change at this moment,
+        # for a text.
         holder = self.describe() if self.describe is not None else ""
         raise LockTimeout(
             f"the lock {self.path} was not free within {timeout_s:g} s"
@@ -466,7 +500,7 @@ class RefusedLock(FileLock):
         self.path = os.fspath(path)  # type: ignore[misc]
         self._refusal = refusal
         self.describe = None
-        self.on_rest = None
+        self.close_others = None
         self.check_reopened = int
         self.fd = -1
         self.device = self.inode = 0
@@ -496,7 +530,7 @@ class RefusedLock(FileLock):
         """Return False."""
         return False
 
-    def rest(self) -> bool:
+    def close_descriptor(self) -> bool:
         """Return True: there is no descriptor."""
         return True
 

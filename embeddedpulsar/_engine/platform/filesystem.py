@@ -50,16 +50,20 @@ def is_network_type(kind: str) -> bool:
 
 def filesystem_type(path: str, mounts: str | None = None) -> str | None:
     """The type of the file system that holds ``path`` (which need not exist); None where this is unknown."""
+    # By the device first, without parsing. It fails for a file system whose files have other devices
+    # than its mount (btrfs subvolumes, overlayfs); then all mount points are compared.
     if mounts is None:
         try:
             mounts = os.fsdecode(_read_mounts())
         except OSError as e:
+            # "Unknown" would let a store on NFS pass, so a shortage is an error and not an answer.
             if descriptors.is_shortage(e):
                 raise
             return None
         kind = _type_of_device(path, mounts)
         if kind is not None:
             return kind
+    # The longest mount point that contains the path, as the kernel resolves it.
     wanted = os.path.realpath(path)
     best, kind = "", None
     for line in mounts.splitlines():
@@ -89,6 +93,8 @@ def _type_of_device(path: str, mounts: str) -> str | None:
         device = os.stat(path).st_dev
     except OSError:
         return None
+    # The third field is "major:minor". The same text may stand in a later field, so its place in the
+    # line is verified.
     at = mounts.find(f" {os.major(device)}:{os.minor(device)} ")
     start, end = mounts.rfind("\n", 0, at) + 1, mounts.find("\n", at)
     _, dash, right = mounts[at:end].partition(" - ")
@@ -102,6 +108,8 @@ def _remembered_type(path: str, status: os.stat_result | None) -> str | None:
     if status is None:
         return filesystem_type(path)
     place = status.st_dev, status.st_ino, status.st_ctime_ns
+    # Bounded and cleared whole: a process opens few directories, and a miss costs one read of the
+    # mounts.
     if place not in _types:
         if len(_types) >= _MOST_TYPES:
             _types.clear()
@@ -144,6 +152,8 @@ def check_writable_filesystem(
 
 def _check_network(path: str, allow_network: bool, status: os.stat_result | None = None) -> None:
     kind = _remembered_type(path, status)
+    # A type that is unknown is allowed: most are local, and a refusal without a reason could not be
+    # acted upon.
     if kind is not None and is_network_type(kind) and not allow_network:
         raise NetworkFilesystemError(
             f"{path} lies on a file system of type {kind}, where file locks and memory maps are not shared "
@@ -164,6 +174,9 @@ def lease_root(path: str, *, allow_network: bool = False) -> tuple[str, Director
 
     Whether it may be used, whether it must be made, and the errors are as of `prepare_root`.
     """
+    # The common case takes one opening: the directory is there and the kernel says its path.
+    # `prepare_root` is for a directory that is missing, or that cannot be opened; it raises the error
+    # that says which.
     fd, root = -1, ""
     try:
         fd, root = descriptors.opening(f"cannot open {path}", nofollow.open_root, path)
@@ -209,6 +222,7 @@ def prepare_root(path: str, *, create: bool = True, allow_network: bool = False)
 
 
 def _check_root(root: str, status: os.stat_result, allow_network: bool) -> None:
+    # The kind of the file system first: its message is the one that explains failures of the rest.
     check_writable_filesystem(root, allow_network, status)
     if not stat.S_ISDIR(status.st_mode):
         raise ForeignFileError(f"{root} is not a directory", remedy="choose another path for the store")
@@ -246,6 +260,8 @@ def make_directories(path: str, mode: int | None = PRIVATE) -> None:
         mode: of what is made; None for the rights of the directory above.
     """
     missing = []
+    # Missing parents from the bottom up, then made from the top down. Another process may make any of
+    # them meanwhile.
     while not os.path.isdir(path):
         missing.append(path)
         parent = os.path.dirname(path)
@@ -260,6 +276,8 @@ def make_directories(path: str, mode: int | None = PRIVATE) -> None:
                 raise ForeignFileError(
                     f"{directory} is not a directory", remedy="choose another path for the store"
                 ) from e
+        # The directory above was there a moment ago. It was removed, or its file system takes none,
+        # as /proc.
         except FileNotFoundError as e:
             parent = os.path.dirname(directory)
             if not os.path.isdir(parent):
@@ -276,6 +294,9 @@ def check_owner(path: str, status: os.stat_result) -> None:
     """
     if not hasattr(os, "getuid"):
         return  # Windows: access is by ACL, and the default one is private
+    # The owner, root, and members of a group with which the owner shares it are its users. A
+    # directory of root's is not refused here: whether this user may write there,
+    # `ownership.check_access` tells.
     if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0 and not _is_shared_with_us(status):
         raise OtherOwnerError(
             f"{path} belongs to user id {status.st_uid}, this process runs as {os.geteuid()}",
@@ -286,6 +307,7 @@ def check_owner(path: str, status: os.stat_result) -> None:
 
 
 def _check_not_for_all(path: str, status: os.stat_result) -> None:
+    # With the sticky bit (/tmp) others may add names and not replace those of the store.
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise ForeignFileError(
             f"{path} is writable by every user, and any of them could crash or forge the store",
@@ -296,6 +318,8 @@ def _check_not_for_all(path: str, status: os.stat_result) -> None:
 def check_directories(root: str, lease: DirectoryLease, names: Iterable[str]) -> None:
     """Refuse a store in which something else lies where these directories are; see `check_below`."""
     for name in names:
+        # Relative to the open root and without following a link: what is refused is what later calls
+        # would have used.
         try:
             status = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -384,6 +408,8 @@ class DirectoryLease:
         return self._try(fcntl.LOCK_EX)
 
     def _try(self, mode: int) -> bool:
+        # ``flock`` converts the hold of this descriptor, and not atomically: a failed conversion to
+        # exclusive has given the shared hold up.
         try:
             fcntl.flock(self.fd, mode | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -51,6 +51,8 @@ def register(obj: object) -> None:
 
 
 def _call(method: str, references: Iterable[_Reference]) -> None:
+    # All hooks run, whatever one of them raises; an object without its hook would use descriptors of
+    # the parent.
     failures: list[Exception] = []
     for reference in references:
         hook = getattr(reference(), method, None)
@@ -65,6 +67,8 @@ def _call(method: str, references: Iterable[_Reference]) -> None:
 
 
 def _before() -> None:
+    # `LATE_IMPORTS` is taken last and in the thread that forks, so the child has no import under way
+    # in a thread that does not exist there. The hooks come first: one of them may import.
     try:
         _call("before_fork", reversed(list(_registered)))
     finally:
@@ -77,6 +81,8 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
+    # Before the hooks: an object that is asked during them must know already that it is in a child.
+    # The lock is new, because the forking thread of the parent holds the old one.
     global GENERATION, LATE_IMPORTS
     GENERATION += 1
     LATE_IMPORTS = RLock()
@@ -117,6 +123,8 @@ def at_exit(function: Callable[[], object]) -> None:
         if GENERATION:
             function()
 
+    # Children of ``multiprocessing`` skip ``atexit`` and run the hooks of ``threading``, which are
+    # private and may go.
     atexit.register(function)
     hooks = getattr(threading, "_register_atexit", None)
     if hooks is not None:
@@ -157,6 +165,8 @@ def uncollected(function: Callable[[], R]) -> R:
     """
     if not gc.isenabled():
         return function()
+    # The count goes up first: a fork between the two lines starts the collector of the child for
+    # nothing, and a fork after them must find it.
     try:
         _PAUSES.under_way += 1
         gc.disable()

@@ -33,6 +33,8 @@ from embeddedpulsar.records import NamedTuple
 HEX_LENGTH: Final = 32
 BUILDING: Final = ".new"
 """Ends the name of a lease that is made again: it is locked before it gets its own name."""
+# For writing only. A reader would keep the FIFO open beyond its owner's death and hide that from all
+# watchers.
 _PROBE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _GONE: Final = (errno.ENOENT, errno.ENXIO)  # closed in good order; a FIFO without a reader
 _SWEEP_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -63,6 +65,8 @@ def open_for_writing(path: str) -> int:
     Raises:
         OSError: it cannot be opened (EACCES, EMFILE, a symbolic link): that says nothing about its owner.
     """
+    # ENOENT: the name is gone. ENXIO: a FIFO that no process reads. Both say that the owner is gone,
+    # or has no FIFO.
     try:
         fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _PROBE_FLAGS)
     except OSError as e:
@@ -82,6 +86,7 @@ def is_lease_mode(mode: int) -> bool:
 
 def is_free(fd: int) -> bool:
     """Whether no process holds the lease open at ``fd``."""
+    # Shared, so that two that ask at once do not take each other for the owner.
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -113,10 +118,13 @@ def identity(directory: str) -> tuple[int, int]:
 
 def try_hold(fd: int, path: str) -> bool:
     """Take the lease just created at ``path``; False when a sweeper was faster (then create another)."""
+    # Exclusive and tried: a sweeper may have the file locked at this moment, to remove it.
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    # The lock counts only if the name still leads to this file. A sweeper unlinks under the lock, so
+    # the process that gets the lock after it finds no link.
     return os.fstat(fd).st_nlink == 1 and is_same_file(fd, path)
 
 
@@ -150,6 +158,8 @@ def remove_if_orphan(path: str) -> bool:
     try:
         if not is_lease_mode(os.fstat(fd).st_mode):
             return False
+        # The lock is held until the file is closed, and the name goes meanwhile: a process that made
+        # it and did not lock it yet sees one of the two, and starts again.
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -176,6 +186,8 @@ def _ask(fd: int, start: int, length: int) -> bool:
 
 def _answer(fd: int, start: int, length: int) -> bool | None:
     """As `_ask`, but None on a file system without such locks."""
+    # F_OFD_GETLK tells of a lock that would conflict. Asking takes none, so two that ask do not see
+    # each other.
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
     try:
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked)
@@ -257,6 +269,8 @@ class Liveness:
         """
         if uuid == self._dead:
             return False
+        # The byte says "alive" for certain. A free byte says nothing of a process that could not lock
+        # one, so the name is asked as well.
         if self._fd >= 0 and _ask(self._fd, _byte_of(uuid), 1):
             return True
         path = lease_path(self._clients_dir, uuid)

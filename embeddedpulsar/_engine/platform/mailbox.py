@@ -42,17 +42,17 @@ class LoopWaiters:
     """Registry of the loops of one mailbox.
 
     Each loop has the doorbell's descriptor in its own selector, so that a process whose only waiters are
-    coroutines needs no thread; where there is no descriptor to watch, the loop polls every 20 ms. ``look``
-    is called in the loop's thread when the descriptor is readable, and returns whether it published a ring.
-    Truth value: whether any loop is registered.
+    coroutines needs no thread; where there is no descriptor to watch, the loop polls every 20 ms.
+    ``on_readable`` is called in the loop's thread when the descriptor is readable, and returns whether it
+    published a ring. Truth value: whether any loop is registered.
 
     Attributes:
         entries: the registered loops.
     """
 
-    def __init__(self, fd: int, look: Callable[[], bool]) -> None:
+    def __init__(self, fd: int, on_readable: Callable[[], bool]) -> None:
         self._fd = fd
-        self._look = look
+        self._on_readable = on_readable
         self.entries: dict[Any, _Entry] = {}
 
     def __bool__(self) -> bool:
@@ -64,7 +64,7 @@ class LoopWaiters:
         if entry is None:
             entry = self.entries[loop] = _Entry(loop)
             if self._fd >= 0:
-                loop.add_reader(self._fd, self._look)
+                loop.add_reader(self._fd, self._on_readable)
             else:
                 self._poll(entry)
         entry.callbacks.append(callback)
@@ -86,6 +86,8 @@ class LoopWaiters:
         once.
         """
         for entry in list(self.entries.values()):
+            # A loop of this thread, or one that does not run, can be changed here. The selector of a
+            # running loop belongs to its thread, so the removal is sent there and waited for.
             if entry.ident == threads.current_id() or not entry.loop.is_running():
                 self._stop(entry)
                 continue
@@ -99,7 +101,7 @@ class LoopWaiters:
         for entry in list(self.entries.values()):
             self._call(entry, self._run, entry)
 
-    def forget(self) -> None:
+    def drop_all(self) -> None:
         """Drop all entries without touching the loops: they are the parent's."""
         self.entries.clear()
 
@@ -111,6 +113,7 @@ class LoopWaiters:
     def _call(self, entry: _Entry, function: Callable[..., object], *arguments: object) -> None:
         try:
             entry.loop.call_soon_threadsafe(function, *arguments)
+        # ``call_soon_threadsafe`` of a closed loop.
         except RuntimeError:
             self.entries.pop(entry.loop, None)  # the loop was closed without saying so
 
@@ -127,7 +130,7 @@ class LoopWaiters:
 
     def _poll(self, entry: _Entry) -> None:
         try:
-            self._look()
+            self._on_readable()
         finally:
             entry.timer = entry.loop.call_later(_POLL_S, self._poll, entry)
 
@@ -230,9 +233,13 @@ class Mailbox:
         if self.generation != seen_generation:
             return self.generation
         deadline = None if timeout_s is None else system.monotonic() + timeout_s
+        # A gate is a lock that is acquired twice: the second acquire sleeps until another thread
+        # releases it.
         gate = system.allocate_lock()
         try:
             gate.acquire()
+            # Order matters: first among the followers, then the look at `generation`, then the try to
+            # lead. A ring after the first step finds the gate and opens it.
             while True:
                 self._followers[gate] = None
                 if self.generation != seen_generation:
@@ -241,6 +248,8 @@ class Mailbox:
                     break
                 if not gate.acquire(timeout=_nap(deadline)) and _is_past(deadline):
                     break
+        # A thread that leaves must not leave sleepers without a leader: it opens one gate, and that
+        # thread leads.
         finally:
             self._followers.pop(gate, None)
             if self._followers and self._leader is None:
@@ -252,6 +261,7 @@ class Mailbox:
     def _lead(self, gate: object, seen: int, deadline: float | None) -> bool:
         """Sleep on the doorbell for all waiters; False at once when another thread does already."""
         before = None
+        # Not waited for: a thread that cannot lead sleeps on its gate instead.
         try:
             if not self._leadership.acquire(blocking=False):
                 return False
@@ -259,8 +269,9 @@ class Mailbox:
             # Ours now: what stands there is None, or the wait that a signal handler of this thread is
             # inside.
             before, self._leader = self._leader, gate
+            # A ring ends this loop, whichever thread published it.
             while self.generation == seen and not self._closed:
-                self._look(_nap(deadline, _LONGEST_LOOK_S))
+                self._poll_doorbell(_nap(deadline, _LONGEST_LOOK_S))
                 self._looked_at = system.monotonic()
                 if self._looked_at - self._tended_at >= _TEND_S:
                     self.tend()
@@ -275,7 +286,7 @@ class Mailbox:
                 self._leader = before
             self._leadership.release()
 
-    def _look(self, timeout_s: float | None) -> bool:
+    def _poll_doorbell(self, timeout_s: float | None) -> bool:
         """One look at the doorbell; publishes what it saw."""
         try:
             if not self._doorbell.wait(timeout_s):
@@ -299,7 +310,7 @@ class Mailbox:
         try:
             if not self._leadership.acquire(blocking=False):
                 return
-            self._look(0)
+            self._poll_doorbell(0)
             self.tend()
         finally:
             self._leadership.release()
@@ -311,6 +322,8 @@ class Mailbox:
 
     def tend(self) -> None:
         """Make the FIFO again if it was removed; checks once a second at most."""
+        # `_tended_at` is stored before the work, so that of two threads one does it. Both doing it
+        # would be right, too.
         now = self._looked_at = system.monotonic()
         if now - self._tended_at < _TEND_S or self._closed:
             return
@@ -322,6 +335,8 @@ class Mailbox:
         # Two threads may publish at once: every number is new, so a thread that has seen an older one sees a
         # difference.
         self.generation = next(self._numbers)
+        # The number is stored before the gates are opened: a thread that wakes sees a difference and
+        # does not sleep again.
         followers = self._followers
         while followers:
             self._wake_one_follower()
@@ -346,6 +361,9 @@ class Mailbox:
         """Wake every waiter of this process. Cheap when no thread sleeps on the doorbell."""
         if self._closed:
             return
+        # No thread sleeps on the doorbell, so no byte is needed. A thread may have begun to lead
+        # since: it saw the old number, and needs the byte. `_leader` is set before its last look, so
+        # one of the two sees the other.
         if not self._is_led() and not self._loops:
             self._publish()
             if not self._is_led():
@@ -372,7 +390,7 @@ class Mailbox:
         loops."""
         if self._closed or self._is_led():
             return False
-        seen = self._look(0)
+        seen = self._poll_doorbell(0)
         if seen and self._is_led():
             self._doorbell.ring()  # it began to lead while we emptied the bell it sleeps on
         if self._deaths:
@@ -410,6 +428,8 @@ class Mailbox:
             raise exceptions.AlreadyClosed(self._why_closed())
         try:
             self._lock.acquire()
+            # Registered in the same section as the watch: a death that is noticed between the two
+            # would find no callback.
             is_alive = self._doorbell.watch(uuid)
             self._watchers.setdefault(uuid, []).append(callback)
             if is_alive:
@@ -434,6 +454,8 @@ class Mailbox:
             self._lock.release()
 
     def _announce_deaths(self) -> None:
+        # Taken one by one: a second thread that announces at the same time gets others, and none is
+        # announced twice.
         while True:
             try:
                 uuid = self._deaths.popleft()
@@ -457,6 +479,8 @@ class Mailbox:
         death."""
         if self._closed:
             return
+        # The loops go first, while they can still be woken. Then no new wait begins, those under way
+        # end, and the leader is out of the descriptor before it is closed.
         self._loops.remove_all()
         self._closed = True
         self._doorbell.ring()
@@ -481,7 +505,7 @@ class Mailbox:
         self._followers = {}
         self._watchers = {}
         self._deaths.clear()
-        self._loops.forget()
+        self._loops.drop_all()
 
     def _why_closed(self) -> str:
         if self._forked:

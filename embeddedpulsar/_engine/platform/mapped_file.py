@@ -47,6 +47,8 @@ _WORDS_OF_PY_BUFFER: Final = 10
 _calls: _Calls | None = None
 NO_FILE: Final = os.stat_result((0,) * 10)
 """The status of a file that is not there."""
+# A failed ``mmap`` with MAP_FIXED may have unmapped what was there. Unmapping the range again could
+# then hit a map that another thread got at this address.
 _spoiled: list[mmap.mmap] = []
 """Maps whose pages the system may have given away when it refused others in their place: never unmapped."""
 
@@ -80,6 +82,8 @@ def map_file(fd: int, size: int, writable: bool = True) -> mmap.mmap:
     if fd < 0:
         return mmap.mmap(-1, size)
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+    # Three ways, the best first: Python leaves the descriptor out; the pages are put over a map of no
+    # file; or, without ``_ctypes``, the map keeps a duplicate of the descriptor.
     if _HAS_TRACKFD:
         options: dict[str, Any] = {"trackfd": False}
         return mmap.mmap(fd, size, access=access, **options)
@@ -89,15 +93,20 @@ def map_file(fd: int, size: int, writable: bool = True) -> mmap.mmap:
     if size <= 0:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     # Without rights, it refuses stores with TypeError, like a map for reading.
+    # Anonymous and without reserve, so the range costs address space and no memory until it is
+    # replaced.
     rights = mmap.PROT_READ | mmap.PROT_WRITE if writable else 0
     mapping = mmap.mmap(-1, size, flags=_ANONYMOUS, prot=rights)
     rights |= mmap.PROT_READ
     try:
         address = calls.address_of(mapping, writable)
+        # MAP_FIXED puts the file where the anonymous pages are, in one step: no other thread can get
+        # the range between.
         mapped = calls.map(address, size, rights, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
     except calls.argument_error as error:
         raise RecursionError(str(error)) from None  # an argument is converted by a call
     if mapped != address:
+        # ENOMEM is the one error after which the old pages may be gone.
         code = calls.errno()
         if code == errno.ENOMEM:
             _spoiled.append(mapping)
@@ -126,14 +135,19 @@ def _load() -> _Calls | None:
 
 
 def _calls_of(c: Any, symbol: Callable[[str], int]) -> _Calls:
+    # The types that ``ctypes`` would make, without its Python part, whose import takes most of 2 ms.
+    # One letter says what a type converts: P a pointer, l a long, i an int, b a byte, O an object.
     simple = c._SimpleCData
     pointer: Any = type("Pointer", (simple,), {"_type_": "P"})
     byte: Any = type("Byte", (simple,), {"_type_": "b"})
     long: Any = type("Long", (simple,), {"_type_": "l"})
     number: Any = type("Int", (simple,), {"_type_": "i"})
     obj: Any = type("Object", (simple,), {"_type_": "O"})
+    # Offsets are passed as C longs, which have 64 bits on these machines only.
     if c.sizeof(pointer) != 8 or c.sizeof(long) != 8:
         raise ValueError("64 bits are needed")
+    # ``mmap`` sets errno, of which ctypes keeps a copy per thread. The calls into Python need the
+    # interpreter lock, which PYTHONAPI keeps.
     flags = c.FUNCFLAG_CDECL | c.FUNCFLAG_USE_ERRNO
     system = type("System", (c.CFuncPtr,), {"_flags_": flags, "_restype_": pointer})
     flags = c.FUNCFLAG_CDECL | c.FUNCFLAG_PYTHONAPI
@@ -145,6 +159,8 @@ def _calls_of(c: Any, symbol: Callable[[str], int]) -> _Calls:
     py_buffer = pointer * _WORDS_OF_PY_BUFFER
 
     def address_of(mapping: mmap.mmap, writable: bool) -> int:
+        # A writable buffer has its address for the asking. A read-only one is asked for by the C
+        # interface, and given back at once: the map object keeps the memory.
         if writable:
             return int(c.addressof(byte.from_buffer(mapping)))
         buffer = py_buffer()
@@ -233,6 +249,7 @@ class MappedFile:
             CorruptionError: or replaced by another.
         """
         fd = self._fd
+        # A number that is another file's by now is forgotten and not closed: it is not ours.
         if fd >= 0 and not descriptors.is_of(fd, self.device, self.inode):
             fd = self._fd = -1
         if fd < 0 and self._map is not None:
@@ -259,7 +276,7 @@ class MappedFile:
         finally:
             os.close(fd)
 
-    def rest(self) -> None:
+    def close_descriptor(self) -> None:
         """Keep no descriptor besides the map, from now on. One that is needed is opened for a moment."""
         self._keeps_fd = False
         self._give_back()
@@ -275,15 +292,17 @@ class MappedFile:
 
     def pwrite(self, buffers: Sequence[disk.Buffer], offset: int) -> None:
         """Write by one call, not through the map. Errors as of `fd` and `Disk.pwrite_all`."""
+        # By a call and not through the map where that is cheaper (large frames), or where a fault
+        # would have to clear pages.
         try:
             disk.DISK.pwrite_all(self.fd, buffers, offset)
         finally:
-            self.rest_if_lean()
+            self.close_descriptor_if_lean()
 
-    def rest_if_lean(self) -> None:
+    def close_descriptor_if_lean(self) -> None:
         """Give the descriptor back unless it is kept between uses."""
         if not self._keeps_fd:
-            self.rest()
+            self.close_descriptor()
 
     @classmethod
     def open(
@@ -303,7 +322,7 @@ class MappedFile:
             create: create the file, or let an existing one grow, to ``size`` bytes of zeros. Up to
                 `SMALL_FILE` bytes it is reserved whole; a larger one is a hole until `allocate`. Any number
                 of processes may do this at once for the same size.
-            lean: keep no descriptor (see `rest`). For files of which there are many.
+            lean: keep no descriptor (see `close_descriptor`). For files of which there are many.
 
         Raises:
             FileNotFoundError: absent, and not to be created.
@@ -312,15 +331,19 @@ class MappedFile:
             StorageFullError: no room.
             DescriptorLimitError: no descriptors are left.
         """
+        # Order: open or create, prove what it is, grow, then map. The first process that maps it has
+        # the whole size.
         name = os.fspath(path)
         if create and (size is None or not writable):
             raise ValueError("a file is created with a size and for writing")
         fd, created = _open(name, os.O_RDWR if writable else os.O_RDONLY, create)
         try:
             if not created:
+                # Of the open file: the name may lead elsewhere by now.
                 status = os.fstat(fd)
                 _require_regular(status, name)
             if create and size is not None:
+                # An existing file grows, too: its creator may have died before it did.
                 _grow(fd, size, is_new=created)
                 status = os.fstat(fd)
             length = _checked_length(status, name, size)
@@ -331,7 +354,7 @@ class MappedFile:
         if create and length <= SMALL_FILE:
             mapped.allocated = length
         if lean:
-            mapped.rest()
+            mapped.close_descriptor()
         return mapped
 
     def allocate(self, upto: int, start: int | None = None) -> None:
@@ -345,12 +368,13 @@ class MappedFile:
         Raises:
             StorageFullError: no room; nothing changed.
         """
+        # By another process perhaps: the words of the topic say how far, and the caller passes that.
         first = self.allocated if start is None else start
         if upto > self.size:
             raise ValueError(f"cannot reserve {upto} bytes of {self.path}: {self.size} are mapped")
         if upto > first:
             disk.DISK.fallocate(self.fd, first, upto - first)
-            self.rest_if_lean()
+            self.close_descriptor_if_lean()
         self.allocated = max(self.allocated, upto)
 
     def is_current(self) -> bool:
@@ -363,6 +387,7 @@ class MappedFile:
 
     def will_need(self, start: int, end: int) -> None:
         """Ask the kernel to read ``[start, end)`` ahead. A hint."""
+        # ``madvise`` takes whole pages: rounded down here, and the end is cut at the size of the map.
         first = start - start % mmap.PAGESIZE
         if self._map is not None and hasattr(mmap, "MADV_WILLNEED") and end > first:
             self._map.madvise(mmap.MADV_WILLNEED, first, min(end, self.size) - first)
@@ -394,7 +419,9 @@ class MappedFile:
         mapping, self._map = self._map, None
         if mapping is None:
             return
-        self.rest()
+        self.close_descriptor()
+        # The views of this object go first. A slice that a reader still has makes ``close`` fail, and
+        # the map then lives as long as the slice.
         self.words.release()
         self.view.release()
         try:
@@ -440,6 +467,8 @@ class MemoryFile(MappedFile):
 
 
 def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:
+    # Of processes that create it at once, one makes it and the others open it; both then grow it to
+    # the same size.
     try:
         if create:
             with contextlib.suppress(FileExistsError):
@@ -454,9 +483,12 @@ def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:
 
 
 def _grow(fd: int, size: int, *, is_new: bool) -> None:
+    # Reserved whole: stores into it cannot fail later for want of room.
     if size <= SMALL_FILE:
         if disk.HAS_POSIX_FALLOCATE or os.fstat(fd).st_size < size:
             disk.DISK.fallocate(fd, 0, size)  # also finishes what a creator that died had begun
+    # Several processes may grow it at once. One byte at the end reserves nothing else and never
+    # shrinks.
     elif not is_new and disk.HAS_POSIX_FALLOCATE and os.fstat(fd).st_size < size:
         disk.DISK.fallocate(
             fd, size - 1, 1
@@ -505,6 +537,8 @@ class HeldFile:
         Raises:
             OSError: this process may not write there.
         """
+        # `remove_if_free` may remove the name between creation, opening and locking. The hold counts
+        # only if the name leads to the locked file.
         while True:
             with contextlib.suppress(FileExistsError):
                 os.close(disk.DISK.create_exclusive(path))
@@ -555,6 +589,8 @@ def remove_if_free(path: str) -> bool:
     except FileNotFoundError:
         return True
     try:
+        # Exclusive while it goes: a process that opened it and waits to hold it compares the file
+        # with its name afterwards.
         flock(fd, LOCK_EX_NB)
         if not os.path.samestat(os.fstat(fd), nofollow.status(path)):
             return False  # another call removed the file, and a process made one of that name since

@@ -52,6 +52,8 @@ def _fresh(name: str) -> Any:
     """Another copy of a C module, as it is before anything replaces its functions."""
     import importlib.util  # takes 5 ms, and is needed beside such libraries only
 
+    # A second module object of the same C code, which is not in ``sys.modules``: what patches the
+    # first does not reach it.
     spec = importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         raise ImportError(f"there is no module {name}")

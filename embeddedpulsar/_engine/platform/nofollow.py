@@ -53,6 +53,8 @@ def canonical(path: str) -> str:
         >>> canonical("/proc/self/../version")
         '/proc/version'
     """
+    # The kernel's name of the open directory is the canonical path, in two calls. ``realpath`` does a
+    # call per part, and is for a path that cannot be opened.
     try:
         fd, name = open_root(path, _SEARCH)
     except OSError:
@@ -61,6 +63,7 @@ def canonical(path: str) -> str:
         os.close(fd)
     if name:
         return name
+    # A link to nothing would become a directory of its target's name once something is mounted there.
     found = os.path.realpath(path)
     if os.path.islink(path) and not os.path.lexists(found):
         raise ForeignFileError(
@@ -122,6 +125,8 @@ class _Series(dict[str, int]):
         self._outer = _series.get()
 
     def __missing__(self, path: str) -> int:
+        # Only what lies below the proved directory: for another path the series knows nothing, and
+        # the caller walks.
         fd = self.opened(path, os.O_RDONLY | _DIRECTORY) if path.startswith(self._below) else -1
         if fd >= 0:
             self._own.append(fd)
@@ -140,6 +145,8 @@ class _Series(dict[str, int]):
 
     def opened(self, path: str, flags: int) -> int:
         """Another descriptor of the directory ``path``, the caller's; -1 if it cannot be opened from here."""
+        # The directory itself if it is held, else its parent. Recursion ends at the proved directory,
+        # which is held.
         above, name = self.get(path, -1), os.curdir
         if above < 0:
             end = path.rfind(os.sep)
@@ -157,6 +164,9 @@ class _Series(dict[str, int]):
 
         If not, nothing is held from now on.
         """
+        # "There is one" and "there is none" are answers that callers act upon. They count only if the
+        # path still leads to the directory of the series; every other error is met again by the walk,
+        # which names its cause.
         if isinstance(error, (FileExistsError, FileNotFoundError)):
             directory = path[: path.rfind(os.sep)]
             with contextlib.suppress(OSError):
@@ -175,6 +185,8 @@ class _Series(dict[str, int]):
 
     def note_moved(self, path: str) -> None:
         """Another file has that name by now, or none."""
+        # What is below goes as well: a held descriptor would still lead into the directory that was
+        # moved away.
         if path in self:
             below = path + os.sep
             for held in [held for held in self if held == path or held.startswith(below)]:
@@ -208,9 +220,10 @@ def within(directory: str, function: Callable[..., R], *arguments: object) -> R:
     below, prove once that no link leads there.
 
     The directories that they use stay open until it returns, so what is renamed meanwhile is found where it
-    was: one series is one attempt, and a loop that begins anew begins another, or calls `forget`. A call that
-    fails is made again by its path, unless that leads to the same directory. Inside of a series that has the
-    directory, it goes on with that. Where the directory cannot be opened, each call finds out by itself.
+    was: one series is one attempt, and a loop that begins anew begins another, or calls `end_series`. A
+    call that fails is made again by its path, unless that leads to the same directory. Inside of a series
+    that has the directory, it goes on with that. Where the directory cannot be opened, each call finds out by
+    itself.
 
     Args:
         directory: a canonical path.
@@ -220,9 +233,12 @@ def within(directory: str, function: Callable[..., R], *arguments: object) -> R:
         >>> within("/usr", status, "/usr/bin") == status("/usr/bin")
         True
     """
+    # Nested: the outer series is used where it has the directory, so a series within a series opens
+    # nothing.
     series = _series.get()
     if series is not None and series[directory] >= 0:
         return function(*arguments)
+    # What is wrong with the directory is said by the first call that needs it.
     try:
         fd = open_directory(directory, os.O_RDONLY)
     except OSError:
@@ -235,7 +251,7 @@ def within_open(directory: str, fd: int, function: Callable[..., R], *arguments:
     return _run(_Series(directory, fd, is_own=False), function, arguments)
 
 
-def forget() -> None:
+def end_series() -> None:
     """Let the rest of the present series go by paths: a directory that it holds is found to be renamed."""
     series = _series.get()
     if series is not None:
@@ -243,6 +259,8 @@ def forget() -> None:
 
 
 def _run(series: _Series, function: Callable[..., R], arguments: tuple[object, ...]) -> R:
+    # The context goes with the call, so a signal handler or a callback on another thread has no part
+    # in the series.
     try:
         context = copy_context()
         context.run(_series.set, series)
@@ -258,6 +276,8 @@ def open_directory(path: str, flags: int = _SEARCH) -> int:
         StorageOSError: a part of the path is a symbolic link.
         OSError: it is not there, no directory, or not to be opened.
     """
+    # Relative to the series, or opened by its path and proved by its name, or walked. Each way is
+    # slower and says more.
     series = _series.get()
     if series is not None:
         fd = series.opened(path, flags | _DIRECTORY)
@@ -265,6 +285,8 @@ def open_directory(path: str, flags: int = _SEARCH) -> int:
             return fd
     try:
         fd = os.open(path, flags | _DIRECTORY)
+    # A link in the last part is ENOTDIR or ELOOP by O_DIRECTORY and O_NOFOLLOW; one further up is
+    # followed, and noticed by the name.
     except NotADirectoryError:
         return _walk(path, flags)  # which says whether it is a link
     except OSError as e:
@@ -287,6 +309,7 @@ def _is_at(fd: int, path: str) -> bool:
 
 def _walk(path: str, flags: int) -> int:
     """`open_directory` step by step."""
+    # One descriptor at a time: the next part is opened relative to it, without following.
     fd = os.open(os.sep, _STEP)
     at = ""
     try:
@@ -303,6 +326,8 @@ def _walk(path: str, flags: int) -> int:
 
 
 def _step(fd: int, part: str, path: str, flags: int) -> int:
+    # ``..`` is resolved by the kernel to whatever is above by now, so it could leave the store
+    # without any link.
     if part == os.pardir:
         raise StorageOSError(
             path=path,
@@ -312,6 +337,7 @@ def _step(fd: int, part: str, path: str, flags: int) -> int:
         )
     try:
         return os.open(part, flags, dir_fd=fd)
+    # Which error a link gives depends on the flags, so the part itself is looked at.
     except OSError as e:
         if e.errno in (errno.ENOTDIR, errno.ELOOP) and modes.S_ISLNK(
             os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode
@@ -358,6 +384,8 @@ def open_file(path: str, flags: int, mode: int = 0o600) -> int:
                 if series.confirms(e, path):
                     e.filename = path
                     raise
+    # The name of the opened file is one call in the place of an opening of its directory. A file that
+    # is to be made cannot be opened first: its directory has to be proved before.
     if not flags & os.O_CREAT:
         # Nothing is made and nothing is read: so the file itself is opened, and its own name tells the rest.
         fd = os.open(path, flags)
@@ -365,6 +393,8 @@ def open_file(path: str, flags: int, mode: int = 0o600) -> int:
             name = os.readlink(f"{_OPEN_NAME}{fd}")
         except OSError:
             name = ""
+        # Deleted and replaced meanwhile is right as well: it was the file of that name when it was
+        # opened.
         if name in (path, path + _DELETED):  # of which another process has put a newer one in its place
             return fd
         os.close(fd)
@@ -392,6 +422,7 @@ def names_in(path: str) -> list[str]:
     """``os.listdir``."""
     series = _series.get()
     if series is not None and (fd := series[path]) >= 0:
+        # A held directory may have been removed; by the path it may be another one.
         try:
             return os.listdir(fd)
         except OSError:
@@ -405,6 +436,8 @@ def names_in(path: str) -> list[str]:
 
 def _beside(call: Callable[..., R], path: str, *args: object, **options: object) -> R:
     """Make a call of ``os`` for a name, relative to its directory. An error names the path."""
+    # In the series, then by the path. What the series refuses is not believed where `confirms` says
+    # so.
     series = _series.get()
     if series is not None:
         end = path.rfind(os.sep)
@@ -430,6 +463,7 @@ def _beside(call: Callable[..., R], path: str, *args: object, **options: object)
 def _note_moved(path: str) -> None:
     series = _series.get()
     if series is not None:
+        # After the call: a directory of that name is another one from now on.
         series.note_moved(path)
 
 
@@ -477,6 +511,8 @@ def replace(src: str, dst: str) -> None:
     (directory, name), (other, new) = split(src), split(dst)
     series = _series.get()
     if series is not None:
+        # Both directories have to be held. A failure ends the series and is tried again by the paths,
+        # which name the reason.
         above, beside = series[directory], series[other]
         if above >= 0 and beside >= 0:
             try:
@@ -520,6 +556,8 @@ class Listing(NamedTuple):
 
 def tree(path: str, but: str = "") -> Iterator[Listing]:
     """As ``os.walk``, from the bottom up. What goes meanwhile is left out; so is the directory ``but``."""
+    # Names first, then the directory is closed, then what is below: the depth of a tree is not a
+    # number of descriptors.
     found = Listing(path, [], [], [])
     with contextlib.suppress(FileNotFoundError):
         fd = open_directory(absolute(path), os.O_RDONLY)

@@ -83,12 +83,15 @@ def _grant_unopened(path: str, rights: Rights, mode: int) -> None:
     """By a descriptor that only names the file: another user may put a link in its place at any moment."""
     what = f"cannot give {path} its rights"
     status = descriptors.calling(what, nofollow.status, path)
+    # Nearly always right from the start: the same user made the directory.
     if (status.st_uid, status.st_gid) == (rights.uid, rights.gid) and status.st_mode & _BITS == mode:
         return
     above, name = descriptors.calling(what, nofollow.parent, path)
     try:
         fd = descriptors.calling(what, nofollow.named, above, name)
         try:
+            # ``chmod`` and ``chown`` by the name in /proc change the file that the descriptor names,
+            # whatever has its name now.
             status, opened = os.fstat(fd), f"/proc/self/fd/{fd}"
             if os.path.exists(opened):
                 _grant(opened, status, rights, mode)
@@ -101,6 +104,7 @@ def _grant_unopened(path: str, rights: Rights, mode: int) -> None:
 
 
 def _grant(target: int | str, status: os.stat_result, rights: Rights, mode: int) -> None:
+    # Owner first: ``chown`` may clear bits of the mode, which is set after it.
     if (status.st_uid, status.st_gid) != (rights.uid, rights.gid):
         # A container's root may lack the right, as may a user outside the group: then the file stays with
         # its maker, and `access_denied` explains that to users that cannot open it.
@@ -120,11 +124,14 @@ def make_empty(path: str) -> None:
     a name, a maker that dies leaves one with another name, which a check of the store finds.
     """
     rights = rights_beside(path)
+    # No other user can open what this process makes, so the file may have its name before its rights.
     if rights.is_private or not _IS_SUPPORTED:
         _make_in_place(path, rights)
         return
     if _UNNAMED and _make_unnamed(path, rights):
         return
+    # The order of preference: a file without a name that is linked when it is ready; a file under
+    # another name, linked; the name first. Each is for file systems that refuse the one before.
     building = f"{path}.{os.urandom(6).hex()}.tmp"
     try:
         _make_in_place(building, rights)

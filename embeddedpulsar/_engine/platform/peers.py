@@ -58,11 +58,15 @@ class Peers:
         if uuid == self._mailbox.uuid:
             self._mailbox.ring_self()
             return True
+        # One lock for the table and for the write: a descriptor that another thread closes cannot be
+        # written to.
         try:
             self._lock.acquire()
             bell = self._bells.get(uuid)
             if bell is not None:
                 fd, is_fifo = bell
+                # Python ignores SIGPIPE unless the program restored it, so the usual case is one
+                # write.
                 if is_fifo and getsignal(_SIGPIPE) != signal.SIG_DFL:
                     try:
                         system.write(fd, b"\1")  # as `_ring_bell`, without its call
@@ -70,28 +74,31 @@ class Peers:
                         return True
                     except BlockingIOError:
                         return True
+                    # Opened again below, once: a process that made its FIFO again has a new file
+                    # under the same name.
                     except BrokenPipeError:
-                        self._forget(uuid)  # it is dead, or has made its FIFO again
+                        self._close_bell(uuid)  # it is dead, or has made its FIFO again
                 elif _ring_bell(fd, is_fifo):
                     self._bells.move_to_end(uuid)
                     return True
                 else:
-                    self._forget(uuid)
+                    self._close_bell(uuid)
             bell = self._open(uuid)
             if bell is None:
                 return False
             if _ring_bell(bell[0], bell[1]):
                 return True
-            self._forget(uuid)
+            self._close_bell(uuid)
             return False
         finally:
             self._lock.release()
 
-    def _forget(self, uuid: bytes) -> None:
+    def _close_bell(self, uuid: bytes) -> None:
         fd, _ = self._bells.pop(uuid)
         os.close(fd)
 
     def _open(self, uuid: bytes) -> tuple[int, bool] | None:
+        # Closed under the lock, so no write goes to a number that the system gives away.
         while len(self._bells) >= _OPEN_BELLS_MAX:
             _, (oldest, _) = self._bells.popitem(last=False)
             os.close(oldest)
@@ -268,6 +275,7 @@ def _holder_of(status: os.stat_result, holders: Mapping[tuple[int, int], int]) -
     if any(device == status.st_dev for device, _ in holders):
         return holders.get((status.st_dev, status.st_ino), 0)
     found = {pid for (_, inode), pid in holders.items() if inode == status.st_ino}
+    # An inode that several processes lock, by different devices, says nothing: 0 rather than a guess.
     return found.pop() if len(found) == 1 else 0
 
 
@@ -296,6 +304,8 @@ def _program(pid: int) -> str:
         return ""
     if not parts:
         return ""
+    # Options of the interpreter come first; those with a value of their own are two words. ``-c`` is
+    # a program text, which may hold secrets, so only the option is shown.
     rest = parts[1:]
     while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
         rest = rest[2:] if rest[0] in ("-W", "-X") else rest[1:]

@@ -43,7 +43,7 @@ class Beat:
     Callers: any thread, and signal handlers: no lock is taken.
     """
 
-    __slots__ = ("_call", "_call_later", "_functions", "_interval_s", "_timer", "_turn")
+    __slots__ = ("_call", "_call_later", "_current", "_functions", "_interval_s", "_timer")
 
     def __init__(
         self,
@@ -55,40 +55,44 @@ class Beat:
         self._interval_s: Final = interval_s
         self._call: Final = call
         self._functions: dict[Callable[[], object], None] = {}
-        self._turn: object = None  # stands for the current timer
+        self._current: object = None  # stands for the current timer
         self._timer: Timer | None = None
 
-    def join(self, function: Callable[[], object]) -> None:
+    def add(self, function: Callable[[], object]) -> None:
         """Call ``function()`` at every beat from now on; once, however often it joined."""
         self._functions[function] = None
-        if self._turn is None:
-            self._arm()
+        if self._current is None:
+            self._start_timer()
 
-    def leave(self, function: Callable[[], object]) -> None:
+    def remove(self, function: Callable[[], object]) -> None:
+        # No lock, so every order of two threads has to be right: the timer is given up first, and the
+        # functions are looked at again after it. One that was added between finds no timer, or starts
+        # the next.
         self._functions.pop(function, None)
-        if self._functions or self._turn is None:
+        if self._functions or self._current is None:
             return
-        self._turn, timer = None, self._timer
+        self._current, timer = None, self._timer
         if timer is not None:
             timer.cancel()
-        if self._functions and self._turn is None:  # another thread joined, and saw the timer
-            self._arm()
+        if self._functions and self._current is None:  # another thread joined, and saw the timer
+            self._start_timer()
 
-    def _arm(self) -> None:
-        turn = self._turn = object()
+    def _start_timer(self) -> None:
+        token = self._current = object()
+        # Stored before the timer exists: a timer that is due at once finds its token.
         try:
-            self._timer = self._call_later(self._interval_s, partial(self._on_timer, turn))
+            self._timer = self._call_later(self._interval_s, partial(self._on_timer, token))
         except BaseException:
-            self._turn = None
+            self._current = None
             raise
 
-    def _on_timer(self, turn: object) -> None:
-        if turn is not self._turn:
+    def _on_timer(self, token: object) -> None:
+        if token is not self._current:
             return  # of two threads that armed it at once, one had its timer replaced
-        self._turn = None  # first: a function that joins from here on arms it, or is in the list
+        self._current = None  # first: a function that joins from here on arms it, or is in the list
         functions = list(self._functions)
-        if functions and self._turn is None:
-            self._arm()
+        if functions and self._current is None:
+            self._start_timer()
         for function in functions:
             self._call(function)
 
@@ -153,6 +157,8 @@ class Timers:
         return sum(timer.is_pending for _, _, timer in self._heap)
 
     def push(self, timer: Timer) -> None:
+        # Most timers are timeouts that are cancelled. Without this the heap would keep them until
+        # they are due.
         if self._cancelled > _COMPACT_FROM and 2 * self._cancelled > len(self._heap):
             self._heap = [item for item in self._heap if item[2].is_pending]
             heapq.heapify(self._heap)
@@ -163,6 +169,7 @@ class Timers:
         self._cancelled += 1  # an estimate, only read to decide when to sweep
 
     def next_due(self) -> float | None:
+        # Cancelled timers at the top are dropped here, so that the thread does not wake for them.
         heap = self._heap
         while heap and not heap[0][2].is_pending:
             heapq.heappop(heap)
@@ -189,7 +196,7 @@ class Scheduler:
 
     Functions run one after the other, holding no lock; they should be short, and wait for no lock: with
     ``patience_s`` 0 they run with a `deadline` that is over, and a lock that is held elsewhere raises
-    `LockTimeout` in them (`background.BackgroundWork` tries again). One that raises, whatever it
+    `LockTimeout` in them (`BackgroundWork` tries again). One that raises, whatever it
     raises, is logged (logger ``embeddedpulsar``), and the thread continues. After a fork the child has no
     timers and starts its own thread with its first one.
     """
@@ -220,6 +227,7 @@ class Scheduler:
         """
         if self._closed:
             raise SchedulerClosed("the scheduler is closed")
+        # The thread is started first: a timer in a queue that no thread reads would never run.
         timer = Timer(self._timers, self._clock.monotonic() + max(0.0, delay_s), function)
         if not self._thread.is_started:
             self._thread.start()
@@ -260,16 +268,19 @@ class Scheduler:
     def _run(self) -> None:
         while not self._closed:
             try:
-                self._turn()
+                self._run_due()
             except BaseException:  # noqa: BLE001 - no memory, say; whatever it is, timers must continue
                 system.sleep(_AFTER_FAILURE_S)
 
-    def _turn(self) -> None:
+    def _run_due(self) -> None:
         """Sleep until a timer is due or comes in; take in what came, and run what is due."""
+        # `_wakes_at` is stored before `_later` is looked at. A caller appends to `_later` before it
+        # compares again, so one of the two sees the other.
         timers, incoming, later = self._timers, self._incoming, self._later
         first = timers.next_due()
         self._wakes_at = math.inf if first is None else first
         left = None if first is None else min(first - self._clock.monotonic(), threading.TIMEOUT_MAX)
+        # Sleeps in the queue: a timer that is due sooner is one `put`, which wakes this thread.
         if (left is None or left > 0) and not later:
             with contextlib.suppress(Empty):
                 self._take_in(incoming.get(timeout=left))
@@ -278,6 +289,8 @@ class Scheduler:
         while later:
             timers.push(later.popleft())
         for function in timers.take_due(self._clock.monotonic()):
+            # Each function has the deadline of its own, so one that waited leaves the next its
+            # patience.
             if not self._closed:
                 deadline.within(self._patience_s, call_logged, function)
 

@@ -50,6 +50,8 @@ class RLock:
     release: Callable[[], object]
 
     def __init__(self) -> None:
+        # `release` in one call: whether this thread owns the lock chooses an iterator, and an empty
+        # one ends `zip` before it comes to the release. `next` has a default, so that is no error.
         self.lock = lock = system.RLock()
         self.acquire = partial(_call, lock.acquire)  # a call more, to be as deep as `release`
         owned = iter(lock._is_owned, _NEVER)
@@ -120,6 +122,8 @@ class Event:
     def set(self) -> None:
         """Wake those that wait now, and let no one wait from now on."""
         self._is_set = True  # before the waiters are looked at: one that is added later sees it
+        # Each waiter is removed by the thread that releases it, so none is released twice; a second
+        # release of a lock that is free would raise.
         while self._waiters:
             try:
                 waiter, _ = self._waiters.popitem()
@@ -181,6 +185,8 @@ class Daemon(threading.Thread):
         """Wait until the target has returned; also before the thread is alive, unlike the original."""
         deadline = system.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
         over = self._over
+        # The lock is released once, by the thread at its end. Who gets it gives it back for the next
+        # that joins.
         while not self.is_over:
             left = deadline - system.monotonic()
             if left <= 0:
@@ -205,6 +211,8 @@ def start_daemon(target: Callable[[], object], name: str) -> Daemon:
 
 
 def _start(thread: Daemon) -> None:
+    # The thread itself calls ``Thread.start``: what ``threading`` waits for there, it waits for in
+    # the new thread.
     try:
         system.start_new_thread(_start_from_inside, (thread,))
     except RuntimeError as error:
@@ -217,6 +225,7 @@ def _start(thread: Daemon) -> None:
 
 
 def _start_from_inside(thread: Daemon) -> None:
+    # ``threading.Thread.start`` would start a greenlet of the library that replaced it.
     if are_threads_replaced():
         thread.run()
         return
@@ -258,6 +267,8 @@ class LoneThread:
         if self.is_started:
             return
 
+        # The lock is tried and never released by the thread that gets it: a second one returns at
+        # once.
         def run() -> None:
             if self._only.acquire(False):
                 self._thread, self.is_started = thread, True

@@ -380,7 +380,7 @@ class LateProducers:
         # One at most; of threads that make it at once, one wins.
         self._made: Final[dict[None, Producers]] = {}
         topic.ledger.trimming.snapshot_before = self._save_before_trim
-        topic.ledger.lock.on_rest = self._rest
+        topic.ledger.lock.close_others = self._close_descriptors
 
     @property
     def existed(self) -> bool:
@@ -417,9 +417,9 @@ class LateProducers:
         # Also if there seem to be none: only the journal knows whether its word survived a reboot.
         return self.get().memory.save_before_trim(ledger_id, lock_timeout_s)
 
-    def _rest(self) -> None:
+    def _close_descriptors(self) -> None:
         for made in self._made.values():
-            made.journal.rest()
+            made.journal.close_descriptor()
 
     def close(self) -> None:
         """Give the journal's descriptor back. Idempotent."""

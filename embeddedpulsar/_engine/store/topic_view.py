@@ -103,7 +103,7 @@ class TopicView:
                 self._producers = replica, views.JournalView(place, replica)
             replica, journal = self._producers
             is_trusted = words[shared.JOURNAL_CHECKED] == words[TopicWord.EPOCH] + 1
-            is_there = journal.follow(is_trusted=is_trusted)
+            is_there = journal.refresh(is_trusted=is_trusted)
             table = replica.table
             connected = tuple(table.connected.values()) if is_there else ()
             waiting = tuple(table.waiting.values()) if is_there else ()

@@ -260,7 +260,7 @@ class LivenessMonitor:
             self._ours[id(attachment)] = weakref.ref(attachment)
             attachment.on_left = self._forget
             if self._beat is not None:
-                self._beat.join(self._on_beat)
+                self._beat.add(self._on_beat)
         finally:
             self._lock.release()
         self.look()
@@ -291,7 +291,7 @@ class LivenessMonitor:
 
     def _rest(self) -> None:
         if self._beat is not None:
-            self._beat.leave(self._on_beat)
+            self._beat.remove(self._on_beat)
 
     def _check(self) -> None:
         if self.watch_ring is not None and self.watch_ring.has_lost():

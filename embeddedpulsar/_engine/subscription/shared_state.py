@@ -213,8 +213,8 @@ class SharedState:
         self._journal: Final = Journal(place, self._replica)
         self._summaries: Final = Summaries(control, self._journal, self._replica, options.clock)
         self._flusher: Final = StateFlusher(directory, self._journal, options, lambda: self.is_removed)
-        lock.on_rest, lock.check_reopened = self._journal.rest, options.check_in_place
-        self._look: Final = ThrottledCheck(options.check_in_place, options.clock.monotonic).look
+        lock.close_others, lock.check_reopened = self._journal.close_descriptor, options.check_in_place
+        self._look: Final = ThrottledCheck(options.check_in_place, options.clock.monotonic).check_if_due
 
     @classmethod
     def open(

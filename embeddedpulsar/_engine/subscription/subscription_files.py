@@ -285,7 +285,7 @@ def open_files(directory: str, timeout_s: float) -> tuple[FileLock, Subscription
             lock.close()
             raise
         lock.close()
-        nofollow.forget()
+        nofollow.end_series()
         if gone:
             remove_gone(gone)
 

@@ -190,10 +190,10 @@ class SubscriptionView:
         if control is not None and is_trusted and is_word_damaged(self._directory, control):
             is_trusted = False
         is_known = is_volatile(self._directory) or (control is not None and control.is_word_known)
-        is_there = journal.follow(is_trusted=is_trusted, is_word_known=is_known)
+        is_there = journal.refresh(is_trusted=is_trusted, is_word_known=is_known)
         if self._replica.has_diverged:
             journal.read_again()
-            is_there = journal.follow(is_trusted=is_trusted, is_word_known=is_known)
+            is_there = journal.refresh(is_trusted=is_trusted, is_word_known=is_known)
         return is_there and self._replica.state.exists
 
     def _complete(self) -> None:

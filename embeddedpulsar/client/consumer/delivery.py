@@ -288,7 +288,7 @@ class Delivery(Source):
         if not self._waiters:
             key = hold.key
             if key:
-                self._ledger.waits.leave(key, self, seen[0], is_served)
+                self._ledger.waits.end_wait(key, self, seen[0], is_served)
             hold.leave(is_served)
 
     def has_news(self, seen: Any) -> bool:

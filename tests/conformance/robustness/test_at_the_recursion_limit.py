@@ -70,7 +70,7 @@ def test_a_file_lock(tmp_path: Path, is_reopened: bool):
     """At every depth: it is acquired and released, or neither."""
     lock, other = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     if is_reopened:
-        lock.rest()
+        lock.close_descriptor()
         lock.acquire()
         lock.release()
     entered = []

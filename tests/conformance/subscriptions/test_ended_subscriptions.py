@@ -79,9 +79,9 @@ def test_locks_at_rest(client, store_path):
     topic.publish(3)
     old = topic.consumer(consumer_type=SHARED)
     shared = old._core.session.subscription._shared
-    assert shared._lock.rest()
+    assert shared._lock.close_descriptor()
     in_child(lambda: delete_and_make_anew(store_path))
-    assert shared._lock.rest()
+    assert shared._lock.close_descriptor()
     with pytest.raises(AlreadyClosed):
         old.receive(100)
     old.close()

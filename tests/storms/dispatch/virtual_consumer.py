@@ -97,7 +97,7 @@ class VirtualConsumer:
     def _leave(self, is_served: bool) -> None:
         if self._has_armed:
             self._has_armed = False
-            self.process.waits.leave(self.attachment.key, self, self._looked_at[0], is_served)
+            self.process.waits.end_wait(self.attachment.key, self, self._looked_at[0], is_served)
             self.attachment.leave(is_served)
 
     def doze(self) -> None:
@@ -108,7 +108,7 @@ class VirtualConsumer:
             return
         self._has_armed = True
         attachment = self.attachment
-        if attachment.awaits_appends and not self.process.waits.arm(tail, attachment.key, self):
+        if attachment.awaits_appends and not self.process.waits.request_ring(tail, attachment.key, self):
             return
         if attachment.arm(version):
             self._is_asleep = True

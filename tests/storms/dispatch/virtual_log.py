@@ -167,7 +167,7 @@ class VirtualLog:
         self.entries.append(entry)
         self.words[TopicWord.TAIL] += 1
         if self._ringing is not None:
-            for uuid in self._ringing.waiters.take():
+            for uuid in self._ringing.waiters.take_all():
                 self._ringing(uuid)
         return entry
 

@@ -363,7 +363,7 @@ def test_a_cut_file(site: LedgerSite):
     sent = [send(ledger, b"x" * 2000 + b"%d" % n) for n in range(12)]
     at = offset_of(ledger, sent[3])
     ledger.close()
-    SEGMENTS.forget(ledger._control.home)
+    SEGMENTS.drop(ledger._control.home)
     os.truncate(log_path(ledger.directory, sent[0].ledger_id), at + 10)
     ledger = opened(site, reports)
     found = [int(value[2000:]) for value in values(ledger)]

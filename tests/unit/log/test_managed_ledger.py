@@ -353,7 +353,7 @@ def test_closed_ledgers_refuse(site: LedgerSite):
         ledger.sync,
         ledger.statistics,
         ledger.last_position,
-        lambda: ledger.arm(0),
+        lambda: ledger.request_ring(0),
         lambda: ledger.messages_after(START),
     ):
         with pytest.raises(AlreadyClosed):
@@ -390,8 +390,8 @@ def test_waiting_for_an_append(tmp_path: Path):
         ledger = site.open()
         assert ledger.wait(ledger.tail, 0.0) is False
         seen = ledger.tail
-        assert ledger.arm(seen) is True and ledger.arm(seen) is True
+        assert ledger.request_ring(seen) is True and ledger.request_ring(seen) is True
         generation = site.mailbox.generation
         send(ledger, b"x")
         assert site.mailbox.wait(generation, 1.0) != generation
-        assert ledger.wait(seen, 10.0) is True and ledger.arm(seen) is False
+        assert ledger.wait(seen, 10.0) is True and ledger.request_ring(seen) is False

@@ -107,11 +107,11 @@ def test_forgetting(site: LedgerSite):
     cache = SegmentCache()
     for position in sent:
         cache.get(DirectoryIdentity(site.directory), position.ledger_id)
-    cache.forget_below(DirectoryIdentity(site.directory), sent[1].ledger_id)
+    cache.drop_below(DirectoryIdentity(site.directory), sent[1].ledger_id)
     assert len(cache) == 2
-    cache.forget(DirectoryIdentity(site.directory), sent[1].ledger_id)
+    cache.drop(DirectoryIdentity(site.directory), sent[1].ledger_id)
     assert len(cache) == 1
-    cache.forget(DirectoryIdentity(site.directory))
+    cache.drop(DirectoryIdentity(site.directory))
     assert len(cache) == 0
     gc.collect()  # what tests before this one left is closed now
     before = open_descriptors()

@@ -152,7 +152,7 @@ def test_ledgers_that_are_gone(site: LedgerSite):
     first = sent[0].ledger_id
     for path in (log_path(ledger.directory, first), index_path(ledger.directory, first)):
         os.remove(path)
-    SEGMENTS.forget(ledger._control.home)
+    SEGMENTS.drop(ledger._control.home)
     with LedgerSite(site.root) as elsewhere:
         other = elsewhere.open()
         other.damage = lambda _: None

@@ -45,11 +45,11 @@ def test_everybody_of_no_group_is_taken_once():
     slots, words, _ = table()
     uuids = processes(130)
     for uuid in uuids:
-        slots.arm(slots.claim(uuid), EACH)
-    assert slots.disarm(slots.claim(uuids[1]), EACH) and not slots.disarm(1, EACH)
+        slots.announce(slots.claim(uuid), EACH)
+    assert slots.withdraw(slots.claim(uuids[1]), EACH) and not slots.withdraw(1, EACH)
     assert words[TopicWord.WAITERS] == 1 << EACH
-    assert slots.take() == [uuids[0], *uuids[2:]]
-    assert words[TopicWord.WAITERS] == 0 and slots.take() == []
+    assert slots.take_all() == [uuids[0], *uuids[2:]]
+    assert words[TopicWord.WAITERS] == 0 and slots.take_all() == []
 
 
 def test_one_of_a_group_is_taken_for_each_append():
@@ -59,13 +59,13 @@ def test_one_of_a_group_is_taken_for_each_append():
     uuids, reader = processes(3), os.urandom(16)
     group = slots.group_of(KEY)
     for uuid in uuids:
-        slots.arm(slots.claim(uuid), group)
-    slots.arm(slots.claim(reader), EACH)
-    assert sorted(slots.take()) == sorted([reader, uuids[0]])
-    assert slots.take() == [uuids[1]]
-    slots.arm(slots.claim(uuids[0]), group)
-    assert slots.take() == [uuids[0]] and words[TopicWord.WAITERS] == 1 << group
-    assert slots.take() == [uuids[2]] and slots.take() == [] and not words[TopicWord.WAITERS]
+        slots.announce(slots.claim(uuid), group)
+    slots.announce(slots.claim(reader), EACH)
+    assert sorted(slots.take_all()) == sorted([reader, uuids[0]])
+    assert slots.take_all() == [uuids[1]]
+    slots.announce(slots.claim(uuids[0]), group)
+    assert slots.take_all() == [uuids[0]] and words[TopicWord.WAITERS] == 1 << group
+    assert slots.take_all() == [uuids[2]] and slots.take_all() == [] and not words[TopicWord.WAITERS]
 
 
 def test_groups_are_known_by_their_keys():
@@ -79,9 +79,9 @@ def test_groups_are_known_by_their_keys():
     uuid = os.urandom(16)
     slot = slots.claim(uuid)
     for group in groups:
-        slots.arm(slot, group)
+        slots.announce(slot, group)
     assert slots.group_of(1000) == EACH
-    assert slots.disarm(slot, 7) and slots.group_of(1000) == 7
+    assert slots.withdraw(slot, 7) and slots.group_of(1000) == 7
     assert not slots.is_of(7, 7) and slots.is_of(7, 1000)
 
 
@@ -90,14 +90,14 @@ def test_an_announcement_is_seen_without_the_lock():
     slots, _, _ = table()
     uuid = os.urandom(16)
     slot, group = slots.claim(uuid), slots.group_of(KEY)
-    assert not slots.is_armed(slot, group, KEY, uuid)
-    slots.arm(slot, group)
-    assert slots.is_armed(slot, group, KEY, uuid)
-    assert not slots.is_armed(slot, group, KEY + 1, uuid)
-    assert not slots.is_armed(slot, group, KEY, os.urandom(16))
-    assert not slots.is_armed(OTHERS, group, KEY, uuid)
+    assert not slots.is_announced(slot, group, KEY, uuid)
+    slots.announce(slot, group)
+    assert slots.is_announced(slot, group, KEY, uuid)
+    assert not slots.is_announced(slot, group, KEY + 1, uuid)
+    assert not slots.is_announced(slot, group, KEY, os.urandom(16))
+    assert not slots.is_announced(OTHERS, group, KEY, uuid)
     assert slots.take_one(group) == uuid and slots.take_one(group) is None
-    assert not slots.is_armed(slot, group, KEY, uuid)
+    assert not slots.is_announced(slot, group, KEY, uuid)
 
 
 def test_a_process_keeps_its_slot():
@@ -113,14 +113,14 @@ def test_a_process_keeps_its_slot():
 
 
 def test_a_slot_given_back_is_used_again():
-    """`forget` frees slot and bits."""
+    """`free_slot` frees slot and bits."""
     slots, words, _ = table()
     first, second = processes(2)
     group = slots.group_of(KEY)
-    slots.arm(slots.claim(first), group)
-    slots.forget(first)
-    slots.forget(os.urandom(16))
-    assert slots.take() == [] and words[TopicWord.WAITERS] == 0
+    slots.announce(slots.claim(first), group)
+    slots.free_slot(first)
+    slots.free_slot(os.urandom(16))
+    assert slots.take_all() == [] and words[TopicWord.WAITERS] == 0
     assert slots.claim(second) == 0
 
 
@@ -129,8 +129,8 @@ def test_a_full_table_gives_away_the_slots_of_those_that_do_not_wait():
     slots, _, census = table()
     uuids = processes(UUID_SLOTS)
     for uuid in uuids:
-        slots.arm(slots.claim(uuid), EACH)
-    assert slots.disarm(40, EACH)
+        slots.announce(slots.claim(uuid), EACH)
+    assert slots.withdraw(40, EACH)
     newcomer = os.urandom(16)
     assert slots.claim(newcomer) == 40 and not census.probes
     assert slots.claim(newcomer, 40) == 40
@@ -143,12 +143,12 @@ def test_a_full_table_gives_away_the_slots_of_the_dead():
     uuids = processes(UUID_SLOTS)
     group = slots.group_of(KEY)
     for uuid in uuids:
-        slots.arm(slots.claim(uuid), group)
+        slots.announce(slots.claim(uuid), group)
     newcomer = os.urandom(16)
     assert slots.claim(newcomer) == OTHERS and census.probes == UUID_SLOTS
     assert slots.claim(newcomer) == OTHERS and census.probes == UUID_SLOTS
-    slots.arm(OTHERS, group)
-    assert slots.disarm(OTHERS, group)
+    slots.announce(OTHERS, group)
+    assert slots.withdraw(OTHERS, group)
     census.dead.add(uuids[40])
     claims = [slots.claim(newcomer) for _ in range(64)]
     assert 40 in claims and claims[0] == OTHERS

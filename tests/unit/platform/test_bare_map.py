@@ -95,7 +95,7 @@ def test_the_descriptor_comes_back_when_needed(path: Path):
     gc.collect()  # what tests before this one left is closed now
     before = open_descriptors()
     assert os.fstat(file.fd).st_ino == file.inode
-    file.rest()
+    file.close_descriptor()
     file.allocate(8192, start=0)
     assert open_descriptors() == before
     path.rename(path.with_name("gone"))

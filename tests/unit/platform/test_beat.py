@@ -32,7 +32,7 @@ def test_a_thousand_functions_need_one_timer(site: Site):
     """And each of them is called once at each beat."""
     called: list[int] = []
     for number in range(1000):
-        site.beat.join(lambda number=number: called.append(number))
+        site.beat.add(lambda number=number: called.append(number))
     assert site.scheduler.pending == 1
     for _ in range(3):
         assert site.pass_s(10.0) == 1
@@ -46,15 +46,15 @@ def test_a_function_that_left_is_not_called(site: Site):
     called: list[int] = []
     functions = [lambda number=number: called.append(number) for number in range(3)]
     for function in functions:
-        site.beat.join(function)
-        site.beat.join(function)
-    site.beat.leave(functions[1])
+        site.beat.add(function)
+        site.beat.add(function)
+    site.beat.remove(functions[1])
     site.pass_s(10.0)
     assert called == [0, 2]
     for function in functions:
-        site.beat.leave(function)
+        site.beat.remove(function)
     assert site.scheduler.pending == 0
-    site.beat.join(functions[1])
+    site.beat.add(functions[1])
     site.pass_s(10.0)
     assert called == [0, 2, 1]
 
@@ -63,9 +63,9 @@ def test_a_function_may_leave_while_it_is_called(site: Site):
     """That ends the timer."""
 
     def once() -> None:
-        site.beat.leave(once)
+        site.beat.remove(once)
 
-    site.beat.join(once)
+    site.beat.add(once)
     site.pass_s(10.0)
     assert site.scheduler.pending == 0
     assert site.pass_s(30.0) == 0
@@ -83,8 +83,8 @@ def test_an_exception_of_the_scheduler_leaves_it_usable():
 
     beat = Beat(call_later, 10.0, lambda function: function())
     with pytest.raises(RuntimeError):
-        beat.join(int)
-    beat.join(bool)
+        beat.add(int)
+    beat.add(bool)
     assert scheduler.pending == 1
 
 
@@ -100,13 +100,13 @@ def test_a_signal_handler_at_any_instruction(site: Site):
         called.append("theirs")
 
     def come_and_go() -> None:
-        site.beat.join(ours)
-        site.beat.leave(ours)
-        site.beat.join(ours)
+        site.beat.add(ours)
+        site.beat.remove(ours)
+        site.beat.add(ours)
 
     def handler() -> None:
-        site.beat.leave(theirs)
-        site.beat.join(theirs)
+        site.beat.remove(theirs)
+        site.beat.add(theirs)
 
     assert at_every_instruction(come_and_go, handler) > 20
     for _ in range(2):

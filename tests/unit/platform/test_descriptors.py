@@ -24,7 +24,7 @@ class Sleeper:
         self.rests = 0
         self.is_busy = False
 
-    def rest(self) -> bool:
+    def close_descriptor(self) -> bool:
         """Counts."""
         self.rests += not self.is_busy
         return not self.is_busy
@@ -145,7 +145,7 @@ def import_without_descriptors(folder: str) -> int:
             taken.append(os.open(os.devnull, os.O_RDONLY))
 
     class Lender:
-        def rest(self) -> bool:
+        def close_descriptor(self) -> bool:
             os.close(taken.pop())
             return True
 

@@ -284,9 +284,9 @@ def test_a_lock_at_rest_keeps_no_descriptor(path: str):
     """Nobody being inside, the descriptor goes; the next hold opens the file again and locks it."""
     lock = FileLock(path)
     rested = []
-    lock.on_rest = lambda: rested.append(lock.held)
-    lock.rest()
-    lock.rest()
+    lock.close_others = lambda: rested.append(lock.held)
+    lock.close_descriptor()
+    lock.close_descriptor()
     assert lock.fd < 0 and rested == [True, True]
     assert not lock.held
     try:
@@ -295,14 +295,14 @@ def test_a_lock_at_rest_keeps_no_descriptor(path: str):
     finally:
         lock.release()
     assert is_free(path)
-    lock.rest()
+    lock.close_descriptor()
     try:
         assert lock.try_acquire()
     finally:
         lock.release()
     assert is_free(path)
     lock.close()
-    lock.rest()
+    lock.close_descriptor()
     with pytest.raises(ValueError, match="closed"):
         lock.acquire()
 
@@ -312,9 +312,9 @@ def test_a_lock_does_not_rest_while_somebody_is_inside(path: str):
     lock = FileLock(path)
     try:
         lock.acquire()
-        lock.rest()
+        lock.close_descriptor()
         assert lock.held and lock.fd >= 0 and not is_free(path)
-        other = threading.Thread(target=lock.rest)
+        other = threading.Thread(target=lock.close_descriptor)
         other.start()
         other.join()
         assert lock.held and lock.fd >= 0 and not is_free(path)
@@ -411,14 +411,14 @@ def test_resting_makes_nothing_anew(path: str):
     lock = FileLock(path)
     releases = set()
     for _ in range(4):
-        assert lock.rest()
+        assert lock.close_descriptor()
         lock.acquire()
         assert not is_free(path)
         releases.add(lock.release)
         lock.release()
         assert is_free(path)
     assert len(releases) == 1
-    assert lock.rest()
+    assert lock.close_descriptor()
     lock.keep_threads_out()
     lock.release()
     assert not lock.held

@@ -360,7 +360,7 @@ def test_a_directory_that_is_replaced_during_a_series(tmp_path: Path, outside: P
         nofollow.names_in(f"{outside}/moved")
         (outside / "moved").rename(tmp_path / "moved")
         (outside / "moved").mkdir()
-        nofollow.forget()
+        nofollow.end_series()
         assert nofollow.names_in(f"{outside}/moved") == []
 
     def moved() -> None:

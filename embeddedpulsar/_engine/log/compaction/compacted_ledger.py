@@ -77,7 +77,7 @@ class CompactedLedger:
         self.path: Final = path
         try:
             self._file: Final = MappedFile.open(path, writable=False)
-            self._file.rest()
+            self._file.close_descriptor()
             self._header: Final = parse_compacted_header(bytes(self._file.view[:COMPACTED_HEADER_SIZE]))
             self.places: Final = parse_block_index(self._file.view, self._header)
             if incarnation not in (None, self._header.incarnation):
@@ -491,7 +491,7 @@ class CompactedCursor:
 
     def seek(self, position: Position) -> None:
         """See `Cursor`."""
-        self._leave()
+        self._close_ledger()
         self._raw.seek(position)
         self._enter(position)
 
@@ -507,7 +507,7 @@ class CompactedCursor:
         elif ledger is not None:
             ledger.close()
 
-    def _leave(self) -> None:
+    def _close_ledger(self) -> None:
         ledger, self._ledger, self._block = self._ledger, None, None
         self._row = 0
         if ledger is not None:
@@ -546,7 +546,7 @@ class CompactedCursor:
         assert ledger is not None
         while block is None or self._row >= block.rows:
             if self._number >= len(ledger.places):
-                self._leave()
+                self._close_ledger()
                 self._raw.seek(max(self._horizon.next(), self._wanted))
                 return None
             self._row = 0

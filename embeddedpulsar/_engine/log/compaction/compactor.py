@@ -212,7 +212,7 @@ class Compaction:
             key = only_key(view)
             if key:
                 if len(key) > _LONG_KEY:
-                    self._note(_digest(key), number, view.offsets[0] < view.offsets[1])
+                    self._set_newest(_digest(key), number, view.offsets[0] < view.offsets[1])
                 elif view.offsets[0] < view.offsets[1]:
                     latest[key] = number
                 else:
@@ -234,9 +234,9 @@ class Compaction:
         for index, key in enumerate(keys):
             if key:
                 short = key if len(key) <= _LONG_KEY else _digest(key)
-                self._note(short, number | index, offsets[index] < offsets[index + 1])
+                self._set_newest(short, number | index, offsets[index] < offsets[index + 1])
 
-    def _note(self, key: str | bytes, number: int, has_value: bool) -> None:
+    def _set_newest(self, key: str | bytes, number: int, has_value: bool) -> None:
         if has_value:
             self._latest[key] = number
         else:

@@ -301,9 +301,9 @@ class Journal:
             raise
         self._synced = max(self._synced, seen)
 
-    def rest(self) -> None:
+    def close_descriptor(self) -> None:
         """Give the descriptor back until it is needed. Under the directory's lock, as far as threads go."""
-        self._at.file.rest()
+        self._at.file.close_descriptor()
 
     def close(self) -> None:
         """Give descriptor and replica up. Idempotent; `catch_up` begins again."""

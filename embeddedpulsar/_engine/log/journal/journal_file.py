@@ -110,9 +110,11 @@ class JournalFile:
         except (CorruptionError, ForeignFileError) as e:
             self.damage.append(Damage(self.path, offset=e.offset or 0, reason=e.reason, kind=JOURNAL))
         if end is not None and len(self.data) < end:
-            self._note(len(self.data), f"the file ends {end - len(self.data)} bytes before its commit word")
+            self._report_lost(
+                len(self.data), f"the file ends {end - len(self.data)} bytes before its commit word"
+            )
 
-    def _note(self, offset: int, reason: str, end_offset: int = 0) -> None:
+    def _report_lost(self, offset: int, reason: str, end_offset: int = 0) -> None:
         reason = f"commands are lost: {reason}"
         self.damage.append(
             Damage(self.path, offset=offset, end_offset=end_offset, reason=reason, kind=JOURNAL)
@@ -134,7 +136,7 @@ class JournalFile:
                 if strict:
                     return
                 following = self._next_intact(at)
-                self._note(at, f"{e.reason}; reading continues at offset {following}", following)
+                self._report_lost(at, f"{e.reason}; reading continues at offset {following}", following)
                 at, crc = following, None
                 continue
             at += record.length
@@ -237,13 +239,13 @@ class JournalDescriptor:
     Callers: the holder of the directory's lock; `flush` any thread.
     """
 
-    __slots__ = ("_fd", "_flags", "_path", "_rests")
+    __slots__ = ("_closings", "_fd", "_flags", "_path")
 
     def __init__(self, flags: int = os.O_RDWR) -> None:
         self._flags: Final = flags
         self._fd = -1
         self._path = ""
-        self._rests = 0
+        self._closings = 0
 
     @property
     def is_set(self) -> bool:
@@ -269,28 +271,28 @@ class JournalDescriptor:
         """Open this file, and keep it from now on; the one before is closed."""
         self.use(disk.DISK.open_file(path, self._flags), path)
 
-    def rest(self) -> None:
+    def close_descriptor(self) -> None:
         """Give the descriptor back; `get` opens the file again."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            self._rests += 1  # first, so that a flush under way knows that it may have met another file
+            self._closings += 1  # first, so that a flush under way knows that it may have met another file
             os.close(fd)
 
     def close(self) -> None:
         """Close the file, and have none from now on. Idempotent."""
-        self.rest()
+        self.close_descriptor()
         self._path = ""
 
     def flush(self) -> None:
         """Make the file's bytes survive a power loss, also while another thread lets it rest."""
-        fd, path, rests = self._fd, self._path, self._rests
+        fd, path, closings = self._fd, self._path, self._closings
         if fd >= 0:
             try:
                 disk.DISK.fdatasync(fd, path)
             except OSError:
-                if rests == self._rests:
+                if closings == self._closings:
                     raise
-            if rests == self._rests:
+            if closings == self._closings:
                 return
         if not path:
             return
@@ -653,7 +655,7 @@ class JournalFollower:
         generation, end = split_journal(word)
         self._leap(generation, end)
         if generation == self.generation and self.end <= end and self.is_settled and self.file.is_set:
-            self._follow(end)
+            self._replay_up_to(end)
         else:
             self._load(generation, end)
         return True
@@ -688,7 +690,7 @@ class JournalFollower:
             elif generation == self.generation:
                 self.is_settled = True
 
-    def _follow(self, end: int) -> None:
+    def _replay_up_to(self, end: int) -> None:
         crc = self.crc
         self.is_settled = False
         try:
@@ -785,7 +787,7 @@ class JournalView:
     def _note_end(self) -> None:
         self._has_ended = True
 
-    def follow(self, *, is_trusted: bool, is_word_known: bool = True) -> bool:
+    def refresh(self, *, is_trusted: bool, is_word_known: bool = True) -> bool:
         """Bring the replica up to date.
 
         Args:
@@ -815,7 +817,7 @@ class JournalView:
                         break
                 follower.is_settled = False  # another generation meanwhile: it is read anew
         finally:
-            follower.file.rest()
+            follower.file.close_descriptor()
         self.damage = list(follower.damage)
         return bool(split_journal(self._word)[1]) and not self._has_ended
 
@@ -824,7 +826,7 @@ class JournalView:
         return int(self._place.words[self._place.word])
 
     def read_again(self) -> None:
-        """Have the next `follow` build the replica anew."""
+        """Have the next `refresh` build the replica anew."""
         self._follower.is_settled = False
 
     def _read_files(self, word: int | None) -> bool:

@@ -44,7 +44,7 @@ def test_rest_and_return(path: str):
     """At rest there is a file but no descriptor; it is opened again when asked for."""
     own = used(path)
     first = own.get()
-    own.rest()
+    own.close_descriptor()
     assert own.is_set
     with pytest.raises(OSError):
         os.fstat(first)
@@ -56,7 +56,7 @@ def test_rest_and_return(path: str):
 def test_a_file_that_was_removed_meanwhile(path: str):
     """Is missed when it is needed again."""
     own = used(path)
-    own.rest()
+    own.close_descriptor()
     os.unlink(path)
     with pytest.raises(FileNotFoundError):
         own.get()
@@ -70,7 +70,7 @@ def test_a_flush_reaches_the_file_whoever_rests_meanwhile(path: str):
     with disk.use(FlushCounter()) as counter:
         own.flush()
         assert counter.flushed == [inode]
-        counter.meanwhile = own.rest
+        counter.meanwhile = own.close_descriptor
         own.flush()
         assert counter.flushed == [inode] * 3
         own.flush()

@@ -262,8 +262,8 @@ def test_the_journal_rests_with_the_lock(topic: Topic, monkeypatch: pytest.Monke
     """Both give their descriptor back when the process has used up its share."""
     topic.attach_producer("a")
     journal, rested = topic._producers.get().journal, []
-    monkeypatch.setattr(type(journal), "rest", lambda self: rested.append(self))
-    assert topic.ledger.lock.rest()
+    monkeypatch.setattr(type(journal), "close_descriptor", lambda self: rested.append(self))
+    assert topic.ledger.lock.close_descriptor()
     assert rested == [journal]
 
 

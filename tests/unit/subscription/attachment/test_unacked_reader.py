@@ -28,7 +28,7 @@ def damage(site: SubscriptionSite, position: Position) -> None:
     with path.open("r+b") as file:
         file.seek(data.index(payload, 4096))
         file.write(bytes([payload[0] ^ 0x55]))
-    SEGMENTS.forget(site.log._control.home)
+    SEGMENTS.drop(site.log._control.home)
 
 
 @pytest.mark.parametrize(
