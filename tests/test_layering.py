@@ -236,7 +236,6 @@ KNOTS: dict[str, tuple[int, ...]] = {
     "_engine.subscription": (2, 2),
     "client": (9,),
     "client.consumer": (3, 3),
-    "client.producer": (5, 3, 2),
     "schema": (3, 2),
 }
 

@@ -11,7 +11,7 @@ from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, in_thr
 from embeddedpulsar.client.arguments import Options, check_options
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.client.producer.bulk_publisher import SentMessages
-from embeddedpulsar.client.producer.send_queue import ErrorTaker
+from embeddedpulsar.client.producer.pending_entry import ErrorTaker
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import T

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
-    from embeddedpulsar.client.producer.bulk_publisher import Target
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
     from embeddedpulsar.schema.schema import SchemaInfo
@@ -176,12 +176,12 @@ class DeadLetterProducer:
         try:
             self._lock.acquire()
             for value, options in letters:
-                publisher, ledger, _ = self._target(names, written, value, options)
+                publisher = self._publisher(names, written, value, options)
                 out = publisher.singles.publish_one(value, options)
                 if out.error is not None:
                     raise out.error
                 if out.end_word:
-                    end_words[ledger] = out.end_word
+                    end_words[publisher.session.ledger] = out.end_word
         except (AlreadyClosed, ProducerFenced, TopicNotFound):
             self._let_go()
             raise
@@ -204,11 +204,13 @@ class DeadLetterProducer:
         if failpoints.ACTIVE:
             failpoints.hit("letter:stored")
 
-    def _target(self, names: KeyNames, written: SchemaInfo | None, value: bytes, options: Options) -> Target:
+    def _publisher(
+        self, names: KeyNames, written: SchemaInfo | None, value: bytes, options: Options
+    ) -> Publisher:
         use = names, written
         try:
             producer = self._opened.get(use) or self._open(use, written, self._name)
-            return producer._publisher.target_of(value, options)
+            return producer._publisher.of_message(value, options)
         except ProducerBusy:
             if self._name is None:
                 raise
@@ -216,7 +218,7 @@ class DeadLetterProducer:
         # attached with its first letter.
         self._let_go(use)
         producer = self._open(use, written, f"{self._name}-{os.urandom(5).hex()}")
-        return producer._publisher.target_of(value, options)
+        return producer._publisher.of_message(value, options)
 
     def _open(self, use: Use, written: SchemaInfo | None, name: str | None) -> Producer[Any]:
         if self._is_closed:

@@ -23,9 +23,11 @@ from embeddedpulsar._engine.format.entry import (
 )
 from embeddedpulsar.client import client_threads
 from embeddedpulsar.client.arguments import INT64_MAX
-from embeddedpulsar.client.producer.entry_encoder import AHEAD, WORTH_A_THREAD, EncodeAhead, too_big
+from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
+from embeddedpulsar.client.producer.entry_encoder import too_big
 from embeddedpulsar.client.producer.message_router import TURN, BulkRouting
-from embeddedpulsar.client.producer.send_queue import NO_BATCHES, PendingEntry
+from embeddedpulsar.client.producer.pending_entry import PendingEntry
+from embeddedpulsar.client.producer.send_queue import NO_BATCHES
 from embeddedpulsar.exceptions import Interrupted, MessageTooBig
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.records import NamedTuple
@@ -33,7 +35,6 @@ from embeddedpulsar.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar.client.producer.publisher import Publisher
 
 
@@ -181,14 +182,6 @@ def encode_portion(portion: Portion, prefix: ProducerPrefix, first: int, codec: 
     return Encoded(portion, prefix, first, portion.encode(first, prefix, codec))
 
 
-class Target(NamedTuple):
-    """A topic, or a partition of one, to which entries are written."""
-
-    publisher: Publisher
-    ledger: Log
-    partition: int
-
-
 class BulkPublisher:
     """One call of `send_many` or `send_arrow`.
 
@@ -202,20 +195,20 @@ class BulkPublisher:
     end.
 
     Args:
-        find: returns the target of a partition; called with 0 without partitions.
+        publisher_of: returns the publisher of a partition; called with 0 without partitions.
         codec: compresses entries.
     """
 
-    def __init__(self, find: Callable[[int], Target], codec: int) -> None:
+    def __init__(self, publisher_of: Callable[[int], Publisher], codec: int) -> None:
         self.sent = SentMessages()
-        self._find = find
+        self._publisher_of = publisher_of
         self._codec = codec
         self._ahead = EncodeAhead[Encoded]()
         self._waiting: deque[Portion] = deque()  # portions that are not stored yet
         self._is_large = False  # whether the last entry was large
         self._is_shared = False  # whether both threads encoded the last portion
         self._failure: Exception | None = None  # the error behind the portions in `_waiting`
-        self._targets: dict[int, Target] = {}
+        self._publishers: dict[int, Publisher] = {}
         self._end_words: dict[int, int] = {}
         self._current: tuple[PendingEntry, Portion] | None = None
 
@@ -228,7 +221,7 @@ class BulkPublisher:
         try:
             self._store_all(iter(portions))
             for partition, end_word in self._end_words.items():
-                self._targets[partition].ledger.wait_durable(end_word)
+                self._publishers[partition].session.ledger.wait_durable(end_word)
         except BaseException as error:
             self._settle()
             if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
@@ -240,16 +233,16 @@ class BulkPublisher:
             self._ahead.close()
         return self.sent
 
-    def _target(self, partition: int) -> Target:
-        target = self._targets.get(partition)
-        if target is None:
-            target = self._find(partition)
-            target.publisher.flush_all()
-            self._targets[partition] = target
-        return target
+    def _publisher(self, partition: int) -> Publisher:
+        publisher = self._publishers.get(partition)
+        if publisher is None:
+            publisher = self._publisher_of(partition)
+            publisher.flush_all()  # messages that were sent before
+            self._publishers[partition] = publisher
+        return publisher
 
     def _encode(self, portion: Portion) -> Encoded:
-        publisher = self._target(portion.partition).publisher
+        publisher = self._publisher(portion.partition)
         return encode_portion(portion, publisher.prefix, publisher.ids.following, self._codec)
 
     def _store_all(self, portions: Iterator[Portion]) -> None:
@@ -277,7 +270,7 @@ class BulkPublisher:
                 self._failure = error
 
     def _begin(self, portion: Portion) -> None:
-        publisher = self._target(portion.partition).publisher
+        publisher = self._publisher(portion.partition)
         before = [one for one in self._waiting if one.partition == portion.partition]
         # The ids continue after the last stored message, not after the previous portion: if another thread
         # has sent a message, the waiting portions are encoded again, and these ids are right from the start.
@@ -291,7 +284,7 @@ class BulkPublisher:
 
     def _store(self, encoded: Encoded) -> None:
         portion, prefix, first, entry = encoded
-        publisher = self._target(portion.partition).publisher
+        publisher = self._publisher(portion.partition)
         if entry.size > publisher.max_size:
             self._store_parts(portion, entry.size, publisher.max_size)
             return
@@ -304,7 +297,7 @@ class BulkPublisher:
             if late is not None:
                 raise late
             if drain.keeper is not None:
-                drain.keeper.settle()
+                drain.keeper.resolve()
             if publisher.prefix is not prefix or (ids is None and publisher.ids.following != first):
                 _, prefix, first, entry = self._encode(portion)
             low, high, highest = ids or (first, first + count - 1, first + count - 1)
@@ -338,7 +331,7 @@ class BulkPublisher:
 
     def _note(self, out: PendingEntry, portion: Portion) -> None:
         partition = portion.partition
-        self.sent.add(self._targets[partition].partition, out.ledger, out.entry, portion.numbers)
+        self.sent.add(self._publishers[partition].partition, out.ledger, out.entry, portion.numbers)
         if out.end_word:
             self._end_words[partition] = out.end_word
         self._current = None
@@ -347,7 +340,7 @@ class BulkPublisher:
         if self._current is None:
             return
         out, portion = self._current
-        publisher = self._targets[portion.partition].publisher
+        publisher = self._publishers[portion.partition]
         drain = publisher.drain
         try:
             drain.lock.acquire()

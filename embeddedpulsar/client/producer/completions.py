@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.client.client_threads import CallbackThread, WaiterSet
-from embeddedpulsar.client.producer.send_queue import PendingEntry, PlainWaiter, SendCallback
+from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWaiter, SendCallback
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.message_id import make
@@ -15,6 +15,7 @@ from embeddedpulsar.message_id import make
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar.client.producer.producer_meter import ProducerMeter
     from embeddedpulsar.client.producer.producer_session import ProducerSession
 
 # Callbacks that may be pending before a sender waits for them. The number is large enough that the two
@@ -43,6 +44,7 @@ class Completions:
         "_callbacks",
         "_durable",
         "_handed",
+        "_meter",
         "_session",
         "_stored",
         "_told",
@@ -52,10 +54,11 @@ class Completions:
         "waits_for_disk",
     )
 
-    def __init__(self, session: ProducerSession) -> None:
+    def __init__(self, session: ProducerSession, meter: ProducerMeter) -> None:
         self.error: BaseException | None = None
         self.waits_for_disk = session.durability == "flush"
         self._session = session
+        self._meter = meter
         self._callbacks = session.callbacks
         self.reset()
         session.run_after_all = self.run_after_all  # last: an interrupted one must still detach
@@ -75,7 +78,7 @@ class Completions:
     def hand_over(self, out: PendingEntry) -> None:
         """Add an entry that was appended or has failed. Under the publisher's lock."""
         if out.error is not None:
-            self._session.meter.failed(out.count)
+            self._meter.failed(out.count)
         callbacks = out.callbacks
         if callbacks is None:
             if out.error is not None:
@@ -129,11 +132,11 @@ class Completions:
             return
         try:
             self._session.ledger.wait_durable(out.end_word)
-            self._session.meter.durable(out)
+            self._meter.durable(out)
         except Exception as error:  # passed to the senders of the messages
             if isinstance(error, LockTimeout) and not is_last:
                 raise
-            self._session.meter.failed(out.count)
+            self._meter.failed(out.count)
             out.error = error
             if not was_awaited:
                 self.note_failure(error)

@@ -1,17 +1,13 @@
-"""Encoding of messages into entries. Hot: `EntryEncoder.encode` runs once per batch.
+"""Encoding of messages into entries, and the plan of messages that are stored as several.
 
-Encoding of the next entries on a second thread while the current one is written.
-
-Splitting of messages over ``maxMessageSize`` into several entries.
+Hot: `EntryEncoder.encode` runs once per batch.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.chunk import LARGEST_MESSAGE, MOST_CHUNKS, RUN, Chunk
 from embeddedpulsar._engine.format.compression import compress
@@ -28,12 +24,13 @@ from embeddedpulsar._engine.format.entry import (
     pack_extras,
 )
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_BATCHED, MAX_FRAME_SIZE, METADATA_SIZE
-from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.arguments import KEY, NO_OPTIONS, SEQUENCE_ID, Options, make_content, transposed
-from embeddedpulsar.client.producer.send_queue import (
+from embeddedpulsar.client.producer.pending_entry import (
     CALLBACK,
     FIRST_OPTION,
     VALUE,
+    ChunkPlan,
+    Chunks,
     Item,
     PendingEntry,
     SendCallback,
@@ -41,233 +38,13 @@ from embeddedpulsar.client.producer.send_queue import (
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from queue import SimpleQueue
+    from collections.abc import Callable, Iterable
 
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.crypto.entry_cipher import EntryCipher
 
-
-R = TypeVar("R")
-
-WORTH_A_THREAD: Final = 256 << 10
-"""Bytes of an entry from which on the next ones are encoded ahead: passing one to a thread takes 0.05 ms."""
-AHEAD: Final = 2
-"""Large entries that are encoded while one is stored. With one, each thread often waits for the other."""
-
-
-class _Job(Generic[R]):
-    """One entry to be encoded by the first free thread; `done` is None if `take` encodes it."""
-
-    __slots__ = ("done", "encode")
-
-    def __init__(self, encode: Callable[[], R], done: SimpleQueue[R | BaseException] | None) -> None:
-        self.encode = encode
-        self.done = done
-
-    def run(self) -> None:
-        assert self.done is not None
-        try:
-            self.done.put(self.encode())
-        except BaseException as error:
-            self.done.put(error)  # for `take`
-            if not isinstance(error, Exception):
-                raise  # Ctrl-C ends the thread that encodes, because `take` may never ask for this entry
-
-
-class EncodeAhead(Generic[R]):
-    """Entries, encoded by two threads and taken in order.
-
-    Role: checksums, codecs and writes release the interpreter, so large entries are checksummed while one is
-    copied into the file. The second thread lives as long as the call and runs no code of the application. If
-    the next entry is not ready, `take` may encode the one after it instead of sleeping, because waking a
-    thread for every entry costs more than half a checksum.
-    Only one thread may call the methods. Jobs must not depend on each other.
-    """
-
-    __slots__ = ("_has_queue", "_jobs", "_todo")
-
-    def __init__(self) -> None:
-        self._jobs: deque[_Job[R]] = deque()
-        self._has_queue = False
-        self._todo: SimpleQueue[_Job[R] | None]
-
-    def add(self, encode: Callable[[], R], *, is_large: bool) -> None:
-        """Add an entry after the others.
-
-        Args:
-            encode: returns the entry; called once, on either thread.
-            is_large: whether to use the second thread; otherwise `take` encodes it.
-        """
-        if not is_large or not self._has_thread():
-            self._jobs.append(_Job(encode, None))
-            return
-        from embeddedpulsar._engine.platform.natives import SimpleQueue
-
-        job = _Job(encode, SimpleQueue())
-        self._jobs.append(job)
-        self._todo.put(job)
-
-    def _has_thread(self) -> bool:
-        if not self._has_queue:
-            from embeddedpulsar._engine.platform.natives import SimpleQueue
-
-            self._todo = SimpleQueue()
-            self._has_queue = (
-                True  # before the start: after a Ctrl-C right behind it, `close` still ends the thread
-            )
-            try:
-                threads.start_daemon(self._run, "encode")
-            except RuntimeError:
-                self._has_queue = False
-                return False  # no thread can start, or the interpreter is ending: `take` encodes all entries
-        return True
-
-    def take(self, *, helps: bool = True) -> R:
-        """Return the first entry, or raise the exception of its encoding.
-
-        Args:
-            helps: whether to encode other entries while it is not ready.
-        """
-        job = self._jobs.popleft()
-        if job.done is None:
-            return job.encode()
-        while helps and job.done.empty():
-            other = self._unclaimed()
-            if other is None:
-                break
-            other.run()
-        done = job.done.get()
-        if isinstance(done, BaseException):
-            raise done
-        return done
-
-    def _unclaimed(self) -> _Job[R] | None:
-        from queue import Empty
-
-        try:
-            return self._todo.get_nowait()
-        except Empty:
-            return None
-
-    def close(self) -> None:
-        """Ask the thread to end. It may still encode one entry, and refers to nothing else."""
-        self._jobs.clear()
-        if self._has_queue:
-            while self._unclaimed() is not None:
-                pass
-            self._todo.put(None)
-
-    def _run(self) -> None:
-        while (job := self._todo.get()) is not None:
-            job.run()
-            job = None
-
-
 _SLACK: Final = 16  # padding of two columns
-
-Encode = Callable[[EntryContent], EncodedEntry]
-
-
-class Chunks:
-    """The entries of one message that is being appended as several.
-
-    Invariants: the last entry names the others, and the message exists only once it is stored. The publisher
-    appends `parts` in order, adds each to `earlier`, and appends the result of `finish`.
-
-    Args:
-        is_pure: whether two threads may call ``encode`` at once.
-
-    Attributes:
-        earlier: the entries appended so far.
-    """
-
-    __slots__ = ("_content", "_encode", "_is_pure", "_packed", "_plan", "earlier")
-
-    def __init__(
-        self, plan: _Plan, packed: bytes, content: EntryContent, encode: Encode, *, is_pure: bool
-    ) -> None:
-        self.earlier: list[tuple[int, int]] = []
-        self._plan = plan
-        self._packed: bytes | None = packed
-        self._content = content
-        self._encode = encode
-        self._is_pure = is_pure
-
-    @property
-    def length(self) -> int:
-        return self._plan.chunk.length
-
-    def parts(self) -> Generator[EncodedEntry, None, None]:
-        """Yield the entries that are not appended yet, except the last: views of the payload, not copies.
-
-        A caller that stops before the end closes the iterator. Large entries are encoded ahead once the first
-        is appended. Before that, another producer may have exclusive access to the topic, and entries encoded
-        now would be encoded again.
-        """
-        view = memoryview(self._packed or b"")
-        cuts = islice(enumerate(self._plan.cuts()), len(self.earlier), None)
-        ahead = EncodeAhead[EncodedEntry]()
-        try:
-            for number, (start, end) in islice(cuts, 1):
-                yield self._part(number, view[start:end])
-            waiting = 0
-            for number, (start, end) in cuts:
-                is_large = self._is_pure and end - start >= WORTH_A_THREAD
-                ahead.add(partial(self._part, number, view[start:end]), is_large=is_large)
-                waiting += 1
-                if waiting > AHEAD:
-                    waiting -= 1
-                    yield ahead.take()
-            for _ in range(waiting):
-                yield ahead.take()
-        finally:
-            ahead.close()
-
-    def _part(self, number: int, payload: memoryview) -> EncodedEntry:
-        content = self._content
-        part = EntryContent(
-            [payload],  # type: ignore[list-item]  # the encoder accepts a memoryview like bytes
-            content.first_sequence_id,
-            False,
-            keys=content.keys,
-            ordering_keys=content.ordering_keys,
-            chunks=[self._plan.chunk._replace(number=number).fields()],
-        )
-        # No message: it belongs to the last entry. The keys of the message are not repeated, but their hash.
-        return self._encode(part)._replace(count=0)
-
-    def finish(self) -> EncodedEntry:
-        """Return the last entry, once all others are appended."""
-        plan, content = self._plan, self._content
-        view = memoryview(self._packed or b"")
-        content.values = [view[plan.last_start :]]  # type: ignore[list-item]
-        content.chunks = [plan.chunk._replace(earlier=tuple(self.earlier)).fields()]
-        return self._encode(content)
-
-    def let_go(self) -> None:
-        self._packed = None
-        self._content.values = []
-
-
-class _Plan:
-    """The positions at which a payload is split.
-
-    Attributes:
-        chunk: the metadata that all parts share, as in the last one.
-        last_start: start of the last part.
-    """
-
-    def __init__(self, chunk: Chunk, last_start: int) -> None:
-        self.chunk = chunk
-        self.last_start = last_start
-
-    def cuts(self) -> Iterator[tuple[int, int]]:
-        """Yield start and end of all parts but the last; they have equal size."""
-        number = self.chunk.total - 1
-        for at in range(number):
-            yield self.last_start * at // number, self.last_start * (at + 1) // number
 
 
 class Chunker:
@@ -323,7 +100,7 @@ class Chunker:
                 return packed, self._codec
         return value, 0
 
-    def _plan(self, content: EntryContent, size: int, codec: int, length: int, sequence_id: int) -> _Plan:
+    def _plan(self, content: EntryContent, size: int, codec: int, length: int, sequence_id: int) -> ChunkPlan:
         if length > LARGEST_MESSAGE:
             raise MessageTooBig(
                 f"the message has {length} bytes, and chunked messages have at most {LARGEST_MESSAGE}"
@@ -355,7 +132,7 @@ class Chunker:
                 "or the positions of its parts, leave no room; send less, or raise maxMessageSize"
             )
         last_size = max(size - (total - 1) * room, 1) if total > 1 else size
-        return _Plan(Chunk(uuid, total - 1, total, size, (), codec, length), size - last_size)
+        return ChunkPlan(Chunk(uuid, total - 1, total, size, (), codec, length), size - last_size)
 
     def _room(self, content: EntryContent) -> int:
         """Bytes of payload that fit beside everything else."""

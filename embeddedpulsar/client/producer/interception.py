@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.arguments import NO_OPTIONS
+from embeddedpulsar.client.producer.pending_entry import ErrorTaker, tell_failure
 from embeddedpulsar.client.producer.producer_message import ProducerMessage
-from embeddedpulsar.client.producer.send_queue import ErrorTaker, tell_failure
 from embeddedpulsar.client.producer.separated_key import with_key
 from embeddedpulsar.exceptions import PulsarException, UnknownError
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.arguments import Options
-    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.interceptor_chain import InterceptorChain
-    from embeddedpulsar.client.producer.producer import Producer
-    from embeddedpulsar.client.producer.send_queue import SendCallback
+    from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
+    from embeddedpulsar.client.producer.pending_entry import SendCallback
+    from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.enums import Result
     from embeddedpulsar.message_id import MessageId
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Interception:
     """Passes the messages of one producer to its interceptors.
 
-    Role: producers without interceptors have none, and no checks for it in their hot paths.
+    Producers without interceptors have none, and no checks for it in their hot paths.
 
     Attributes:
         topic_name, schema, partition, encode, wall_ms: see `producer_message.Sender`.
@@ -33,15 +33,18 @@ class Interception:
 
     by_message = False
 
-    def __init__(self, core: ClientContext, producer: Producer[Any], chain: InterceptorChain) -> None:
-        self._publisher = publisher = producer._publisher
+    def __init__(
+        self,
+        publisher: Publisher | PartitionedPublisher,
+        encode: Callable[[Any], bytes],
+        chain: InterceptorChain,
+    ) -> None:
+        self._publisher = publisher
         self._failure: BaseException | None = None
         self.chain = chain
         self.topic_name, self.schema, self.partition = publisher.topic_name, publisher.config.schema, -1
-        self._plain: Callable[[Any], bytes] = producer._encoded
+        self._plain = encode
         self.wall_ms: Callable[[], int] = publisher.wall_ms
-        chain.bind(core, producer)
-        chain.begin()
 
     def encode(self, content: Any, options: Options) -> tuple[bytes, Options]:
         if self.schema.separates_key:

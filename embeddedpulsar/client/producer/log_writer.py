@@ -16,16 +16,15 @@ from embeddedpulsar._engine.platform import deadline, failpoints, threads
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.backlog_quota import TopicHeld
-from embeddedpulsar.client.producer.producer_session import DeduplicationSwitched, SequenceIds, SequenceKeeper
+from embeddedpulsar.client.producer.pending_entry import fate_of, payload_of
 from embeddedpulsar.client.producer.send_queue import (
     Event,
     SendDeadline,
     SendQueue,
     SendState,
     State,
-    fate_of,
-    payload_of,
 )
+from embeddedpulsar.client.producer.sequence_ids import DeduplicationSwitched, SequenceIds, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
 
 if TYPE_CHECKING:
@@ -36,10 +35,11 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.threads import RLock
     from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter
     from embeddedpulsar.client.producer.completions import Completions
-    from embeddedpulsar.client.producer.entry_encoder import Chunks, EntryEncoder
+    from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
+    from embeddedpulsar.client.producer.pending_entry import Chunks, PendingEntry
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.producer_session import Owner, ProducerSession
-    from embeddedpulsar.client.producer.send_queue import PendingEntry
+    from embeddedpulsar.client.producer.producer_meter import ProducerMeter
+    from embeddedpulsar.client.producer.producer_session import ProducerSession
 
 
 TURN_S: Final = 0.001
@@ -88,12 +88,14 @@ class QueueDrain:
         queue: SendQueue,
         ids: SequenceIds,
         completions: Completions,
+        meter: ProducerMeter,
     ) -> None:
         self.state = state
         self.queue = queue
         self.ids = ids
         self._session = session
         self._completions = completions
+        self._meter = meter
         self._timeout_ms = config.send_timeout_ms
         self._delay_s = config.batching_max_delay_ms / 1000
         self.patience_s = config.send_timeout_ms / 1000 if config.send_timeout_ms else _FOR_EVER_S
@@ -247,7 +249,7 @@ class QueueDrain:
     def _encode_group(self, least: int) -> list[PendingEntry] | None:
         queue = self.queue
         if self.log.keeper is not None:
-            self.log.keeper.settle()
+            self.log.keeper.resolve()
         is_batch = not queue.singles
         entries = queue.encode(self.encoder, least)
         if entries is not None:
@@ -276,6 +278,7 @@ class QueueDrain:
 
     def settle(self) -> None:
         """Open the hot paths, because no message is left that must be stored first."""
+        self.follow_keeper()
         box = self.queue.box
         was_shut = box.share != box.limit
         if self._deadline.marks:
@@ -283,7 +286,7 @@ class QueueDrain:
         self.state.to(Event.SETTLE)
         if was_shut or box.counted or box.trigger != box.max_messages:
             box.settle()
-        if self.queue.singles or self._session.meter.burst:
+        if self.queue.singles or self._meter.burst:
             self.reopen()
         self._completions.waiters.wake()
         if box.items:
@@ -295,7 +298,7 @@ class QueueDrain:
         self.state.to(Event.SETTLE)
         if self.queue.singles:
             self.state.to(Event.QUEUE)
-        elif self._session.meter.burst:
+        elif self._meter.burst:
             self.state.to(Event.SAMPLE)
 
     def check_connected(self) -> None:
@@ -316,8 +319,17 @@ class QueueDrain:
                     self.queue.drop_group()
             finally:
                 self.is_publishing = False
-        self.log.check_connected()
+        try:
+            self.log.check_connected()
+        finally:
+            self.follow_keeper()
         self.state.verified(self.log.checked)
+
+    def follow_keeper(self) -> None:
+        """Close the way of single messages for ever if each has to be compared with what is stored."""
+        keeper = self.log.keeper
+        if keeper is not None and keeper.checks_all:
+            self.state.narrow(batch=False)
 
     def _fail_waiting(self, error: BaseException) -> int:
         """Fail all queued messages, which are not appended later. Returns their number."""
@@ -523,21 +535,27 @@ class LogWriter:
 
     __slots__ = (
         "_durability",
+        "_ids",
         "_last_position",
         "_ledger",
+        "_lock",
+        "_meter",
         "_name",
-        "_owner",
         "_session",
         "checked",
         "keeper",
         "throttle",
     )
 
-    def __init__(self, session: ProducerSession, name: str, owner: Owner) -> None:
+    def __init__(
+        self, session: ProducerSession, name: str, ids: SequenceIds, lock: RLock, meter: ProducerMeter
+    ) -> None:
         self._session = session
+        self._ids = ids
+        self._lock = lock
+        self._meter = meter
         self._ledger = session.ledger
         self._name = name
-        self._owner = owner
         self._durability = session.durability
         self._last_position: tuple[int, int] | None = session.ledger.last_position()
         self.checked = -1
@@ -546,9 +564,11 @@ class LogWriter:
 
     def keep(self, highest: int | None) -> None:
         """Drop duplicates from now on, given the highest stored id; or, with None, stop dropping them."""
-        self.keeper = (
-            None if highest is None else SequenceKeeper(self._session, self._owner, self._name, highest)
-        )
+        if self.keeper is not None:
+            self.keeper.is_over = True
+        self.keeper = None
+        if highest is not None:
+            self.keeper = SequenceKeeper(self._session, self._ids, self._lock, self._name, highest)
 
     def check_connected(self) -> None:
         """Check that this producer was not fenced out. Called under the topic's lock.
@@ -559,7 +579,7 @@ class LogWriter:
         """
         word = self._ledger.words[_JOURNAL]
         if word != self.checked:
-            if self._owner.state.is_closed:
+            if not self._session.is_attached:
                 raise AlreadyClosed(f"the producer {self._name} is closed; create a new one")
             highest = self._session.check_connected()
             self.checked = word
@@ -797,7 +817,7 @@ class LogWriter:
 
     def _note(self, out: PendingEntry, ledger: int, entry: int) -> None:
         if out.entry < 0:
-            self._session.meter.stored(out)
+            self._meter.stored(out)
         if self.keeper is not None:
             self.keeper.note_stored(out)
         # The entry counts as stored from here on; before, an interrupt leaves its outcome to `was_stored`.

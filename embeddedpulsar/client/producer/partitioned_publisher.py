@@ -6,7 +6,7 @@ The producers of the partitions to which a producer is attached.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform import deadline, fork, interrupts, threads
 from embeddedpulsar.client.arguments import DELIVER_AT, PARTITION_KEY, check_options
@@ -16,11 +16,9 @@ from embeddedpulsar.client.producer.message_router import (
     RoundRobinByBatch,
     make_router,
 )
-from embeddedpulsar.client.producer.partition_membership import PartitionMembership
-from embeddedpulsar.client.producer.producer import attach_producer
 from embeddedpulsar.client.producer.producer_meter import BURST, snapshot_of
-from embeddedpulsar.client.producer.producer_session import ProducerSession
-from embeddedpulsar.client.producer.publisher import Publisher
+from embeddedpulsar.client.producer.producer_session import PartitionMembership
+from embeddedpulsar.client.producer.publisher import attach_publisher
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, TopicNotFound
 from embeddedpulsar.topic_name import TopicName
@@ -30,11 +28,10 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_context import ClientContext
-    from embeddedpulsar.client.producer.bulk_publisher import Target
     from embeddedpulsar.client.producer.message_router import Router
-    from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.client.producer.pending_entry import SendCallback
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.send_queue import SendCallback
+    from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.message_id import MessageId
 
@@ -57,7 +54,6 @@ class Partitions:
     def __init__(self, core: ClientContext, config: ProducerConfig, router: Router) -> None:
         self.topic = TopicName.parse(config.topic)
         self.publishers: list[Publisher | None] = [None] * router.partitions
-        self._producers: list[Producer[Any]] = []  # each closes its publisher when it is dropped
         self.is_closed = self.is_deleted = False
         self.chain = config.chain
         self._core = core
@@ -124,14 +120,11 @@ class Partitions:
             topic=self.topic.of_partition(index).full,
             max_pending_messages=pending_limit(self._config, self._router.partitions),
         )
-        session = ProducerSession(self._core, config, self._membership)
-        made = attach_producer(self._core, session, config)
-        publisher, router = made._publisher, self._router
-        assert isinstance(publisher, Publisher)
+        publisher = attach_publisher(self._core, config, self._membership)
+        router = self._router
         # The client refers to the batch container, which must not refer to `self`.
         publisher.batch.on_left = lambda: router.batch_left(index)
         router.attached(index, publisher.batch)
-        self._producers.append(made)
         self.publishers[index] = publisher
         return publisher
 
@@ -322,13 +315,17 @@ class PartitionedPublisher:
         self._partitions.close()
 
     def abandon(self) -> None:
-        """The producers of the partitions are garbage, too, and close themselves."""
+        """Leave the publishers of the partitions to the client to close. Runs in a finalizer."""
+        for one in self._partitions:
+            one.abandon()
 
-    def target(self, partition: int) -> Target:
-        return self._attached(partition).target(0)
+    def of_partition(self, partition: int) -> Publisher:
+        """Return the publisher of a partition, which is attached first if necessary."""
+        return self._attached(partition)
 
-    def target_of(self, value: bytes, options: Options) -> Target:
-        return self.target(self._router.route(value, options))
+    def of_message(self, value: bytes, options: Options) -> Publisher:
+        """Return the publisher of the partition to which a message goes."""
+        return self._attached(self._router.route(value, options))
 
     def _attached(self, index: int) -> Publisher:
         one = self._publishers[index]

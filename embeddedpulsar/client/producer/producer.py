@@ -37,15 +37,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from embeddedpulsar.client.arguments import Options
-    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.producer.bulk_publisher import SentMessages
     from embeddedpulsar.client.producer.interception import Interception
     from embeddedpulsar.client.producer.message_router import Router
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
-    from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.producer.pending_entry import SendCallback
     from embeddedpulsar.client.producer.publisher import SingleSender
-    from embeddedpulsar.client.producer.send_queue import SendCallback, SendState
+    from embeddedpulsar.client.producer.send_queue import SendState
     from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.message_id import MessageId
 
@@ -501,7 +499,7 @@ class Producer(ProcessBound, Generic[T]):
                 "send_async, or a producer without interceptors"
             )
         publisher = self._publisher
-        return BulkPublisher(publisher.target, publisher.config.compression).publish(portions)
+        return BulkPublisher(publisher.of_partition, publisher.config.compression).publish(portions)
 
     def flush(self) -> None:
         """Store everything sent so far and wait for the callbacks.
@@ -600,29 +598,3 @@ class Producer(ProcessBound, Generic[T]):
         publisher = getattr(self, "_publisher", None)
         if publisher is not None:
             publisher.abandon()
-
-
-def attach_producer(
-    core: ClientContext,
-    session: ProducerSession,
-    config: ProducerConfig,
-) -> Producer[Any]:
-    """Attach a producer to one topic. After a Ctrl-C, nothing stays attached.
-
-    Raises:
-        ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
-        AlreadyClosed: the client was closed meanwhile.
-    """
-    publisher = None
-    try:
-        publisher = Publisher(session, config)
-        core.add_publisher(publisher)
-        core.check_open()  # a `close` of the client meanwhile may have missed this producer
-        producer: Producer[Any] = Producer(publisher)
-    except BaseException:
-        if publisher is not None:
-            core.forget_publisher(publisher)
-        session.detach()
-        raise
-    core.log.info("Created producer %s on %s", publisher.name, session.topic_name)
-    return producer

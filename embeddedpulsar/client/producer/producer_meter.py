@@ -12,8 +12,8 @@ from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.scheduler import Timer
+    from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
-    from embeddedpulsar.client.producer.send_queue import PendingEntry
 
 ONE: Final = 1 << 48
 """The increment of a tally per message, besides its bytes: one number counts both, to save time."""
@@ -53,7 +53,7 @@ class CountingPublisher(Protocol):
 class ProducerMeter:
     """Counts what one attachment of a producer stores, and logs it every ``stats_interval_in_seconds``.
 
-    Role: the hot path adds to the publisher's `tally`; everything else is counted here, once per entry. An
+    The hot path adds to the publisher's `tally`; everything else is counted here, once per entry. An
     interval without messages is not logged.
 
     `begin` and `stored` are called under the publisher's lock; any thread may call the other methods.
@@ -64,10 +64,10 @@ class ProducerMeter:
         burst: number of messages that are still to take the slow path, to be measured.
     """
 
-    def __init__(self, session: ProducerSession, interval_s: int) -> None:
+    def __init__(self, session: ProducerSession) -> None:
         self.publisher: CountingPublisher | None = None
         self._session = session
-        self._interval_s = interval_s
+        self._interval_s = session.stats_interval_s
         self._monotonic = session.monotonic
         self.reset()
 

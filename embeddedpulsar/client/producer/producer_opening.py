@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.partition_watch import despite_deletion
-from embeddedpulsar.client.producer.producer import Producer, attach_producer
-from embeddedpulsar.client.producer.producer_session import ProducerSession
+from embeddedpulsar.client.producer.producer import Producer
+from embeddedpulsar.client.producer.publisher import attach_publisher
 from embeddedpulsar.client.topic_schema import registered
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.schema.schema import BYTES, checked_version
@@ -49,9 +49,11 @@ def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
 
         producer: Producer[Any] = Producer(PartitionedPublisher(core, config, partitions))
     else:
-        producer = attach_producer(core, ProducerSession(core, config), config)
+        producer = Producer(attach_publisher(core, config))
     if chain is not None:
         from embeddedpulsar.client.producer.interception import Interception
 
-        producer._intercept(Interception(core, producer, chain))
+        producer._intercept(Interception(producer._publisher, producer._encoded, chain))
+        chain.bind(core, producer)
+        chain.begin()
     return producer

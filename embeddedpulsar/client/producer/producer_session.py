@@ -1,26 +1,21 @@
-"""The connection of a producer to its topic, its client and the clock.
-
-The sequence ids of a producer, and those stored under its name in topics with deduplication.
-"""
+"""The attachment of a producer to its topic, and that of a partitioned producer to all its partitions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.frame import METADATA_SIZE
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.platform import fork, threads
 from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
 from embeddedpulsar._engine.store.policies.creation_policy import check_encryption
 from embeddedpulsar._engine.store.policies.rate_policy import publish_limiter
 from embeddedpulsar.backlog_quota import PRODUCER_REQUEST_HOLD
 from embeddedpulsar.client import client_threads
-from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.client.topic_schema import check_has_schema, registered
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import (
-    AlreadyClosed,
     DescriptorLimitError,
-    LockTimeout,
     PulsarException,
     StorageError,
 )
@@ -31,15 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar._engine.log.log import Log
-    from embeddedpulsar._engine.platform.threads import RLock
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter
     from embeddedpulsar._engine.store.producers.producers import ProducerRegistration
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar.client.client_context import ClientContext, PublisherLike
-    from embeddedpulsar.client.producer.partition_membership import PartitionMembership
+    from embeddedpulsar.client.partition_watch import WatchedTopic
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.send_queue import PendingEntry, SendState
 
 
 _ENTRIES_A_LOOK = 64
@@ -49,7 +42,7 @@ _BYTES_A_LOOK = 8 << 20
 class ProducerSession:
     """One attachment of a producer to its topic.
 
-    Role: the only module of the producer that uses `Topic`. After a fork `revive` opens the topic again; the
+    The only module of the producer that uses `Topic`. After a fork `revive` opens the topic again; the
     registration belongs to the parent.
 
     Attributes:
@@ -84,7 +77,7 @@ class ProducerSession:
         self.run_after_all: Callable[[Callable[[], object]], object] = core.callbacks.run_after_all
         self.log = core.log
         self.call_later = core.scheduler.call_later
-        self.meter = ProducerMeter(self, core.config.stats_interval_s)
+        self.stats_interval_s: int = core.config.stats_interval_s
         self.limiter: RateLimiter | None = None
         self.on_limiter: Callable[[], object] = int
 
@@ -130,7 +123,6 @@ class ProducerSession:
                 self.client.waiting.run(lambda: self._register(name))
             else:
                 self._register(name)
-            self.meter.start()
             self._topic.policies.listen(self._renew_limiter)
             self._renew_limiter()
         except BaseException:
@@ -192,7 +184,6 @@ class ProducerSession:
             highest: the last sequence id stored, for the next producer of the name; None if unknown.
         """
         registration = self._registration
-        self.meter.close()
         self._topic.policies.unlisten(self._renew_limiter)
         try:
             if registration is not None:
@@ -236,7 +227,6 @@ class ProducerSession:
 
     def revive(self) -> None:
         self._registration = None
-        self.meter.reset()
         self._use = self.client.use_topic(self.topic_name, self._membership is None)
         self._topic = self._use.topic
         if self.config.schema is not BYTES:  # the topic may have been made again, without the schema
@@ -280,165 +270,81 @@ class ProducerSession:
             core.abandon(close)
 
 
-_SHORTEST_NAP_S: Final = 1.0
-_LONGEST_NAP_S: Final = 16.0
-_PATIENCE_S: Final = 1.0
+class PartitionMembership:
+    """One producer's attachment to a partitioned topic: its name, and the watch for more partitions.
 
+    The name may be made with the first partition that is attached; the others use the same name. The
+    topic is watched from the first attachment to the end of the last one, because a closing client detaches
+    one partition after the other. A forked child starts with no name, no attachment and no watch. Any thread
+    may call the methods.
 
-class DeduplicationSwitched(Exception):
-    """Deduplication of the topic was switched on or off: the current entry must be checked again."""
-
-
-class SequenceIds:
-    """The counters of one producer, used under its lock.
+    Args:
+        on_changed: called with a changed number of partitions. It must not refer to producers: the client
+            refers to it, so a producer that the application drops would never be collected.
 
     Attributes:
-        following: the next automatic id.
-        last: id of the last message stored.
-        found: the value of `last` when the producer was attached.
-        initial: what the application sees as the last id while `last` has that value; usually the same,
-            unless it set another.
+        name: None until it is made.
     """
 
-    __slots__ = ("following", "found", "initial", "last")
+    def __init__(
+        self,
+        core: ClientContext,
+        topic: str,
+        name: str | None,
+        partitions: int,
+        on_changed: Callable[[int], object],
+    ) -> None:
+        self.name = name
+        self._core = core
+        self._topic = topic
+        self._partitions = partitions
+        self._on_changed = on_changed
+        self._begin()
+        fork.register(self)
 
-    def begin(self, found: int, initial: int | None) -> None:
-        """Continue after the last stored id, or after one that the application set."""
-        self.last = self.found = found
-        self.initial = found if initial is None else initial
-        self.following = self.initial + 1
+    def _begin(self) -> None:
+        self._lock = threads.RLock()  # guards the following, and the making of the name
+        self._attached = 0
+        self._watched: WatchedTopic | None = None
 
-    @property
-    def shown(self) -> int:
-        return self.initial if self.last == self.found else self.last
+    def attach(self, session: ProducerSession) -> ProducerRegistration:
+        """Attach one partition, under the name if there is one; otherwise the topic makes the name."""
+        registration = self._first(session) if self.name is None else session.attach_as(self.name)
+        try:
+            self._lock.acquire()
+            self._attached += 1
+            if self._watched is None:
+                watch = self._core.partition_watch
+                self._watched = watch.add(self._topic, self._partitions, self._on_changed)
+        finally:
+            self._lock.release()
+        return registration
 
+    def _first(self, session: ProducerSession) -> ProducerRegistration:
+        """Attach under the lock, so that two threads do not have two names made.
 
-class Owner(Protocol):
-    """What the keeper needs of the part of a producer that stores messages."""
-
-    lock: RLock
-    ids: SequenceIds
-    state: SendState
-
-    @property
-    def keeper(self) -> SequenceKeeper | None: ...
-
-
-class SequenceKeeper:
-    """The highest sequence id stored under the name of one producer.
-
-    Role: only one producer at a time stores under a name. So the highest id found when the name was taken,
-    and the ids stored since, are complete, and duplicates are detected without reading a file. The log is
-    read only if the outcome of an append is unknown, because of an interrupt or an error.
-    Invariants: automatic ids that increase need no check, so the hot path of `send` does not call this class;
-    `SequenceIds.last` shows what it stored. From the first explicit id that is not below the next automatic
-    one, all messages take the slow path.
-    Used under the producer's lock.
-    """
-
-    def __init__(self, session: ProducerSession, owner: Owner, name: str, highest: int) -> None:
-        self._session: Final = session
-        self._owner: Final = owner
-        self._ids: Final = owner.ids
-        self._name: Final = name
-        self._highest = highest
-        self._attempted = -1  # an id whose append has an unknown outcome
-        self._settled = owner.ids.following - 1  # the outcome of automatic ids up to here is known
-        self._floor = session.ledger.tail  # the log up to here is known
-        self._nap_s = _SHORTEST_NAP_S
-        self._noted = highest
-        self._noted_at = session.monotonic()
-        if owner.ids.following <= highest:
-            owner.state.narrow(batch=False)
-        session.call_later(self._nap_s, self._look)
-
-    @property
-    def known(self) -> int:
-        """The highest sequence id that is certainly stored."""
-        return max(self._highest, self._ids.last)
-
-    def settle(self) -> None:
-        """Determine the outcome of automatic ids in use, before new ids are assigned."""
-        taken = self._ids.following - 1
-        if taken > max(self.known, self._settled) or self._attempted > self.known:
-            self._ask_the_log()
-        self._settled = taken
-
-    def _ask_the_log(self) -> None:
-        tail = self._session.ledger.tail
-        found = self._session.highest_stored(self._name, tail, self._floor)
-        self._highest, self._floor, self._attempted = max(self.known, found), tail, -1
-
-    def is_duplicate(self, out: PendingEntry) -> bool:
-        """Return whether all messages of an entry are stored already. If not, it is about to be appended.
-
-        Called under the topic's lock, too.
+        Later attachments, which may wait for exclusive access, do not hold it, so that others can be closed.
         """
-        if self._attempted > self.known:
-            self._ask_the_log()
-        if out.highest <= self.known:
-            if self._session.durability == "flush":
-                out.end_word = self._session.ledger.tail  # the stored entry may not be on disk yet
-            out.is_duplicate = True
-            self._ids.initial = self._ids.found  # the application has a result now
-            return True
-        if out.encoded is None or out.encoded.count:
-            self._attempted = out.highest
-        return False
-
-    def note_stored(self, out: PendingEntry) -> None:
-        if out.encoded is None or out.encoded.count:  # not a chunk before the last one
-            self._highest = max(self.known, out.highest)
-            self._attempted = -1
-        if out.highest >= self._ids.following:
-            self._owner.state.narrow(batch=False)
-
-    # -- keeping the topic informed ----------------------------------------------------------------
-
-    def final(self) -> int | None:
-        """Return the highest id stored, when the producer detaches; None if it cannot be determined."""
         try:
-            self.settle()
-        except (PulsarException, OSError):
-            return None
-        return self.known
-
-    def _look(self) -> None:
-        """Record the highest id at times, in the timer thread: the next producer of the name after a kill
-        searches the log only from there."""
-        settings = self._session.settings
-        if not self._is_in_use:
-            return
-        stored = self._ids.last - self._noted
-        waited_s = self._session.monotonic() - self._noted_at
-        is_due = waited_s >= settings.brokerDeduplicationSnapshotIntervalSeconds
-        self._nap_s = _SHORTEST_NAP_S if stored else min(2 * self._nap_s, _LONGEST_NAP_S)
-        try:
-            if is_due or stored >= settings.brokerDeduplicationEntriesInterval:
-                self._tell_topic()
+            self._lock.acquire()
+            registration = session.attach_as(self.name)
+            self.name = registration.name
         finally:
-            self._session.call_later(self._nap_s, self._look)
+            self._lock.release()
+        return registration
 
-    @property
-    def _is_in_use(self) -> bool:
-        return not self._owner.state.is_closed and self._owner.keeper is self
-
-    def _tell_topic(self) -> None:
-        lock = self._owner.lock
+    def left(self) -> None:
         try:
-            if not lock.acquire(True, _PATIENCE_S):
-                return  # the lock is in use; the timer tries again
-            if not self._is_in_use:
+            self._lock.acquire()
+            self._attached -= 1
+            watched = self._watched
+            if self._attached or watched is None:
                 return
-            self.settle()
-            self._session.remember(self.known)
-            self._noted, self._noted_at = self.known, self._session.monotonic()
-        except (PulsarException, OSError) as error:
-            if not isinstance(error, (AlreadyClosed, LockTimeout)):
-                self._session.log.warning(
-                    "%s: what was stored could not be noted, and will be later: %s",
-                    self._name,
-                    error,
-                )
+            self._watched = None
         finally:
-            lock.release()
+            self._lock.release()
+        self._core.partition_watch.remove(watched)
+
+    def after_fork_in_child(self) -> None:
+        self.name = None
+        self._begin()

@@ -19,24 +19,15 @@ from embeddedpulsar._engine.platform import deadline, fork, interrupts
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS, SEQUENCE_ID, Options
-from embeddedpulsar.client.producer.bulk_publisher import Target
 from embeddedpulsar.client.producer.completions import Completions
 from embeddedpulsar.client.producer.entry_encoder import make_encoder, part_limit
 from embeddedpulsar.client.producer.log_writer import TURN_S, LogWriter, QueueDrain
+from embeddedpulsar.client.producer.pending_entry import PlainWaiter, SendCallback, tell_sender, unanswered
 from embeddedpulsar.client.producer.producer_config import DEFAULT_SEND_TIMEOUT_MS
-from embeddedpulsar.client.producer.producer_meter import BURST, ONE, snapshot_of
-from embeddedpulsar.client.producer.producer_session import DeduplicationSwitched, SequenceIds
-from embeddedpulsar.client.producer.send_queue import (
-    NO_BATCHES,
-    BatchContainer,
-    Event,
-    PlainWaiter,
-    SendCallback,
-    SendQueue,
-    SendState,
-    tell_sender,
-    unanswered,
-)
+from embeddedpulsar.client.producer.producer_meter import BURST, ONE, ProducerMeter, snapshot_of
+from embeddedpulsar.client.producer.producer_session import ProducerSession
+from embeddedpulsar.client.producer.send_queue import NO_BATCHES, BatchContainer, Event, SendQueue, SendState
+from embeddedpulsar.client.producer.sequence_ids import DeduplicationSwitched, SequenceIds
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced, ProducerQueueIsFull
 from embeddedpulsar.message_id import MessageId, make
 
@@ -44,9 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar._engine.platform.threads import RLock
+    from embeddedpulsar.client.client_context import ClientContext
+    from embeddedpulsar.client.producer.pending_entry import Item, PendingEntry
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.producer_session import ProducerSession
-    from embeddedpulsar.client.producer.send_queue import Item, PendingEntry
+    from embeddedpulsar.client.producer.producer_session import PartitionMembership
     from embeddedpulsar.client.statistics import ProducerStats
 
 
@@ -243,13 +235,18 @@ class SingleSender:
     unlock: Callable[[], None]
 
     def __init__(
-        self, session: ProducerSession, drain: QueueDrain, admission: Admission, completions: Completions
+        self,
+        session: ProducerSession,
+        drain: QueueDrain,
+        admission: Admission,
+        completions: Completions,
+        meter: ProducerMeter,
     ) -> None:
         self._session = session
         self._drain = drain
         self._admission = admission
         self._completions = completions
-        self._meter = session.meter
+        self._meter = meter
         self._partition = session.partition
         self._queue = drain.queue
         self._ids = drain.ids
@@ -360,7 +357,7 @@ class SingleSender:
     def _encode_one(self, value: bytes, options: Options | None) -> PendingEntry:
         drain, ids = self._drain, self._ids
         if drain.log.keeper is not None:
-            drain.log.keeper.settle()
+            drain.log.keeper.resolve()
         sequence_id = options[SEQUENCE_ID] if options is not None else 0
         if not sequence_id:
             sequence_id = ids.following
@@ -383,6 +380,7 @@ class SingleSender:
             out.error = error
         if out.entry >= 0 or out.is_duplicate:
             self._ids.last = out.last
+        self._drain.follow_keeper()
         if self._state.alone_max != self._state.alone_most:
             self._drain.reopen()
 
@@ -430,27 +428,36 @@ class Publisher:
         self.session = session
         self.partition, self.topic_name = session.partition, session.topic_name
         self.wall_ms: Callable[[], int] = session.wall_ms
-        self.meter = session.meter
+        self.meter = ProducerMeter(session)
         limit, most = config.max_pending_messages, config.batching_max_messages
         self.batch = BatchContainer(max(1, min(most, limit)) if limit else most, config.batching_max_bytes)
         self.batch.on_full = self.on_full
         self.state: SendState = SendState(self.batch)
         self.ids = SequenceIds()
         self.queue = SendQueue(self.batch, self.state, self.ids, session.memory is not None)
-        self.completions = Completions(session)
-        self.drain = QueueDrain(session, config, self.state, self.queue, self.ids, self.completions)
+        self.completions = Completions(session, self.meter)
+        self.drain = QueueDrain(
+            session, config, self.state, self.queue, self.ids, self.completions, self.meter
+        )
         self.admission = Admission(session, config, self.drain, self.completions, self.check_open)
-        self.singles: SingleSender = SingleSender(session, self.drain, self.admission, self.completions)
+        self.singles: SingleSender = SingleSender(
+            session, self.drain, self.admission, self.completions, self.meter
+        )
         self.batches = BatchSender(config, self.drain, self.admission)
         self.meter.publisher = self
         session.on_limiter = self._follow_limiter
-        self._attach(config.name, config.initial_sequence_id)
-        fork.register(self)
+        try:
+            self._attach(config.name, config.initial_sequence_id)
+            fork.register(self)
+        except BaseException:
+            self.meter.close()
+            raise
 
     def _attach(self, name: str | None, initial_sequence_id: int | None) -> None:
         session, drain = self.session, self.drain
         registration = session.attach(name)
         try:
+            self.meter.start()
             version = session.config.schema_version
             self.prefix = prefix = ProducerPrefix(registration.name, registration.epoch, version)
             drain.encoder = make_encoder(prefix, self.config, session)
@@ -460,11 +467,12 @@ class Publisher:
         drain.name = registration.name
         self.singles.prefix = prefix
         self.ids.begin(registration.last_sequence_id, initial_sequence_id)
-        drain.log = LogWriter(session, registration.name, drain)
+        drain.log = LogWriter(session, registration.name, self.ids, drain.lock, self.meter)
         self._choose_paths(max(session.max_message_size - self.prefix.metadata_length, 1))
         self.is_ready = True
         self._follow_size()
         drain.log.keep(registration.last_sequence_id if registration.deduplicates else None)
+        drain.follow_keeper()
 
     def _choose_paths(self, most: int) -> None:
         """Open the hot paths that the options allow, for entries with room for ``most`` bytes of payload."""
@@ -687,17 +695,20 @@ class Publisher:
             self.meter.burst = messages
             self.state.to(Event.SAMPLE)
 
-    def target(self, partition: int) -> Target:
-        return Target(self, self.session.ledger, self.partition)
+    def of_partition(self, partition: int) -> Publisher:
+        """Return the publisher of a partition: this one, because there is no other."""
+        return self
 
-    def target_of(self, value: bytes, options: Options) -> Target:
-        return self.target(0)
+    def of_message(self, value: bytes, options: Options) -> Publisher:
+        """Return the publisher of the partition to which a message goes."""
+        return self
 
     def check_open(self) -> None:
         """Refuse a closed producer; attach again in a forked child. Called under the lock."""
         if self.is_closed:
             raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
         if self.drain.is_stale:
+            self.meter.reset()
             self.session.revive()
             self._attach(None, None)
             self.drain.is_stale = False
@@ -718,8 +729,11 @@ class Publisher:
             if self.state.is_closed and (drain.is_stale or not session.is_attached):  # else interrupted
                 raise AlreadyClosed(f"the producer {drain.name} was closed before")
             self.state.close()
+            if drain.keeper is not None:
+                drain.keeper.is_over = True
             dropped = drain.fail_unsent()
             if not drain.is_stale:  # under the lock: the last stored id must not change any more
+                self.meter.close()
                 session.detach(None if drain.keeper is None else drain.keeper.final())
         finally:
             drain.lock.release()
@@ -735,3 +749,33 @@ class Publisher:
         self.singles.begin()
         self.completions.reset()
         self.drain.is_stale = not self.is_closed
+
+
+def attach_publisher(
+    core: ClientContext, config: ProducerConfig, membership: PartitionMembership | None = None
+) -> Publisher:
+    """Attach a producer to one topic. After a Ctrl-C, nothing stays attached.
+
+    Args:
+        core: the client.
+        config: names the topic.
+        membership: common to all partitions, if the topic is one of them.
+
+    Raises:
+        ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
+        AlreadyClosed: the client was closed meanwhile.
+    """
+    session = ProducerSession(core, config, membership)
+    publisher = None
+    try:
+        publisher = Publisher(session, config)
+        core.add_publisher(publisher)
+        core.check_open()  # a `close` of the client meanwhile may have missed this producer
+    except BaseException:
+        if publisher is not None:
+            core.forget_publisher(publisher)
+            publisher.meter.close()
+        session.detach()
+        raise
+    core.log.info("Created producer %s on %s", publisher.name, session.topic_name)
+    return publisher

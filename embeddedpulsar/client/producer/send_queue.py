@@ -1,12 +1,6 @@
 """The messages that one producer has accepted and not stored yet, in the order of storing.
 
-The messages of one producer that wait for their batch.
-
 Hot: `Producer.send_async` works on the fields of the container.
-
-One encoded entry on its way to the topic, and the senders that wait for it.
-
-The hot paths of a producer: one state, which opens and closes them, and its transitions.
 """
 
 from __future__ import annotations
@@ -15,25 +9,15 @@ from collections.abc import Callable
 from enum import IntEnum, auto
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform.access import named
-from embeddedpulsar.client.arguments import DELIVER_AT
-from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
-from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.client.producer.pending_entry import VALUE, Item, PendingEntry, is_unbatchable, payload_of
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.format.entry import EncodedEntry
-    from embeddedpulsar.client.client_threads import ClientLog
-    from embeddedpulsar.client.producer.entry_encoder import Chunks, EntryEncoder
-    from embeddedpulsar.client.producer.producer_session import SequenceIds
+    from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
+    from embeddedpulsar.client.producer.sequence_ids import SequenceIds
 
 
-Item = tuple[Any, ...]
-"""(payload, callback), or (payload, callback, *options)."""
-VALUE, CALLBACK = 0, 1
-FIRST_OPTION = 2
 _SHUT: Final = -1
 _PLAIN: Final = {bytes}
 _TUPLES: Final = {tuple}
@@ -217,195 +201,6 @@ def shut_batch(partition: int) -> BatchContainer:
     batch.share = batch.limit = _SHUT
     batch.partition = partition
     return batch
-
-
-def is_unbatchable(item: Any) -> bool:
-    """Whether an item is a message with a delivery time, which must not delay other messages."""
-    return item.__class__ is tuple and len(item) > FIRST_OPTION and bool(item[FIRST_OPTION + DELIVER_AT])
-
-
-def payload_of(item: Any) -> bytes:
-    """The payload of an item; empty for a group that is already encoded."""
-    if item.__class__ is tuple:
-        return item[0]  # type: ignore[no-any-return]
-    return b"" if item.__class__ is list else item
-
-
-SendCallback = Callable[[Result, MessageId], object]
-
-
-class ErrorTaker:
-    """A callback of a send that receives the exception, where an application's callback gets its `Result`.
-
-    Recognized by its class and not by a method, because an application's callable may have any method.
-    """
-
-    __slots__ = ()
-
-    def __call__(self, result: Result, message_id: MessageId) -> None:
-        """Called when the message is stored."""
-        raise NotImplementedError(f"{type(self).__name__} does not define __call__()")
-
-    def failed(self, error: BaseException, message_id: MessageId) -> None:
-        """Called when the message is not stored; the id contains its partition only."""
-        raise NotImplementedError(f"{type(self).__name__} does not define failed()")
-
-
-class PlainWaiter:
-    """Takes the place of the callback for a synchronous send of a batching producer."""
-
-    __slots__ = ("index", "pending_entry")
-
-    def __init__(self) -> None:
-        self.pending_entry: PendingEntry | None = None
-        self.index = -1
-
-    def __call__(self, result: object, message_id: object) -> None:
-        """Never called: the callback thread sets the fields instead."""
-
-
-class PendingEntry:
-    """An entry between its encoding and the last callback of its messages.
-
-    Invariants: `callbacks` has one item per message, or is None if no message has a callback. The publishing
-    thread sets exactly one of `error` and (`ledger`, `entry`) before it passes the object on; afterwards only
-    the callback thread uses it.
-
-    Attributes:
-        first: sequence id of the first message; together with the producer's name it identifies the entry.
-        last: sequence id of the last message.
-        chunks: the entries of a message that is stored as several; `encoded` is the last of them, and None
-            until the others are appended. None for other messages.
-        began: when it was encoded, in seconds, until it is stored; 0.0 if that is not measured.
-        highest: largest sequence id of all messages.
-        is_duplicate: whether it was stored before, in another entry.
-        attempted: whether an append was begun; after an interrupt its outcome may be unknown.
-        end_word: the tail to wait for if the producer's level requires a flush; 0 for none.
-        reserved: bytes counted against the client's memory limit until the entry is stored or has failed.
-    """
-
-    __slots__ = (
-        "attempted",
-        "batched",
-        "began",
-        "callbacks",
-        "chunks",
-        "count",
-        "encoded",
-        "end_word",
-        "entry",
-        "error",
-        "first",
-        "highest",
-        "is_duplicate",
-        "last",
-        "ledger",
-        "reserved",
-    )
-
-    def __init__(
-        self,
-        encoded: EncodedEntry | None,
-        count: int,
-        first: int,
-        last: int,
-        callbacks: list[SendCallback | None] | None,
-        batched: bool,
-        error: BaseException | None = None,
-    ) -> None:
-        self.encoded = encoded
-        self.count = count
-        self.first = first
-        self.last = self.highest = last
-        self.is_duplicate = False
-        self.callbacks = callbacks
-        self.batched = batched
-        self.error = error
-        self.attempted = False
-        self.chunks: Chunks | None = None
-        self.began = 0.0
-        self.ledger = self.entry = -1
-        self.end_word = 0
-        self.reserved = 0
-
-    @property
-    def is_stored(self) -> bool:
-        return self.entry >= 0 or self.is_duplicate
-
-    def message_id(self, index: int, partition: int) -> MessageId:
-        """Return the id of message ``index``; -1 for the only one of an entry that is not a batch.
-
-        The id of a duplicate has no position. That of a chunked message includes that of its first entry.
-        """
-        if self.is_duplicate:
-            return make(-1, -1, -1, partition, 0)
-        found = make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
-        if self.chunks is not None and self.chunks.earlier:
-            found._first_chunk = make(*self.chunks.earlier[0], -1, partition, 0)
-        return found
-
-    def let_go(self) -> None:
-        """Release the payload of a chunked message that is stored or has failed."""
-        if self.chunks is not None:
-            self.chunks.let_go()
-        if self.encoded is not None:
-            self.encoded = self.encoded._replace(parts=[])
-
-    def call_back(self, partition: int, log: ClientLog) -> None:
-        """Call the callbacks, in the order of the messages. An exception of a callback is logged."""
-        callbacks, self.callbacks = self.callbacks, None
-        if callbacks is None:
-            return
-        error = self.error
-        batched = self.batched and error is None
-        for index, callback in enumerate(callbacks):
-            if callback is None:
-                continue
-            try:
-                message_id = self.message_id(index if batched else -1, partition)
-                if error is None:
-                    callback(Result.Ok, message_id)
-                else:
-                    tell_failure(callback, error, message_id)
-            except BaseException:
-                log.exception("A send callback failed: %r", callback)
-
-
-def tell_failure(callback: SendCallback, error: BaseException, message_id: MessageId) -> None:
-    """Report to a callback that its message was not stored, in the form that the callback expects."""
-    if isinstance(callback, ErrorTaker):
-        callback.failed(error, message_id)
-    else:
-        callback(result_of(error), message_id)
-
-
-def tell_sender(error: BaseException) -> NoReturn:
-    """Raise the error of an append in the form that the sender expects."""
-    told: BaseException = error
-    try:
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(
-                "the send was interrupted; it is not known if the message was stored"
-            ) from error
-        if isinstance(error, OSError):
-            told = named(error)
-        if told is not error:
-            raise told from error
-        raise error
-    finally:
-        # The error refers to this frame. If the frame referred to the error, the segments that the frames
-        # below hold would stay open until the garbage collector runs.
-        del error, told
-
-
-def unanswered(is_closed: bool) -> PulsarException:
-    """Return the error for a sender that cannot wait until its message is stored."""
-    if is_closed:
-        return AlreadyClosed("the producer was closed while it sent")
-    return PulsarException(
-        "a signal handler or finalizer sent a message while its own thread was storing others of this "
-        "producer: the others are stored first, and the message after them; use send_async there"
-    )
 
 
 SHUT: Final = -1
@@ -696,12 +491,6 @@ class SendQueue:
         del singles[: len(taken[0])], items[: len(taken[1])]
         group_first = taken[1] and taken[1][0].__class__ is list
         return [taken[1][0], *taken[0], *taken[1][1:]] if group_first else taken[0] + taken[1]
-
-
-def fate_of(item: Any, error: BaseException) -> PendingEntry:
-    """Return a failed entry for a message that was not encoded."""
-    callback = item[CALLBACK] if item.__class__ is tuple else None
-    return PendingEntry(None, 1, -1, -1, None if callback is None else [callback], False, error)
 
 
 class SendDeadline:

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_columns
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_ENCRYPTED
-from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher, Target
+from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher
 from embeddedpulsar.client.producer.producer_config import ProducerConfig
 from embeddedpulsar.client.producer.producer_opening import open_producer
 from embeddedpulsar.crypto.keys import CryptoKeyReader, Encryption
@@ -18,6 +18,7 @@ from embeddedpulsar.schema.schema import BYTES
 if TYPE_CHECKING:
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.client.producer.publisher import Publisher
 
 __all__ = [
     "StagedEntry",
@@ -118,8 +119,8 @@ def publish_entries(producers: Sequence[Producer[Any]], entries: Iterable[Staged
         Exception: any error of an append, or of ``entries``; what came before it is stored.
     """
 
-    def find(number: int) -> Target:
-        return producers[number]._publisher.target(0)
+    def publisher_of(number: int) -> Publisher:
+        return producers[number]._publisher.of_partition(0)
 
     def numbered() -> Iterator[StagedEntry]:
         done = 0
@@ -128,7 +129,7 @@ def publish_entries(producers: Sequence[Producer[Any]], entries: Iterable[Staged
             done += entry.count
             yield entry
 
-    return len(BulkPublisher(find, codec).publish(numbered()))
+    return len(BulkPublisher(publisher_of, codec).publish(numbered()))
 
 
 def producer_of_sealed(client: Client, topic: str, name: str | None = None) -> Producer[bytes]:
@@ -141,16 +142,16 @@ def producer_of_sealed(client: Client, topic: str, name: str | None = None) -> P
 
 def entry_terms(producer: Producer[Any]) -> tuple[ProducerPrefix, int]:
     """What entries of the producer have in common, and the most bytes that one may have."""
-    publisher = producer._publisher.target(0).publisher
+    publisher = producer._publisher.of_partition(0)
     return publisher.prefix, publisher.max_size
 
 
 def end_of_log(producer: Producer[Any]) -> int:
     """The tail word of the producer's topic: where the log ends now."""
-    return int(producer._publisher.target(0).ledger.tail)
+    return int(producer._publisher.of_partition(0).session.ledger.tail)
 
 
 def stored_since(producer: Producer[Any], floor_word: int) -> int:
     """The highest sequence id stored under the producer's name behind a tail word; -1 for none."""
-    session = producer._publisher.target(0).publisher.session
+    session = producer._publisher.of_partition(0).session
     return session.highest_stored(producer.producer_name(), session.ledger.tail, floor_word)

@@ -15,7 +15,6 @@ from embeddedpulsar._engine.log.segment_writer import AppendHold
 from embeddedpulsar.client.client_threads import ClientLog, MemoryLimit
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_config import ProducerConfig
-from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.exceptions import LockTimeout, ProducerFenced
 from embeddedpulsar.schema import BytesSchema
@@ -188,8 +187,9 @@ class FakeSession:
         self.log = ClientLog()
         self.partition = -1
         self.names: list[str | None] = []
-        self.meter = ProducerMeter(self, 0)  # type: ignore[arg-type]
+        self.stats_interval_s = 0
         self.detached = 0
+        self.is_attached = False
         self.fenced = False
         self.revived = 0
         self.limiter = None
@@ -197,6 +197,7 @@ class FakeSession:
 
     def attach(self, name: str | None) -> Any:
         self.names.append(name)
+        self.is_attached = True
         made = name or f"standalone-0-{len(self.names)}"
         return SimpleNamespace(name=made, epoch=0, last_sequence_id=-1, deduplicates=False)
 
@@ -204,10 +205,9 @@ class FakeSession:
         if self.fenced:
             raise ProducerFenced("another has the topic")
 
-    is_attached = False
-
     def detach(self, highest: int | None = None) -> None:
         self.detached += 1
+        self.is_attached = False
 
     def revive(self) -> None:
         self.revived += 1

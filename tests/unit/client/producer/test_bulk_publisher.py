@@ -11,7 +11,7 @@ import pytest
 from embeddedpulsar import Client, MessageId
 from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix
 from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher, Rows
-from embeddedpulsar.client.producer.entry_encoder import AHEAD, WORTH_A_THREAD
+from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD
 
 TOPIC = "bulk"
 
@@ -38,7 +38,7 @@ class Portion(Rows):
 
 def publisher_of(producer: Any) -> BulkPublisher:
     """One call's."""
-    return BulkPublisher(producer._publisher.target, 0)
+    return BulkPublisher(producer._publisher.of_partition, 0)
 
 
 def stored(client: Client) -> list[tuple[int, bytes]]:

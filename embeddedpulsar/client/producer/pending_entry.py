@@ -1,0 +1,325 @@
+"""Messages on their way to the log: waiting, encoded as an entry, and the senders that wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent
+from embeddedpulsar._engine.platform.access import named
+from embeddedpulsar.client.arguments import DELIVER_AT
+from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
+from embeddedpulsar.enums import Result
+from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
+from embeddedpulsar.message_id import MessageId, make
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from embeddedpulsar._engine.format.chunk import Chunk
+    from embeddedpulsar.client.client_threads import ClientLog
+
+Item = tuple[Any, ...]
+"""(payload, callback), or (payload, callback, *options)."""
+VALUE, CALLBACK = 0, 1
+FIRST_OPTION = 2
+
+
+def is_unbatchable(item: Any) -> bool:
+    """Whether an item is a message with a delivery time, which must not delay other messages."""
+    return item.__class__ is tuple and len(item) > FIRST_OPTION and bool(item[FIRST_OPTION + DELIVER_AT])
+
+
+def payload_of(item: Any) -> bytes:
+    """The payload of an item; empty for a group that is already encoded."""
+    if item.__class__ is tuple:
+        return item[0]  # type: ignore[no-any-return]
+    return b"" if item.__class__ is list else item
+
+
+SendCallback = Callable[[Result, MessageId], object]
+
+
+class ErrorTaker:
+    """A callback of a send that receives the exception, where an application's callback gets its `Result`.
+
+    Recognized by its class and not by a method, because an application's callable may have any method.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        """Called when the message is stored."""
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__()")
+
+    def failed(self, error: BaseException, message_id: MessageId) -> None:
+        """Called when the message is not stored; the id contains its partition only."""
+        raise NotImplementedError(f"{type(self).__name__} does not define failed()")
+
+
+class PlainWaiter:
+    """Takes the place of the callback for a synchronous send of a batching producer."""
+
+    __slots__ = ("index", "pending_entry")
+
+    def __init__(self) -> None:
+        self.pending_entry: PendingEntry | None = None
+        self.index = -1
+
+    def __call__(self, result: object, message_id: object) -> None:
+        """Never called: the callback thread sets the fields instead."""
+
+
+class PendingEntry:
+    """An entry between its encoding and the last callback of its messages.
+
+    Invariants: `callbacks` has one item per message, or is None if no message has a callback. The publishing
+    thread sets exactly one of `error` and (`ledger`, `entry`) before it passes the object on; afterwards only
+    the callback thread uses it.
+
+    Attributes:
+        first: sequence id of the first message; together with the producer's name it identifies the entry.
+        last: sequence id of the last message.
+        chunks: the entries of a message that is stored as several; `encoded` is the last of them, and None
+            until the others are appended. None for other messages.
+        began: when it was encoded, in seconds, until it is stored; 0.0 if that is not measured.
+        highest: largest sequence id of all messages.
+        is_duplicate: whether it was stored before, in another entry.
+        attempted: whether an append was begun; after an interrupt its outcome may be unknown.
+        end_word: the tail to wait for if the producer's level requires a flush; 0 for none.
+        reserved: bytes counted against the client's memory limit until the entry is stored or has failed.
+    """
+
+    __slots__ = (
+        "attempted",
+        "batched",
+        "began",
+        "callbacks",
+        "chunks",
+        "count",
+        "encoded",
+        "end_word",
+        "entry",
+        "error",
+        "first",
+        "highest",
+        "is_duplicate",
+        "last",
+        "ledger",
+        "reserved",
+    )
+
+    def __init__(
+        self,
+        encoded: EncodedEntry | None,
+        count: int,
+        first: int,
+        last: int,
+        callbacks: list[SendCallback | None] | None,
+        batched: bool,
+        error: BaseException | None = None,
+    ) -> None:
+        self.encoded = encoded
+        self.count = count
+        self.first = first
+        self.last = self.highest = last
+        self.is_duplicate = False
+        self.callbacks = callbacks
+        self.batched = batched
+        self.error = error
+        self.attempted = False
+        self.chunks: Chunks | None = None
+        self.began = 0.0
+        self.ledger = self.entry = -1
+        self.end_word = 0
+        self.reserved = 0
+
+    @property
+    def is_stored(self) -> bool:
+        return self.entry >= 0 or self.is_duplicate
+
+    def message_id(self, index: int, partition: int) -> MessageId:
+        """Return the id of message ``index``; -1 for the only one of an entry that is not a batch.
+
+        The id of a duplicate has no position. That of a chunked message includes that of its first entry.
+        """
+        if self.is_duplicate:
+            return make(-1, -1, -1, partition, 0)
+        found = make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
+        if self.chunks is not None and self.chunks.earlier:
+            found._first_chunk = make(*self.chunks.earlier[0], -1, partition, 0)
+        return found
+
+    def let_go(self) -> None:
+        """Release the payload of a chunked message that is stored or has failed."""
+        if self.chunks is not None:
+            self.chunks.let_go()
+        if self.encoded is not None:
+            self.encoded = self.encoded._replace(parts=[])
+
+    def call_back(self, partition: int, log: ClientLog) -> None:
+        """Call the callbacks, in the order of the messages. An exception of a callback is logged."""
+        callbacks, self.callbacks = self.callbacks, None
+        if callbacks is None:
+            return
+        error = self.error
+        batched = self.batched and error is None
+        for index, callback in enumerate(callbacks):
+            if callback is None:
+                continue
+            try:
+                message_id = self.message_id(index if batched else -1, partition)
+                if error is None:
+                    callback(Result.Ok, message_id)
+                else:
+                    tell_failure(callback, error, message_id)
+            except BaseException:
+                log.exception("A send callback failed: %r", callback)
+
+
+def tell_failure(callback: SendCallback, error: BaseException, message_id: MessageId) -> None:
+    """Report to a callback that its message was not stored, in the form that the callback expects."""
+    if isinstance(callback, ErrorTaker):
+        callback.failed(error, message_id)
+    else:
+        callback(result_of(error), message_id)
+
+
+def tell_sender(error: BaseException) -> NoReturn:
+    """Raise the error of an append in the form that the sender expects."""
+    told: BaseException = error
+    try:
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(
+                "the send was interrupted; it is not known if the message was stored"
+            ) from error
+        if isinstance(error, OSError):
+            told = named(error)
+        if told is not error:
+            raise told from error
+        raise error
+    finally:
+        # The error refers to this frame. If the frame referred to the error, the segments that the frames
+        # below hold would stay open until the garbage collector runs.
+        del error, told
+
+
+def unanswered(is_closed: bool) -> PulsarException:
+    """Return the error for a sender that cannot wait until its message is stored."""
+    if is_closed:
+        return AlreadyClosed("the producer was closed while it sent")
+    return PulsarException(
+        "a signal handler or finalizer sent a message while its own thread was storing others of this "
+        "producer: the others are stored first, and the message after them; use send_async there"
+    )
+
+
+def fate_of(item: Any, error: BaseException) -> PendingEntry:
+    """Return a failed entry for a message that was not encoded."""
+    callback = item[CALLBACK] if item.__class__ is tuple else None
+    return PendingEntry(None, 1, -1, -1, None if callback is None else [callback], False, error)
+
+
+Encode = Callable[[EntryContent], EncodedEntry]
+
+
+class Chunks:
+    """The entries of one message that is being appended as several.
+
+    Invariants: the last entry names the others, and the message exists only once it is stored. The publisher
+    appends `parts` in order, adds each to `earlier`, and appends the result of `finish`.
+
+    Args:
+        is_pure: whether two threads may call ``encode`` at once.
+
+    Attributes:
+        earlier: the entries appended so far.
+    """
+
+    __slots__ = ("_content", "_encode", "_is_pure", "_packed", "_plan", "earlier")
+
+    def __init__(
+        self, plan: ChunkPlan, packed: bytes, content: EntryContent, encode: Encode, *, is_pure: bool
+    ) -> None:
+        self.earlier: list[tuple[int, int]] = []
+        self._plan = plan
+        self._packed: bytes | None = packed
+        self._content = content
+        self._encode = encode
+        self._is_pure = is_pure
+
+    @property
+    def length(self) -> int:
+        return self._plan.chunk.length
+
+    def parts(self) -> Generator[EncodedEntry, None, None]:
+        """Yield the entries that are not appended yet, except the last: views of the payload, not copies.
+
+        A caller that stops before the end closes the iterator. Large entries are encoded ahead once the first
+        is appended. Before that, another producer may have exclusive access to the topic, and entries encoded
+        now would be encoded again.
+        """
+        view = memoryview(self._packed or b"")
+        cuts = islice(enumerate(self._plan.cuts()), len(self.earlier), None)
+        ahead = EncodeAhead[EncodedEntry]()
+        try:
+            for number, (start, end) in islice(cuts, 1):
+                yield self._part(number, view[start:end])
+            waiting = 0
+            for number, (start, end) in cuts:
+                is_large = self._is_pure and end - start >= WORTH_A_THREAD
+                ahead.add(partial(self._part, number, view[start:end]), is_large=is_large)
+                waiting += 1
+                if waiting > AHEAD:
+                    waiting -= 1
+                    yield ahead.take()
+            for _ in range(waiting):
+                yield ahead.take()
+        finally:
+            ahead.close()
+
+    def _part(self, number: int, payload: memoryview) -> EncodedEntry:
+        content = self._content
+        part = EntryContent(
+            [payload],  # type: ignore[list-item]  # the encoder accepts a memoryview like bytes
+            content.first_sequence_id,
+            False,
+            keys=content.keys,
+            ordering_keys=content.ordering_keys,
+            chunks=[self._plan.chunk._replace(number=number).fields()],
+        )
+        # No message: it belongs to the last entry. The keys of the message are not repeated, but their hash.
+        return self._encode(part)._replace(count=0)
+
+    def finish(self) -> EncodedEntry:
+        """Return the last entry, once all others are appended."""
+        plan, content = self._plan, self._content
+        view = memoryview(self._packed or b"")
+        content.values = [view[plan.last_start :]]  # type: ignore[list-item]
+        content.chunks = [plan.chunk._replace(earlier=tuple(self.earlier)).fields()]
+        return self._encode(content)
+
+    def let_go(self) -> None:
+        self._packed = None
+        self._content.values = []
+
+
+class ChunkPlan:
+    """The positions at which a payload is split.
+
+    Attributes:
+        chunk: the metadata that all parts share, as in the last one.
+        last_start: start of the last part.
+    """
+
+    def __init__(self, chunk: Chunk, last_start: int) -> None:
+        self.chunk = chunk
+        self.last_start = last_start
+
+    def cuts(self) -> Iterator[tuple[int, int]]:
+        """Yield start and end of all parts but the last; they have equal size."""
+        number = self.chunk.total - 1
+        for at in range(number):
+            yield self.last_start * at // number, self.last_start * (at + 1) // number
