@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
     from embeddedpulsar.admin.topic_access import HasStore
 
+# Seconds between two looks at the status, which may be that of work in another process.
 _PAUSE_S: Final = 0.05
 
 
@@ -44,11 +45,14 @@ class BackgroundWork(NamedTuple):
         try:
             while (status := self.status(admin.topics(), topic)).status == RUNNING:
                 if line.is_due:
+                    # The total is known once the work has counted what there is; until then only its name is
+                    # shown.
                     done, total = self.progress(admin.topics(), topic)
                     line.show(self.text.format(done, total) if total else self.name)
                 SYSTEM_CLOCK.sleep(_PAUSE_S)
         finally:
             line.end()
+        # With --json only `show` prints, once and at the end: a progress line is for people.
         _end(context, status, is_json=False)
 
     def add_status_command(self, command: str) -> None:
@@ -67,6 +71,8 @@ class BackgroundWork(NamedTuple):
             context: click.Context, store: OpenedStore, topic: str, wait_complete: bool, is_json: bool
         ) -> None:
             with store.admin() as admin:
+                # `wait` shows the progress and ends the command. With --json the loop below waits in silence,
+                # and one object is printed.
                 if wait_complete and not is_json:
                     self.wait(context, admin, topic)
                 status = self.status(admin.topics(), topic)
@@ -81,4 +87,5 @@ def _end(context: click.Context, status: LongRunningProcessStatus, *, is_json: b
         print_json(status.json())
     else:
         click.echo(f"{status.status}{f': {status.last_error}' if status.last_error else ''}")
+    # The status of a script: work that failed is an error, work that goes on or never ran is none.
     context.exit(1 if status.status == ERROR else 0)

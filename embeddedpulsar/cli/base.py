@@ -49,8 +49,11 @@ def print_json(value: Any, indent: int | None = 2) -> None:
     What the encoding of the output does not have, and on a terminal what is not printable, is written as
     ``\\u`` with its code."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
+    # Escaped as JSON, so what is copied from the terminal is the same value.
     if is_terminal():
         text = printable_json(text)
+    # An output that is not UTF-8, as in the locale C: the whole text is written in ASCII. Escaping single
+    # characters would mix two forms.
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -66,11 +69,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     lines with tabs, because columns of one width take a second for 10,000 rows.
     """
     listed = [list(row) for row in rows]
+    # A pipe gets the names as they are: what is escaped would be another name for the program that reads it.
     shows = printable if is_terminal() else str
     if len(listed) > _MOST_IN_TABLE:
         for line in (columns, *listed):
             print("\t".join(shows(str(cell)) for cell in line).rstrip())
         return
+    # A column is one of numbers if all of its cells are: a single text, such as an empty cell, aligns it
+    # to the left.
     are_numbers = [
         bool(listed) and all(isinstance(row[index], int | float) for row in listed)
         for index in range(len(columns))
@@ -78,6 +84,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     texts = [
         [f"{cell:,}" if isinstance(cell, int | float) else shows(str(cell)) for cell in row] for row in listed
     ]
+    # Rich cuts cells to the width of the terminal. Where there is none, nothing may be lost.
     if not is_terminal():
         _print_lines(columns, texts, are_numbers)
         return
@@ -91,6 +98,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def _print_lines(columns: Sequence[str], texts: list[list[str]], are_numbers: list[bool]) -> None:
     lines = [list(columns), *texts]
+    # Cells, not characters: a Chinese character takes two columns, a combining one none.
     widths = [max(cell_len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
         cells = []
@@ -149,10 +157,12 @@ def is_confirmed(what: str, yes: bool, dry_run: bool) -> bool:
     """
     if is_terminal():
         what = printable(what)
+    # Before --yes: a dry run does nothing, whatever else is asked for.
     if dry_run:
         click.echo(f"would {what}; nothing was done")
         return False
     if not yes:
+        # Without an answer, as at the end of the input, click aborts: a script has to say --yes.
         click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True)
     return True
 
@@ -178,6 +188,8 @@ class MessagePrinter:
             if self._is_verbose:
                 _print_heading(_heading(message))
             write_bytes(message.data())
+        # A consumer acknowledges after this call, so what it acknowledges was handed to the reader of the
+        # pipe.
         sys.stdout.flush()
 
 
@@ -202,6 +214,7 @@ def _print_heading(text: str) -> None:
     if not is_terminal():
         print(text)  # click would strip what looks like a style
         return
+    # Through the raw stream: the guarded one would escape the style as well.
     styled = click.style(printable(text), bold="NO_COLOR" not in os.environ)
     raw_stream(sys.stdout).write(styled + "\n")
 
@@ -227,6 +240,8 @@ def _fields(message: Message[Any]) -> dict[str, Any]:
         "producerName": message.producer_name(),
         "redeliveryCount": message.redelivery_count(),
     }
+    # A payload that is text is shown as text. The name of the field says which it is, so no payload can be
+    # read as the other.
     try:
         fields["payload"] = message.data().decode("utf-8")
     except UnicodeDecodeError:
@@ -264,6 +279,7 @@ class OpenedStore:
         """
         if not self._path:
             raise click.UsageError("name the directory of the store: --store PATH, or EMBEDDEDPULSAR_URL")
+        # A path is turned into a `Path`, because `ServiceUrl.parse` takes a text for a URL.
         path = argument_path(self._path)
         root = ServiceUrl.parse(path if "://" in path else Path(path)).root
         if root is None:
@@ -281,11 +297,13 @@ class OpenedStore:
     def admin(self) -> Admin:
         """An Admin of the store; to be closed. A store of which nothing may be written is looked at, and a
         line of the standard error says so."""
+        # None: a store of which nothing may be written is opened read-only by itself.
         admin = Admin(self.directory, read_only=True if self._is_read_only else None)
         if admin.is_read_only and not self._has_told:
             self._has_told = True
             if not self._is_read_only:
                 click.echo(f"read-only: {printable(admin.read_only_reason)}", err=True)
+            # At the end of the command, behind its output: only by then is known which topics were looked at.
             context = click.get_current_context(silent=True)
             if context is not None:
                 context.find_root().call_on_close(lambda: _tell_unrecovered(admin))
@@ -302,6 +320,7 @@ class OpenedStore:
         Args:
             creates: make a store in a directory that is empty or does not exist, and say so.
         """
+        # A directory that has files is a store, or an error: `Client` would make a store beside them.
         if not creates or (os.path.isdir(self.root) and os.listdir(self.root)):
             return Client(self.directory, read_only=True if self._is_read_only else None)
         client = Client(self.root, read_only=True if self._is_read_only else None)
@@ -335,6 +354,8 @@ def complete_topic(context: click.Context, parameter: click.Parameter, begun: st
             names = admin.topics().get_list(namespace)
     except Exception:  # noqa: BLE001 - a shell that completes a word shows no errors
         return []
+    # A topic is completed in each of the forms in which it may be typed: full, without the domain, and
+    # without the default namespace.
     forms = (name.removeprefix(prefix) for name in names for prefix in ("", _DOMAIN, _DEFAULT_PREFIX))
     return sorted({form for form in forms if form.startswith(begun)})
 

@@ -38,7 +38,8 @@ def backup(store: OpenedStore, directory: str, topics: tuple[str, ...], is_json:
     """Copy the store into DIRECTORY, while others use it; the next time, what is new."""
     progress = ProgressLine(sys.stderr)
     with store.admin() as admin:
-        report = admin.backup(directory, topics or None, on_progress=progress.follow)
+        # A tuple of no topics would be a backup of nothing; None is all.
+        report = admin.backup(directory, topics or None, on_progress=progress.show_if_due)
     progress.end()
     if is_json:
         print_json(report._asdict())
@@ -54,7 +55,7 @@ def backup(store: OpenedStore, directory: str, topics: tuple[str, ...], is_json:
 def restore(source: str, directory: str, is_json: bool) -> None:
     """Make a store in DIRECTORY, which is new or empty, of the backup in SOURCE. Verifies every byte."""
     progress = ProgressLine(sys.stderr)
-    report = Admin.restore(source, directory, on_progress=progress.follow)
+    report = Admin.restore(source, directory, on_progress=progress.show_if_due)
     progress.end()
     if is_json:
         print_json(report._asdict())
@@ -81,10 +82,14 @@ def repair(context: click.Context, store: OpenedStore, is_json: bool, yes: bool,
     root = store.directory
     if not dry_run:
         store.check_writable()
+    # The plan is a repair that does nothing. It is made first in every case: it is what the user agrees to.
+    # The second call looks again, since time passed during the question.
     planned = _repair(root, is_dry_run=True)
+    # Nothing to ask: no steps, or only the plan is wanted.
     if dry_run or not planned.steps:
         _show(planned, is_json)
         context.exit(DAMAGED if planned.left else 0)
+    # With --json there is one object only: the plan, or what was done.
     if not is_json:
         _show(planned, is_json)
     if is_confirmed(f"take {len(planned.steps)} steps in {root}", yes, dry_run):
@@ -96,7 +101,7 @@ def repair(context: click.Context, store: OpenedStore, is_json: bool, yes: bool,
 def _repair(root: str, *, is_dry_run: bool) -> RepairReport:
     progress = ProgressLine(sys.stderr)
     try:
-        return repair_store(root, is_dry_run=is_dry_run, on_progress=progress.follow)
+        return repair_store(root, is_dry_run=is_dry_run, on_progress=progress.show_if_due)
     finally:
         progress.end()
 
@@ -107,6 +112,7 @@ def _show(report: RepairReport, is_json: bool) -> None:
         return
     for step in report.steps:
         click.echo(f"{os.path.relpath(step.path, report.path)}\n  {step.what}")
+    # A plan lists its steps and what it leaves; behind a repair it says where the removed files are, too.
     if report.is_dry_run:
         if not report.steps:
             click.echo(

@@ -55,6 +55,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     parser.add_argument("--topic", metavar="NAME", help="check this topic alone")
     options = parser.parse_args(arguments)
     try:
+        # The real path, so that what is printed is found from any directory.
         root = os.path.realpath(directory_of(options.path))
     except ValueError as error:
         print(error, file=sys.stderr)
@@ -65,9 +66,12 @@ def _main(arguments: Sequence[str] | None) -> int:
         return NO_STORE
     progress = ProgressLine(sys.stderr)
     begun = SYSTEM_CLOCK.monotonic()
+    # Three ends that are no report: a store of a later release or a topic that is not there, a file that
+    # cannot be read, an interrupt. None of them says that something is damaged. The line of progress is
+    # removed before anything is printed.
     try:
         topic = options.topic and TopicName.parse(options.topic).full
-        report = check_store(root, is_closed=False, topic=topic, on_progress=progress.follow)
+        report = check_store(root, is_closed=False, topic=topic, on_progress=progress.show_if_due)
     except (UnsupportedVersionError, TopicNotFound) as e:
         progress.end()
         print(e, file=sys.stderr)
@@ -87,9 +91,11 @@ def _main(arguments: Sequence[str] | None) -> int:
     else:
         lines = _picture(root, report, seconds, options.all)
     try:
+        # The report is made while it is printed, so its head is there before a long list of topics.
         print(*lines, sep="\n", flush=True)
     except BrokenPipeError:  # the reader of the output has closed it
         end_after_broken_pipe()
+    # What could not be verified fails the check as well: a script must not take it for whole.
     return DAMAGED if report.damage or report.unverified else CLEAN
 
 
@@ -99,6 +105,9 @@ def refusal(root: str) -> str:
         return f"{root} does not exist; name the directory of a store, as given to Client"
     if not os.path.isdir(root):
         return f"{root} is a file; name the directory of a store, as given to Client"
+    # Without the file that describes the store, the catalog tells whether there is one: a store that lost it
+    # is a case for the check, which says what is missing. Everything else gets the reason, in the words of a
+    # user who named the wrong directory.
     try:
         if store_root.read_meta(root) is not None:
             return ""
@@ -110,6 +119,7 @@ def refusal(root: str) -> str:
     except StorageError as e:
         if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
             return ""  # it is a store, and the check reports what is wrong
+        # A topic has such a description, too; of another kind, so it could not be read as that of a store.
         if os.path.exists(filenames.topic_meta_path(root)):
             return f"{root} is a directory of one topic; name the directory of its store, two levels up"
         return f"{root} is not a store: {e.reason}; name the directory of a store, as given to Client"
@@ -139,16 +149,21 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
     yield f"  {', '.join(counts)}, read in {seconds:.1f} s{version}"
     if report.living:
         yield f"  {_count(report.living, 'process')} had it open meanwhile"
+    # Topics that were copied, or in use when the machine stopped, and were not opened since. An empty one has
+    # nothing to recover.
     unclean = [topic for topic in report.of_topics if topic.found.is_unclean and topic.found.frames]
     if unclean:
         why = "a copy, or the machine was restarted"
         yield f"  {_count(len(unclean), 'topic')} will be recovered when opened: {why}"
+    # A small store lists all topics; a large one those with damage, unless all are asked for.
     shown = [topic for topic in report.of_topics if lists_all or len(report.of_topics) <= _LISTED_TOPICS]
     shown = shown or [topic for topic in report.of_topics if topic.damage]
     if shown:
         yield ""
         yield from _table(shown)
     unverified = "Not verified (this is no damage, and no repair helps)"
+    # In the order of what the reader has to do: damage first, then what no repair helps against, and notes at
+    # last.
     for title, problems in (
         ("Damage", report.damage),
         (unverified, report.unverified),
@@ -159,6 +174,7 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
             yield f"{title}:"
             yield from _described(root, problems)
     yield ""
+    # The last line is the verdict, which a terminal shows however long the list above is.
     if report.damage:
         files = _count(len({problem.path for problem in report.damage}), "file")
         yield f"{_count(len(report.damage), 'damaged place')} in {files}. Nothing was changed."
@@ -173,14 +189,15 @@ def _table(topics: list[TopicReport]) -> Iterator[str]:
     width = max(len(_shown_name(topic)) for topic in topics)
     yield f"  {'topic'.ljust(width)}  subscriptions  ledgers      messages"
     for topic in topics:
-        found = topic.found
+        contents = topic.found
         places = len(topic.damage)
         verdict = _count(places, "damaged place") if places else "whole"
-        if not places and any(problem.kind in UNVERIFIED for problem in found.problems):
+        # Damage comes before it: a topic that is damaged and not fully read is damaged.
+        if not places and any(problem.kind in UNVERIFIED for problem in contents.problems):
             verdict = "not verified"
         yield (
-            f"  {_shown_name(topic).ljust(width)}  {topic.subscriptions:>13,}  {found.ledgers:>7,}"
-            f"  {found.messages:>12,}  {verdict}"
+            f"  {_shown_name(topic).ljust(width)}  {topic.subscriptions:>13,}  {contents.ledgers:>7,}"
+            f"  {contents.messages:>12,}  {verdict}"
         )
 
 
@@ -191,6 +208,7 @@ def _described(root: str, problems: list[Problem]) -> Iterator[str]:
         yield f"  {place}"
         yield f"    {problem.kind}: {problem.text}"
         yield f"    {problem.meaning}"
+        # A note asks for nothing.
         if problem.kind not in NOTES:
             yield f"    to do: {problem.remedy}"
 
@@ -201,6 +219,7 @@ def _shown_name(topic: TopicReport) -> str:
 
 def _count(number: int, noun: str) -> str:
     if number != 1:
+        # The nouns of this module: entry, process, and those that take an s.
         noun = "entries" if noun == "entry" else f"{noun}es" if noun.endswith("ss") else f"{noun}s"
     return f"{number:,} {noun}"
 

@@ -34,7 +34,7 @@ from embeddedpulsar.functions.function_calls import config_of_file
 from embeddedpulsar.functions.function_status import InstanceFigures, InstanceStatus
 from embeddedpulsar.functions.supervisor import GRACE_S
 
-_GUARANTEES: Final = click.Choice([one.value for one in ProcessingGuarantees])
+_GUARANTEES: Final = click.Choice([guarantee.value for guarantee in ProcessingGuarantees])
 _LISTS: Final = ("inputs",)
 _MAPS: Final = ("custom_serde_inputs", "custom_schema_inputs", "user_config", "secrets")
 _WINDOW: Final = WindowConfig._fields
@@ -49,6 +49,7 @@ def functions() -> None:
 
 def _named(command: Command) -> Command:
     """The options that name a function."""
+    # The innermost decorator is listed last by --help.
     for option in (
         click.option("--name", default="", help="The name of the function."),
         click.option("--namespace", default="default", show_default=True),
@@ -61,6 +62,7 @@ def _named(command: Command) -> Command:
     return command
 
 
+# Either the full name or its three parts. With `--fqfn` the defaults of tenant and namespace do not count.
 def _place(tenant: str, namespace: str, name: str, fqfn: str) -> tuple[str, str, str]:
     parts = fqfn.split("/") if fqfn else [tenant, namespace, name]
     if len(parts) != 3 or not all(parts):
@@ -70,6 +72,8 @@ def _place(tenant: str, namespace: str, name: str, fqfn: str) -> tuple[str, str,
 
 def _configured(command: Command) -> Command:
     """The options with the configuration of a function."""
+    # No option has a default: the value None says that it was not given, and then the file, or the default of
+    # `FunctionConfig`, decides. Names and letters are those of pulsar-admin.
     for option in (
         click.option("--py", help="The file with the class."),
         click.option("--classname", "class_name", help="MODULE.CLASS, or MODULE for a native function."),
@@ -138,15 +142,20 @@ def _config(options: dict[str, Any]) -> FunctionConfig:
     for name in ("tenant", "namespace"):  # a default is not what the caller gave: the file comes before it
         if source(name) is ParameterSource.DEFAULT:
             del options[name]
+    # What is given on the command line replaces what the file says, field by field; `window_config` as a
+    # whole.
     config = FunctionConfig() if file is None else config_of_file(file)
     position, guarantee = options.pop("subs_position"), options.pop("processing_guarantees")
     window = {name: value for name in _WINDOW if (value := options.pop(name)) is not None}
+    # Empty texts are not given: `--name` has one as its default, so that `_place` can name the option in its
+    # error.
     given = {name: value for name, value in options.items() if value not in (None, "")}
     if fqfn:
         given["tenant"], given["namespace"], given["name"] = _place("", "", "", fqfn)
     for name in _LISTS:
         if name in given:
             given[name] = tuple(given[name].split(","))
+    # A text that is no JSON is a ValueError, which is printed as an error of one line.
     for name in _MAPS:
         if name in given:
             given[name] = json.loads(given[name])
@@ -184,6 +193,7 @@ def update(store: OpenedStore, /, **options: Any) -> None:
 def localrun(store: OpenedStore, /, **options: Any) -> None:
     """Run a function in the foreground without creating it, until Ctrl-C."""
     logging.basicConfig(level=logging.WARNING)
+    # Before the configuration: `LocalRunner` opens the store for writing, whatever --read-only says.
     store.check_writable()
     LocalRunner(_config(options), None, store.directory).run()
 
@@ -245,29 +255,34 @@ def status(store: OpenedStore, /, is_json: bool, **named: str) -> None:
     """Show whether a function runs, and how its instances do."""
     place = _place(**named)
     with store.admin() as admin:
-        found = admin.functions().get_function_status(*place)
+        function_status = admin.functions().get_function_status(*place)
     if is_json:
-        print_json(found.json())
+        print_json(function_status.json())
         return
-    state, now_ms = "started" if found.is_started else "stopped", SYSTEM_CLOCK.wall_ms()
-    supervised = "attached" if found.supervisor_attached else "not attached: `embeddedpulsar functions run`"
+    state, now_ms = "started" if function_status.is_started else "stopped", SYSTEM_CLOCK.wall_ms()
+    # The most frequent reason why nothing happens, with its remedy.
+    supervised = (
+        "attached" if function_status.supervisor_attached else "not attached: `embeddedpulsar functions run`"
+    )
     click.echo(
-        f"{'/'.join(place)}: {state}; {found.num_running} of {found.num_instances} instances run; ", nl=False
+        f"{'/'.join(place)}: {state}; "
+        f"{function_status.num_running} of {function_status.num_instances} instances run; ",
+        nl=False,
     )
     click.echo(f"supervisor {supervised}")
     rows = [
         (
-            one.instance_id,
-            "yes" if one.running else "no",
-            one.worker_id,
-            one.num_restarts,
-            one.num_received,
-            one.num_successfully_processed,
-            one.num_user_exceptions + one.num_system_exceptions,
-            _call(one, now_ms),
-            one.error,
+            instance.instance_id,
+            "yes" if instance.running else "no",
+            instance.worker_id,
+            instance.num_restarts,
+            instance.num_received,
+            instance.num_successfully_processed,
+            instance.num_user_exceptions + instance.num_system_exceptions,
+            _call(instance, now_ms),
+            instance.error,
         )
-        for one in found.instances
+        for instance in function_status.instances
     ]
     columns = (
         "instance",
@@ -285,6 +300,7 @@ def status(store: OpenedStore, /, is_json: bool, **named: str) -> None:
 
 def _call(instance: InstanceStatus | InstanceFigures, now_ms: int) -> str:
     """Since when an instance is in a call that takes long."""
+    # Only a call that takes longer than a second is reported, so most cells are empty.
     if not instance.call_since:
         return ""
     return f"for {(now_ms - instance.call_since) / 1000:,.0f} s, message {instance.call_message_id}"
@@ -297,21 +313,23 @@ def _call(instance: InstanceStatus | InstanceFigures, now_ms: int) -> str:
 def stats(store: OpenedStore, /, is_json: bool, **named: str) -> None:
     """Show what a function has counted since its workers were started, and its metrics."""
     with store.admin() as admin:
-        found = admin.functions().get_function_stats(*_place(**named))
+        figures = admin.functions().get_function_stats(*_place(**named))
     if is_json:
-        print_json(found.json())
+        print_json(figures.json())
         return
-    fields = [(name, value) for name, value in zip(found._fields, found, strict=True) if name != "instances"]
+    fields = [
+        (name, value) for name, value in zip(figures._fields, figures, strict=True) if name != "instances"
+    ]
     now_ms = SYSTEM_CLOCK.wall_ms()
     fields += [
-        (f"instance {one.instance_id} in a call", text)
-        for one in found.instances
-        if (text := _call(one, now_ms))
+        (f"instance {instance.instance_id} in a call", text)
+        for instance in figures.instances
+        if (text := _call(instance, now_ms))
     ]
     metrics = [
-        (f"metric {name} of instance {one.instance_id}", json.dumps(numbers))
-        for one in found.instances
-        for name, numbers in one.user_metrics.items()
+        (f"metric {name} of instance {instance.instance_id}", json.dumps(numbers))
+        for instance in figures.instances
+        for name, numbers in instance.user_metrics.items()
     ]
     print_table(
         ("figure", "value"), [(name.replace("_", " "), str(value)) for name, value in fields + metrics]
@@ -326,6 +344,7 @@ def querystate(store: OpenedStore, /, key: str, **named: str) -> None:
     """Show a counter or value of the state of a function, as JSON."""
     with store.admin() as admin:
         value = admin.functions().get_function_state(*_place(**named), key)
+    # The names of the fields that pulsar-admin prints. Bytes that are no text are escaped.
     kind = "numberValue" if isinstance(value, int) else "stringValue"
     print_json(
         {"key": key, kind: value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value}
@@ -349,6 +368,7 @@ def trigger(
     """Publish a value to an input of a function that is being run, and show what it returns."""
     with store.admin() as admin:
         output = admin.functions().trigger_function(*_place(**named), topic, trigger_value, trigger_file)
+    # The bytes as they are, for a program that reads them.
     if output is not None:
         write_bytes(output)
 
@@ -359,6 +379,7 @@ def _adds(verb: str, text: str) -> None:
     @pass_store
     def command(store: OpenedStore, /, **named: str) -> None:
         with store.admin() as admin:
+            # `start_function`, `stop_function` and `restart_function` take the same arguments.
             getattr(admin.functions(), f"{verb}_function")(*_place(**named))
 
 
@@ -375,6 +396,7 @@ def delete(store: OpenedStore, /, yes: bool, dry_run: bool, **named: str) -> Non
     """Delete a function with its state and its subscriptions. It must be stopped."""
     place = _place(**named)
     with store.admin() as admin:
+        # A name that does not exist is an error before the question, and in a dry run.
         admin.functions().get_function(*place)
         if is_confirmed(f"delete the function {'/'.join(place)} with its state", yes, dry_run):
             admin.functions().delete_function(*place)

@@ -34,10 +34,13 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
 
 _SHORT: Final = ("persistent://public/default/", "persistent://")
+# Lines that the table does not have: the heading, the line above it, an empty one, and that of the cursor.
 _LINES_AROUND: Final = 4
 _COLUMNS: Final = ("topic", "in/s", "out/s", "backlog", "oldest", "size", "why", "attached")
 _TEXTS: Final = ("topic", "why")
+# Columns that a name keeps however narrow the terminal is.
 _LEAST: Final = 16
+# Without a terminal no cell is cut.
 _PLAIN_WIDTH: Final = 10_000
 
 
@@ -50,6 +53,7 @@ class TopicRow(NamedTuple):
     age_ms: int
 
 
+# Keys of the sort: numbers are negated, so that the largest is first, and names are not.
 _SORTED: Final[dict[str, Callable[[TopicRow], Any]]] = {
     "backlog": lambda row: -row.topic.msg_backlog,
     "in": lambda row: -row.rate_in,
@@ -80,8 +84,11 @@ def top(
     with store.admin() as admin:
         watch = admin.activity()
         progress = ProgressLine(sys.stderr)
-        before = watch.look(progress.follow)
+        # A rate is the difference of two looks. The first one, which reads every topic, may take long, and
+        # shows its progress.
+        before = watch.look(progress.show_if_due)
         progress.end()
+        # Where the output is no terminal it cannot be drawn over, and the table is printed once.
         if once or is_json or not console.is_terminal:
             time.sleep(interval)
             now = watch.look()
@@ -91,6 +98,8 @@ def top(
             else:
                 console.print(picture(store.root, now, rows, console.width))
             return
+        # The other screen of the terminal, so the text before is there again after Ctrl-C. Nothing is drawn
+        # between two looks.
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
@@ -102,15 +111,18 @@ def top(
 
 
 def _rows(before: StoreActivity, now: StoreActivity) -> list[TopicRow]:
+    # At least a millisecond: the clock of the system may be set back.
     seconds = max(now.time_ms - before.time_ms, 1) / 1000
-    earlier = {one.topic: one for one in before.topics}
+    earlier = {topic.topic: topic for topic in before.topics}
     rows = []
-    for one in now.topics:
-        old = earlier.get(one.topic, one)
-        rate_in = max(0, one.msg_in_counter - old.msg_in_counter) / seconds
-        rate_out = max(0, one.acknowledged - old.acknowledged) / seconds
-        oldest = one.earliest_msg_publish_time_in_backlogs
-        rows.append(TopicRow(one, rate_in, rate_out, max(0, now.time_ms - oldest) if oldest else 0))
+    for topic in now.topics:
+        # A topic that is new since the last look counts from now on.
+        old = earlier.get(topic.topic, topic)
+        # The counters begin again when a topic is deleted and made: that is a rate of 0, and no negative one.
+        rate_in = max(0, topic.msg_in_counter - old.msg_in_counter) / seconds
+        rate_out = max(0, topic.acknowledged - old.acknowledged) / seconds
+        oldest = topic.earliest_msg_publish_time_in_backlogs
+        rows.append(TopicRow(topic, rate_in, rate_out, max(0, now.time_ms - oldest) if oldest else 0))
     return rows
 
 
@@ -119,7 +131,7 @@ def picture(root: str, now: StoreActivity, rows: list[TopicRow], width: int) -> 
     head = Text.assemble(
         (printable(root), "bold"),
         f"  {len(now.topics):,} topics, {now.processes:,} processes, ",
-        f"{sum(one.msg_backlog for one in now.topics):,} messages of backlog",
+        f"{sum(topic.msg_backlog for topic in now.topics):,} messages of backlog",
     )
     lines = [
         (
@@ -135,19 +147,26 @@ def picture(root: str, now: StoreActivity, rows: list[TopicRow], width: int) -> 
         for row in rows
     ]
     table = Table(box=None, pad_edge=False, header_style="bold")
+    # Columns take the width of their longest cell. Names and reasons are cut to a fifth of the terminal, and
+    # what is attached gets the rest, at least `_LEAST` columns.
     room = width
     for number, column in enumerate(_COLUMNS[:-1]):
-        most = max([len(column), *(len(line[number]) for line in lines)])
+        cell_width = max([len(column), *(len(line[number]) for line in lines)])
         is_text = column in _TEXTS
-        most = min(most, max(_LEAST, width // 5)) if is_text else most
-        room -= most + 1
+        cell_width = min(cell_width, max(_LEAST, width // 5)) if is_text else cell_width
+        room -= cell_width + 1
         justify: Literal["left", "right"] = "left" if is_text else "right"
         style = "yellow" if column == "why" else ""
-        table.add_column(column, justify=justify, style=style, no_wrap=True, min_width=most, max_width=most)
+        table.add_column(
+            column, justify=justify, style=style, no_wrap=True, min_width=cell_width, max_width=cell_width
+        )
     table.add_column(_COLUMNS[-1], no_wrap=True)
     for line in lines:
         table.add_row(*map(Text, (*line[:-1], _cut(line[-1], max(room - len(_COLUMNS), _LEAST)))))
-    unread = [Text(f"{_short(one.topic)} cannot be read: {one.reason}", style="red") for one in now.unread]
+    # A topic that cannot be read is a line of its own, so that the others are shown all the same.
+    unread = [
+        Text(f"{_short(topic.topic)} cannot be read: {topic.reason}", style="red") for topic in now.unread
+    ]
     return Group(head, *unread, Text(), table)
 
 
@@ -157,11 +176,15 @@ def _cut(text: str, length: int) -> str:
 
 def _attached(attached: tuple[Attached, ...]) -> str:
     """The consumers with their process, and how many producers."""
-    producers = sum(one.kind == "producer" for one in attached)
+    producers = sum(attachment.kind == "producer" for attachment in attached)
+    # Only consumers are named: they explain a backlog. A consumer of this machine is shown by its process,
+    # one of which nothing is known by its name.
     shown = [
-        f"{one.subscription}: {one.pid} {one.program}" if one.pid else f"{one.subscription}: {one.name}"
-        for one in attached
-        if one.kind == "consumer"
+        f"{attachment.subscription}: {attachment.pid} {attachment.program}"
+        if attachment.pid
+        else f"{attachment.subscription}: {attachment.name}"
+        for attachment in attached
+        if attachment.kind == "consumer"
     ]
     first = [f"{producers} producer{'s' if producers > 1 else ''}"] if producers else []
     return ", ".join(first + shown)
@@ -169,6 +192,7 @@ def _attached(attached: tuple[Attached, ...]) -> str:
 
 def _age(milliseconds: int) -> str:
     """An age, in the largest unit of which there are two."""
+    # Two of a unit, so that an age is off by less than a half.
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
         if milliseconds >= 2 * length:
             return f"{milliseconds // length} {unit}"
@@ -189,11 +213,17 @@ def _as_json(now: StoreActivity, rows: list[TopicRow]) -> dict[str, Any]:
     return shown
 
 
-def _acknowledged(one: Attached, now_ms: int) -> str:
+def _acknowledged(attachment: Attached, now_ms: int) -> str:
     """When a consumer last acknowledged; of one that has the oldest message, for how long it has not."""
-    if one.held_since is not None:
-        return f"nothing for {_age(max(now_ms - one.held_since, 1))}"
-    return f"{_age(max(now_ms - one.last_acked_timestamp, 1))} ago" if one.last_acked_timestamp else ""
+    # Three cases: it holds the oldest message and has been silent since; it acknowledged at some time; it
+    # never did.
+    if attachment.held_since is not None:
+        return f"nothing for {_age(max(now_ms - attachment.held_since, 1))}"
+    return (
+        f"{_age(max(now_ms - attachment.last_acked_timestamp, 1))} ago"
+        if attachment.last_acked_timestamp
+        else ""
+    )
 
 
 @click.command()
@@ -204,14 +234,15 @@ def who(store: OpenedStore, is_json: bool) -> None:
     acknowledged."""
     progress = ProgressLine(sys.stderr)
     with store.admin() as admin:
-        found = admin.activity().look(progress.follow)
+        activity = admin.activity().look(progress.show_if_due)
     progress.end()
-    for unread in found.unread:
+    for unread in activity.unread:
         click.echo(f"{_short(unread.topic)} cannot be read: {unread.reason}", err=True)
-    listed = [(topic.topic, one) for topic in found.topics for one in topic.attached]
+    listed = [(topic.topic, attachment) for topic in activity.topics for attachment in topic.attached]
+    # By process: what one program has open stands together.
     listed.sort(key=lambda pair: (pair[1].pid, pair[0], pair[1]))
     if is_json:
-        print_json([{"topic": topic, **one._asdict()} for topic, one in listed])
+        print_json([{"topic": topic, **attachment._asdict()} for topic, attachment in listed])
         return
     columns = (
         "pid",
@@ -224,22 +255,22 @@ def who(store: OpenedStore, is_json: bool) -> None:
         "acknowledged",
         "oldest held",
     )
-    now_ms = found.time_ms
+    now_ms = activity.time_ms
     print_table(
         columns,
         [
             (
-                str(one.pid or "?"),
-                one.program,
-                one.kind,
+                str(attachment.pid or "?"),
+                attachment.program,
+                attachment.kind,
                 _short(topic),
-                one.subscription,
-                one.name,
-                f"{one.unacked_messages:,}" if one.unacked_messages else "",
-                _acknowledged(one, now_ms),
-                one.oldest_unacked_message_id or "",
+                attachment.subscription,
+                attachment.name,
+                f"{attachment.unacked_messages:,}" if attachment.unacked_messages else "",
+                _acknowledged(attachment, now_ms),
+                attachment.oldest_unacked_message_id or "",
             )
-            for topic, one in listed
+            for topic, attachment in listed
         ],
     )
 
@@ -247,22 +278,23 @@ def who(store: OpenedStore, is_json: bool) -> None:
 def _position(context: click.Context, parameter: click.Parameter, value: str) -> MessageId:
     """A message id, as ``ledger:entry``."""
     ledger, _, entry = value.partition(":")
+    # Partition and batch index are not asked for: the size is counted by entries.
     if not (ledger.isdigit() and entry.isdigit()):
         raise click.BadParameter(f"{value!r} is no message id; write ledger:entry", context, parameter)
     return MessageId(-1, int(ledger), int(entry), -1)
 
 
-def _print_id(found: MessageId, is_json: bool) -> None:
+def _print_id(message_id: MessageId, is_json: bool) -> None:
     if is_json:
         print_json(
             {
-                "ledgerId": found.ledger_id(),
-                "entryId": found.entry_id(),
-                "partitionIndex": found.partition(),
+                "ledgerId": message_id.ledger_id(),
+                "entryId": message_id.entry_id(),
+                "partitionIndex": message_id.partition(),
             }
         )
     else:
-        click.echo(f"{found.ledger_id()}:{found.entry_id()}:{found.partition()}")
+        click.echo(f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.partition()}")
 
 
 @topics.command("list-partitioned-topics")
@@ -272,11 +304,11 @@ def _print_id(found: MessageId, is_json: bool) -> None:
 def list_partitioned_topics(store: OpenedStore, namespace: str, is_json: bool) -> None:
     """List the partitioned topics of NAMESPACE (public/default)."""
     with store.admin() as admin:
-        found = admin.topics().get_partitioned_topic_list(namespace)
+        names = admin.topics().get_partitioned_topic_list(namespace)
     if is_json:
-        print_json(found)
+        print_json(names)
     else:
-        print_table(("topic",), [(name,) for name in found])
+        print_table(("topic",), [(name,) for name in names])
 
 
 @topics.command("get-partitioned-topic-metadata")

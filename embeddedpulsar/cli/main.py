@@ -18,6 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: without the name of the program; default: those of the process.
     """
+    # click and rich are extra requirements. They are imported here, so that a program without them gets an
+    # instruction; an ImportError of anything else is a fault and comes out.
     try:
         from embeddedpulsar.cli.program import run
         from embeddedpulsar.cli.terminal import decoded_arguments

@@ -50,12 +50,15 @@ def produce(
     store: OpenedStore, topic: str, texts: tuple[str, ...], key: str | None, properties: tuple[str, ...]
 ) -> None:
     """Publish messages to TOPIC. Topic and store are created if necessary."""
+    # Keys and properties are text in Pulsar's format, so bytes that are no UTF-8 are refused. A payload may
+    # be any bytes.
     pairs = dict(_pair(_text(text)) for text in properties)
     key = None if key is None else _text(key)
     payloads = map(argument_bytes, texts) if texts else _lines()
     failures: list[Any] = []
     sent = 0
     progress = ProgressLine(sys.stderr)
+    # A full queue blocks, so a long input takes no more memory than the queue.
     with (
         store.client(creates=True) as client,
         client.create_producer(topic, block_if_queue_full=True) as producer,
@@ -63,6 +66,8 @@ def produce(
         for payload in payloads:
             producer.send_async(
                 payload,
+                # The callback runs in another thread; `append` is one step, and the list is read after
+                # `flush`.
                 lambda result, message_id: None if message_id is not None else failures.append(result),
                 properties=pairs or None,
                 partition_key=key,
@@ -70,8 +75,10 @@ def produce(
             sent += 1
             if progress.is_due:
                 progress.show(f"{sent:,} messages published")
+        # The callbacks of everything sent have run when it returns.
         producer.flush()
     progress.end()
+    # The command tries all messages before it fails: a script knows how many are stored.
     if failures:
         raise click.ClickException(f"{len(failures):,} of {sent:,} messages were not stored: {failures[0]}")
     click.echo(f"{sent:,} messages published", err=True)
@@ -106,6 +113,7 @@ def consume(
     printer: MessagePrinter,
 ) -> None:
     """Receive messages of TOPIC, print and acknowledge them."""
+    # `subscribe` would make the topic, and a misspelt name would wait for messages that never come.
     if not create:
         with store.admin() as admin:
             _check_exists(admin, topic)
@@ -118,6 +126,7 @@ def consume(
             receiver_queue_size=min(count or _QUEUE, _QUEUE),  # the rest is left to other consumers
             initial_position=initial,
         )
+        # Printed before it is acknowledged: an interrupt in between shows it twice, and loses none.
         for message in _received(consumer, count, seconds):
             printer.print(message)
             consumer.acknowledge(message)
@@ -138,6 +147,7 @@ def tail(store: OpenedStore, topic: str, count: int, follow: bool, printer: Mess
         messages = _last(client, topic, count, begin)
         for message in messages:
             printer.print(message)
+        # Ids are compared, because publish times may be equal.
         if news is not None:
             shown = {message.message_id() for message in messages}
             for message in _received(news, 0, None):
@@ -172,38 +182,44 @@ def _pair(text: str) -> tuple[str, str]:
 def _lines() -> Iterator[bytes]:
     if sys.__stdin__ is None:
         raise click.UsageError("the standard input is closed; name payloads with -m")
+    # The last line may have no line end. A carriage return belongs to the payload.
     for line in sys.stdin.buffer:
         yield line.removesuffix(b"\n")
 
 
 def _received(source: Any, count: int, seconds: float | None) -> Iterator[Message[Any]]:
+    # A consumer has `receive`, a reader `read_next`.
     receive: Callable[..., Message[Any]] = getattr(source, "receive", None) or source.read_next
-    taken = 0
-    while not count or taken < count:
+    count_received = 0
+    while not count or count_received < count:
         try:
+            # Without a time the wait has no end. At least a millisecond: 0 would not wait.
             yield receive() if seconds is None else receive(max(1, int(seconds * 1000)))
         except Timeout:
             return
-        taken += 1
+        count_received += 1
 
 
 def _last(client: Client, topic: str, count: int, begin: MessageId | None) -> list[Message[Any]]:
     """The last messages: those behind ``begin`` if there are as many, otherwise of the whole topic."""
-    found: deque[Message[Any]] = deque(maxlen=count)
+    messages: deque[Message[Any]] = deque(maxlen=count)
+    # Two attempts: from an id so many entries before the end, which is enough if each of them has a message,
+    # and from the beginning if that gave too few.
     for first in filter(None, (begin, MessageId.earliest) if count else ()):
-        found.clear()
+        messages.clear()
         reader = client.create_reader(topic, first)
         while reader.has_message_available():
-            found.append(reader.read_next())
+            messages.append(reader.read_next())
         reader.close()
-        if len(found) == count:
+        if len(messages) == count:
             break
-    return list(found)
+    return list(messages)
 
 
 def _near_end(admin: Admin, topic: str, count: int) -> MessageId | None:
     """An id so many entries before the end of a topic; None if that is in another ledger, or the topic has
     partitions."""
+    # Partitions have an end each, and entries of several ledgers cannot be counted back by an id.
     if admin.topics().get_partitioned_topic_metadata(topic).partitions:
         return None
     last = admin.topics().get_last_message_id(topic)
@@ -238,25 +254,26 @@ def list_letters(
 ) -> None:
     """List the first dead letters of SUBSCRIPTION of TOPIC."""
     with store.admin() as admin:
-        found = admin.dead_letters(topic, subscription, dead_letter_topic).list(count)
+        letters = admin.dead_letters(topic, subscription, dead_letter_topic).list(count)
     if is_json:
+        # Names in camel case, as in all JSON of the program. There is no such command in pulsar-admin.
         print_json(
             [
                 {
-                    "messageId": str(one.message_id),
-                    "originTopic": one.origin_topic,
-                    "originMessageId": one.origin_message_id,
-                    "publishTime": one.publish_timestamp,
-                    "properties": one.properties,
-                    "size": one.size,
+                    "messageId": str(letter.message_id),
+                    "originTopic": letter.origin_topic,
+                    "originMessageId": letter.origin_message_id,
+                    "publishTime": letter.publish_timestamp,
+                    "properties": letter.properties,
+                    "size": letter.size,
                 }
-                for one in found
+                for letter in letters
             ]
         )
         return
     rows = [
-        (str(one.message_id), iso_time(one.publish_timestamp), size(one.size), one.origin_topic)
-        for one in found
+        (str(letter.message_id), iso_time(letter.publish_timestamp), size(letter.size), letter.origin_topic)
+        for letter in letters
     ]
     print_table(("id", "dead since", "size", "from"), rows)
 
@@ -334,6 +351,8 @@ def purge(
 
 def _parsed(text: str) -> MessageId:
     """An id from its text, as `dlq list` prints it: ledger, entry, partition, batch index."""
+    # `str(MessageId)` writes them between brackets with commas; a user may paste only a part of that. Minus
+    # signs are for no partition and no batch.
     numbers = [int(number) for number in re.findall(r"-?\d+", text)]
     if len(numbers) != 4:
         raise click.UsageError(f"an id is four numbers, as `dlq list` prints them, not {text!r}")

@@ -29,11 +29,11 @@ def namespaces() -> None:
 def list_namespaces(store: OpenedStore, tenant: str, is_json: bool) -> None:
     """List the namespaces of TENANT (public)."""
     with store.admin() as admin:
-        found = admin.namespaces().get_namespaces(tenant)
+        names = admin.namespaces().get_namespaces(tenant)
     if is_json:
-        print_json(found)
+        print_json(names)
     else:
-        print_table(("namespace",), [(name,) for name in found])
+        print_table(("namespace",), [(name,) for name in names])
 
 
 @namespaces.command()
@@ -68,11 +68,11 @@ def delete(store: OpenedStore, namespace: str, force: bool, yes: bool, dry_run: 
 def list_topics(store: OpenedStore, namespace: str, mode: str, is_json: bool) -> None:
     """List the topics and partitions of NAMESPACE."""
     with store.admin() as admin:
-        found = admin.namespaces().get_topics(namespace, mode)
+        names = admin.namespaces().get_topics(namespace, mode)
     if is_json:
-        print_json(found)
+        print_json(names)
     else:
-        print_table(("topic",), [(name,) for name in found])
+        print_table(("topic",), [(name,) for name in names])
 
 
 add_policies(namespaces, "namespace", lambda admin: admin.namespaces(), (*OF_BOTH, *OF_NAMESPACES))

@@ -29,6 +29,7 @@ _OFFLOADING = BackgroundWork(
 def offload(context: click.Context, store: OpenedStore, topic: str, size_threshold: int) -> None:
     """Move closed ledgers of TOPIC to its offload location, and wait for the end."""
     with store.admin() as admin:
+        # Nothing to do is no error: the status below is that of the last offloading.
         if not admin.topics().offload(topic, size_threshold):
             kept = f" beyond {size(size_threshold)}" if size_threshold else ""
             click.echo(
@@ -73,6 +74,7 @@ def adopt_offloaded(store: OpenedStore, topic: str, moved: tuple[tuple[str, str]
 @pass_store
 def export(store: OpenedStore, topic: str, directory: str, file_format: str, columns: str | None) -> None:
     """Write the messages of TOPIC as files into DIRECTORY, a folder for each day."""
+    # pyarrow is an extra requirement, and takes long to import: commands that need none do not load it.
     late = late_import("embeddedpulsar.arrow")
     progress = ProgressLine(sys.stderr)
 
@@ -81,10 +83,11 @@ def export(store: OpenedStore, topic: str, directory: str, file_format: str, col
             progress.show(f"{rows:,} messages written")
 
     names = columns.split(",") if columns else None
+    # The line of progress is removed before an error is printed.
     try:
-        found = late.export(
+        exported = late.export(
             store.directory, topic, directory, names, file_format=file_format, on_progress=show
         )
     finally:
         progress.end()
-    click.echo(f"{found.rows:,} messages in {len(found.files)} files")
+    click.echo(f"{exported.rows:,} messages in {len(exported.files)} files")

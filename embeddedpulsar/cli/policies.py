@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 else:
     _IntType = click.ParamType
 
+# Units of 1024, in the letters of pulsar-admin. A number without one is in the smallest.
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -49,11 +50,12 @@ class Amount(_IntType):
         self._units: Final = units
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(-1|\d+)([A-Za-z]?)", str(value))
+        match = re.fullmatch(r"(-1|\d+)([A-Za-z]?)", str(value))
         units = {unit.lower(): factor for unit, factor in self._units.items()}
-        if found is None or found[2].lower() not in units or (found[1] == "-1" and found[2]):
+        # -1 is no limit and has no unit. Letters of either case are taken, as by pulsar-admin.
+        if match is None or match[2].lower() not in units or (match[1] == "-1" and match[2]):
             self.fail(f"{value!r}: write a number with one of the units {' '.join(self._units)}", param, ctx)
-        return int(found[1]) * units[found[2].lower()]
+        return int(match[1]) * units[match[2].lower()]
 
 
 SIZE: Final = Amount("size", _UNITS)
@@ -78,8 +80,11 @@ def subscription_types(
 
 def retention_limits(seconds: int, number: int) -> list[int]:
     """The minutes and MB of a retention, given in seconds and bytes."""
+    # Pulsar stores minutes and MiB. Less than one of them would be 0, which keeps nothing, although something
+    # was asked for.
     if 0 < seconds < 60 or 0 < number < 1 << 20:
         raise click.UsageError("a retention is at least one minute (1m) and one MiB (1M); 0 keeps nothing")
+    # Negative is no limit, and is not divided.
     return [seconds if seconds < 0 else seconds // 60, number if number < 0 else number >> 20]
 
 
@@ -109,10 +114,10 @@ def threshold_text(threshold: int) -> str:
     return size(threshold) if threshold else "never"
 
 
-def _text(found: Any) -> str:
-    if isinstance(found, dict):
-        return ", ".join(f"{key}={one}" for key, one in found.items())
-    return ", ".join(found) if isinstance(found, list) else str(found)
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={field}" for key, field in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 # -- verbs of a policy -------------------------------------------------------------------------------------
@@ -174,11 +179,12 @@ def add_policies(
         owner: the part of an Admin that has the methods.
         policies: the policies.
     """
-    for one in policies:
-        _add(group, click.argument("name", metavar=noun.upper()), owner, one)
+    for policy in policies:
+        _add(group, click.argument("name", metavar=noun.upper()), owner, policy)
 
 
 def _add(group: click.Group, argument: Option, owner: Callable[[Any], Policies], policy: PolicyVerbs) -> None:
+    # Not every getter knows levels above, such as those of policies that namespaces alone have.
     has_applied = "applied" in inspect.signature(policy.getter).parameters
 
     @pass_store
@@ -188,11 +194,14 @@ def _add(group: click.Group, argument: Option, owner: Callable[[Any], Policies],
 
     @pass_store
     def get_policy(store: OpenedStore, name: str, applied: bool, is_json: bool) -> None:
+        # The option is there for every policy, so that its absence is an error with a name, and not an
+        # unknown option.
         if applied and not has_applied:
             raise click.UsageError(f"{policy.verb} has no --applied")
         with store.admin() as admin:
-            found = policy.getter(owner(admin), name, *([applied] if has_applied else ()))
-        shown = policy.form(found)
+            value = policy.getter(owner(admin), name, *([applied] if has_applied else ()))
+        # `form` makes of a value what JSON can have; the text is made of that, so both show the same.
+        shown = policy.form(value)
         if is_json:
             print_json(shown)
         else:
@@ -225,6 +234,7 @@ def add_quotas(group: click.Group, owner: Callable[[Any], Policies], what: str) 
         owner: where the policies are.
         what: the name of the argument.
     """
+    # These verbs are written by hand: a quota has one of two types, and what is shown is the quotas of both.
     kinds = click.option(
         "--type",
         "-t",
@@ -258,8 +268,8 @@ def add_quotas(group: click.Group, owner: Callable[[Any], Policies], what: str) 
     @pass_store
     def get_quotas(store: OpenedStore, name: str, applied: bool, is_json: bool) -> None:
         with store.admin() as admin:
-            found = owner(admin).get_backlog_quota_map(name, applied)
-        print_json({kind: quota.json() for kind, quota in found.items()}, 2 if is_json else None)
+            quotas = owner(admin).get_backlog_quota_map(name, applied)
+        print_json({kind: quota.json() for kind, quota in quotas.items()}, 2 if is_json else None)
 
     @group.command("remove-backlog-quota", help=f"Unset a backlog quota of {what.upper()}.")
     @click.argument("name", metavar=what.upper())

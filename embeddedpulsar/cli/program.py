@@ -38,6 +38,7 @@ from embeddedpulsar.cli.terminal import (
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.exceptions import PulsarException
 
+# 128 and the number of SIGINT, as shells report it.
 INTERRUPTED = 130
 
 
@@ -79,6 +80,8 @@ def check(
     The exit status is 0 without damage, 1 with damage, and 2 if there is no store.
     """
     store: OpenedStore = context.obj
+    # The check is a program of its own, with a command line of its own, because it works where click is not
+    # installed.
     arguments = [argument_path(path) if path else store.root]
     arguments += ["--topic", topic] if topic else []
     arguments += ["--json"] if is_json else []
@@ -115,6 +118,8 @@ def run(arguments: Sequence[str]) -> int:
     with standard_streams():
         try:
             status = _run(list(arguments))
+            # What is left in the buffer is written here, where a closed pipe is still noticed, and not at the
+            # end of the interpreter.
             sys.stdout.flush()
         except BrokenPipeError:
             status = BROKEN_PIPE
@@ -128,6 +133,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    # The order matters: a UsageError is a ClickException, and a BrokenPipeError an OSError. Every error that
+    # a user can cause ends in one line; what is left is a fault of the program, and keeps its traceback.
     try:
         return int(program.main(arguments, "embeddedpulsar", standalone_mode=False) or 0)
     except click.UsageError as e:

@@ -26,6 +26,7 @@ def resourcegroups() -> None:
 
 def _limits(text: str) -> Callable[[Any], Any]:
     def add(command: Any) -> Any:
+        # Options are listed in the reverse order of their decorators.
         for short, long, name, what in reversed(_LIMITS):
             command = click.option(short, long, name, type=int, default=-1, help=f"{what}; {text}.")(command)
         return click.argument("group")(command)
@@ -39,11 +40,11 @@ def _limits(text: str) -> Callable[[Any], Any]:
 def list_groups(store: OpenedStore, is_json: bool) -> None:
     """List the groups."""
     with store.admin() as admin:
-        found = admin.resource_groups().get_resource_groups()
+        names = admin.resource_groups().get_resource_groups()
     if is_json:
-        print_json(found)
+        print_json(names)
     else:
-        print_table(("resource group",), [(name,) for name in found])
+        print_table(("resource group",), [(name,) for name in names])
 
 
 @resourcegroups.command()

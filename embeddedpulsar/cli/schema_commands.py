@@ -44,20 +44,20 @@ def get(store: OpenedStore, topic: str, version: int | None, is_all: bool, is_js
     """Show the newest schema of TOPIC."""
     with store.admin() as admin:
         if is_all:
-            found = admin.schemas().get_all_schemas(topic)
+            schemas_found = admin.schemas().get_all_schemas(topic)
         else:
-            one = admin.schemas().get_schema_info(topic, version)
-            if one is None:
+            schema = admin.schemas().get_schema_info(topic, version)
+            if schema is None:
                 raise click.ClickException(f"{topic} has no such schema")
-            found = [one]
+            schemas_found = [schema]
     if is_json:
-        print_json([one.json() for one in found] if is_all else found[0].json())
+        print_json([schema.json() for schema in schemas_found] if is_all else schemas_found[0].json())
     elif is_all:
-        rows = [(str(one.version), one.type.name, str(one.timestamp)) for one in found]
+        rows = [(str(schema.version), schema.type.name, str(schema.timestamp)) for schema in schemas_found]
         print_table(("version", "type", "timestamp"), rows)
     else:
-        click.echo(f"version {found[0].version}, {found[0].type.name}")
-        click.echo(found[0].data)
+        click.echo(f"version {schemas_found[0].version}, {schemas_found[0].type.name}")
+        click.echo(schemas_found[0].data)
 
 
 @schemas.command()
@@ -92,13 +92,13 @@ def compatibility(context: click.Context, topic: str, file: IO[str], is_json: bo
     """Say whether a schema could be added to TOPIC. The exit status is 1 if it could not."""
     store: OpenedStore = context.obj
     with store.admin() as admin:
-        found = admin.schemas().test_compatibility(topic, _payload(file))
+        verdict = admin.schemas().test_compatibility(topic, _payload(file))
     if is_json:
-        print_json(found.json())
+        print_json(verdict.json())
     else:
-        answer = "compatible" if found.is_compatibility else f"not compatible: {found.reason}"
-        click.echo(f"{answer} ({found.schema_compatibility_strategy})")
-    context.exit(0 if found.is_compatibility else 1)
+        answer = "compatible" if verdict.is_compatibility else f"not compatible: {verdict.reason}"
+        click.echo(f"{answer} ({verdict.schema_compatibility_strategy})")
+    context.exit(0 if verdict.is_compatibility else 1)
 
 
 def _payload(file: IO[str]) -> Any:

@@ -32,11 +32,11 @@ def subscriptions() -> None:
 def list_subscriptions(store: OpenedStore, topic: str, is_json: bool) -> None:
     """List the durable subscriptions of TOPIC."""
     with store.admin() as admin:
-        found = admin.topics().get_subscriptions(topic)
+        names = admin.topics().get_subscriptions(topic)
     if is_json:
-        print_json(found)
+        print_json(names)
     else:
-        print_table(("subscription",), [(name,) for name in found])
+        print_table(("subscription",), [(name,) for name in names])
 
 
 @subscriptions.command()

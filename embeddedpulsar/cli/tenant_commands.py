@@ -26,11 +26,11 @@ def tenants() -> None:
 def list_tenants(store: OpenedStore, is_json: bool) -> None:
     """List the tenants."""
     with store.admin() as admin:
-        found = admin.tenants().get_tenants()
+        names = admin.tenants().get_tenants()
     if is_json:
-        print_json(found)
+        print_json(names)
     else:
-        print_table(("tenant",), [(name,) for name in found])
+        print_table(("tenant",), [(name,) for name in names])
 
 
 @tenants.command()

@@ -42,10 +42,16 @@ def printable(text: str, keep: str = "") -> str:
         >>> printable("žluťoučký kůň 馬 👩‍👩‍👧"), printable(os.fsdecode(b"\xff"))
         ('žluťoučký kůň 馬 👩‍👩‍👧', '\\xff')
     """
+    # Most texts are, and this test is one call.
     if text.isprintable():
         return text
     stays = keep + _JOINERS
-    return "".join([one if one.isprintable() or one in stays else _escaped(one) for one in text])
+    return "".join(
+        [
+            character if character.isprintable() or character in stays else _escaped(character)
+            for character in text
+        ]
+    )
 
 
 def printable_json(text: str) -> str:
@@ -58,7 +64,12 @@ def printable_json(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        [one if one.isprintable() or one in "\n\u200c\u200d" else _json_escaped(one) for one in text]
+        [
+            character
+            if character.isprintable() or character in "\n\u200c\u200d"
+            else _json_escaped(character)
+            for character in text
+        ]
     )
 
 
@@ -73,6 +84,7 @@ def _escaped(character: str) -> str:
 
 
 def _json_escaped(character: str) -> str:
+    # JSON writes a character outside of the basic plane as two surrogates.
     data = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{int.from_bytes(data[at : at + 2], 'big'):04x}" for at in range(0, len(data), 2))
 
@@ -96,6 +108,8 @@ class GuardedStream:
 
     def write(self, text: str) -> int:
         """Write a text. A terminal gets only what it may show: line ends stay, everything else is escaped."""
+        # Line ends stay here, because the commands write them; values are escaped with theirs before
+        # (`printable`).
         self.raw.write(printable(text, keep="\n") if self._is_terminal else text)
         return len(text)
 
@@ -105,6 +119,7 @@ class GuardedStream:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
+        # click looks for the buffer of a stream and writes bytes to it, past the escaping.
         if name == "buffer":
             raise AttributeError("texts are written here; `write_bytes` writes bytes")
         return getattr(self.raw, name)
@@ -117,6 +132,7 @@ class _ClosedStream(io.TextIOBase):
     """The standard output of a process that was started without one."""
 
     def write(self, text: str) -> int:
+        # An empty write succeeds: `flush` and `print("", end="")` are no output.
         if text:
             raise OSError(errno.EBADF, "the standard output is closed")
         return 0
@@ -146,6 +162,7 @@ class ProgressLine:
     def __init__(self, stream: TextIO) -> None:
         self._stream = raw_stream(stream)
         self._is_terminal = stream.isatty()
+        # Nothing in the first second: most commands end before it.
         self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
         self._width = 0
 
@@ -154,7 +171,7 @@ class ProgressLine:
         """Whether it is time for `show`."""
         return SYSTEM_CLOCK.monotonic() >= self._next
 
-    def follow(self, progress: object) -> None:
+    def show_if_due(self, progress: object) -> None:
         """`show` what a call reports of its progress, if it is time."""
         if self.is_due:
             self.show(str(progress))
@@ -164,6 +181,8 @@ class ProgressLine:
         if self._is_terminal:
             self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
             text = printable(text)
+            # The line is overwritten in place. It is padded to the length of the one before, of which the end
+            # would stay.
             self._stream.write("\r" + text.ljust(self._width))
             self._width = len(text)
         else:
@@ -189,6 +208,7 @@ def write_bytes(data: bytes) -> None:
     if buffer is None:  # a text in memory
         out.write(data.decode("utf-8", "backslashreplace") + "\n")
         return
+    # The text layer has a buffer of its own: what was printed before comes first.
     out.flush()
     buffer.write(data + b"\n")
 
@@ -201,8 +221,9 @@ def standard_streams() -> Iterator[None]:
     that are no UTF-8 come out as the same bytes; and a stream that the process was started without reads as
     empty, takes errors silently, and raises ``OSError`` for output.
     """
+    # Tests and programs call `main` several times, so everything is put back.
     before = sys.stdin, sys.stdout, sys.stderr
-    handlers = [(one, one.errors) for one in before[1:] if isinstance(one, io.TextIOWrapper)]
+    handlers = [(output, output.errors) for output in before[1:] if isinstance(output, io.TextIOWrapper)]
     try:
         if sys.stdin is None:
             sys.stdin = io.TextIOWrapper(io.BytesIO())
@@ -221,6 +242,8 @@ def _prepared(stream: TextIO | None, substitute: io.TextIOBase) -> TextIO:
         return cast("TextIO", substitute)
     if not isinstance(stream, io.TextIOWrapper):
         return stream  # of a test
+    # What the encoding does not have goes through `_original_bytes`, instead of raising in the middle of a
+    # table.
     stream.reconfigure(errors=_ERRORS)
     return cast("TextIO", GuardedStream(stream))
 
@@ -229,12 +252,12 @@ def _original_bytes(error: UnicodeError) -> tuple[str | bytes, int]:
     """Bytes that were decoded with ``surrogateescape`` as they were, and everything else escaped."""
     if not isinstance(error, UnicodeEncodeError):  # a stream that is also read
         return codecs.replace_errors(error)
-    found = b""
+    replacement = b""
     for character in error.object[error.start : error.end]:
         code = ord(character)
         is_byte = 0xDC80 <= code <= 0xDCFF
-        found += bytes([code - 0xDC00]) if is_byte else _escaped(character).encode("ascii")
-    return found, error.end
+        replacement += bytes([code - 0xDC00]) if is_byte else _escaped(character).encode("ascii")
+    return replacement, error.end
 
 
 codecs.register_error(_ERRORS, _original_bytes)
@@ -245,6 +268,8 @@ def end_after_broken_pipe() -> None:
     for stream in (sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             if stream is not None:
+                # The interpreter flushes these streams when it ends, and would print an error for the closed
+                # pipe. With the null device in place of the pipe it succeeds.
                 try:
                     stream.flush()
                 except BrokenPipeError:
@@ -255,7 +280,8 @@ def end_after_broken_pipe() -> None:
 
 def decoded_arguments(arguments: list[str]) -> list[str]:
     """The arguments of the process as UTF-8, whatever the locale says; other bytes as ``surrogateescape``."""
-    return [os.fsencode(one).decode("utf-8", "surrogateescape") for one in arguments]
+    # Python decodes arguments by the locale, and terminals send UTF-8 whatever it says.
+    return [os.fsencode(argument).decode("utf-8", "surrogateescape") for argument in arguments]
 
 
 def argument_bytes(argument: str) -> bytes:

@@ -48,19 +48,20 @@ def topics() -> None:
 def list_topics(store: OpenedStore, namespace: str, domain: str | None, is_json: bool) -> None:
     """List the topics and partitions of NAMESPACE (public/default), and partitioned topics."""
     with store.admin() as admin:
-        made = admin.topics()
-        found = [
-            (name, made.get_partitioned_topic_metadata(name).partitions)
-            for name in made.get_partitioned_topic_list(namespace)
+        topic_admin = admin.topics()
+        listed = [
+            (name, topic_admin.get_partitioned_topic_metadata(name).partitions)
+            for name in topic_admin.get_partitioned_topic_list(namespace)
         ]
-        found += [(name, 0) for name in made.get_list(namespace)]
+        # Partitioned topics are no topics with messages, and not in this list; their partitions are.
+        listed += [(name, 0) for name in topic_admin.get_list(namespace)]
     if domain is not None:
         scheme = f"{domain.replace('_', '-')}://"
-        found = [one for one in found if one[0].startswith(scheme)]
+        listed = [entry for entry in listed if entry[0].startswith(scheme)]
     if is_json:
-        print_json([{"topic": name, "partitions": partitions} for name, partitions in sorted(found)])
+        print_json([{"topic": name, "partitions": partitions} for name, partitions in sorted(listed)])
     else:
-        print_table(("topic", "partitions"), [(name, count or "") for name, count in sorted(found)])
+        print_table(("topic", "partitions"), [(name, count or "") for name, count in sorted(listed)])
 
 
 @topics.command()
@@ -112,34 +113,38 @@ def stats(store: OpenedStore, topic: str, is_json: bool) -> None:
     """Show rates, sizes, backlogs and consumers of TOPIC. With --json, the fields of pulsar-admin."""
     with store.admin() as admin:
         partitions = admin.topics().get_partitioned_topic_metadata(topic).partitions
-        found: TopicStats | PartitionedTopicStats
+        topic_stats: TopicStats | PartitionedTopicStats
+        # A partitioned topic has no figures of its own: the sums of its partitions are shown.
         if partitions:
-            found = admin.topics().get_partitioned_stats(topic)
+            topic_stats = admin.topics().get_partitioned_stats(topic)
         else:
-            found = admin.topics().get_stats(topic)
+            topic_stats = admin.topics().get_stats(topic)
     if is_json:
-        print_json(found.json())
+        print_json(topic_stats.json())
         return
-    figures = found.totals if isinstance(found, PartitionedTopicStats) else found
+    figures = topic_stats.totals if isinstance(topic_stats, PartitionedTopicStats) else topic_stats
     click.echo(f"published  {figures.msg_rate_in:,.1f} messages/s, {size(figures.msg_throughput_in)}/s")
     click.echo(f"stored     {size(figures.storage_size)}")
     shows = printable if is_terminal() else str
-    print(f"producers  {', '.join(shows(one.producer_name) for one in figures.publishers) or 'none'}")
+    producers = ", ".join(shows(publisher.producer_name) for publisher in figures.publishers)
+    print(f"producers  {producers or 'none'}")
     click.echo()
     now_ms = SYSTEM_CLOCK.wall_ms()
     rows = [
         (
             name,
-            one.type,
-            one.msg_backlog,
-            size(one.backlog_size),
-            _age(now_ms, one.earliest_msg_publish_time_in_backlog),
-            one.unacked_messages,
-            ", ".join(consumer.consumer_name for consumer in one.consumers) or "none",
+            subscription.type,
+            subscription.msg_backlog,
+            size(subscription.backlog_size),
+            _age(now_ms, subscription.earliest_msg_publish_time_in_backlog),
+            subscription.unacked_messages,
+            ", ".join(consumer.consumer_name for consumer in subscription.consumers) or "none",
         )
-        for name, one in figures.subscriptions.items()
+        for name, subscription in figures.subscriptions.items()
     ]
     print_table(("subscription", "type", "backlog", "size", "oldest", "held", "consumers"), rows)
+    # Below the table, because such a line is long and rare: a consumer that holds the oldest message and has
+    # been silent for a while.
     for name, subscription in figures.subscriptions.items():
         for consumer in subscription.consumers:
             text = held_text(
@@ -170,8 +175,8 @@ def why_kept(store: OpenedStore, topic: str, is_json: bool) -> None:
         print_json(kept.json())
         return
     rows = [
-        (one.ledger_id, one.entries, size(one.size), one.reason, ", ".join(one.subscriptions))
-        for one in kept.ledgers
+        (ledger.ledger_id, ledger.entries, size(ledger.size), ledger.reason, ", ".join(ledger.subscriptions))
+        for ledger in kept.ledgers
     ]
     print_table(("ledger", "entries", "size", "reason", "subscriptions"), rows)
 
@@ -202,10 +207,14 @@ def peek_messages(
 
 def peeked(admin: Admin, topic: str, subscription: str, count: int) -> list[Message[bytes]]:
     """The messages, those of all partitions if the topic has some."""
+    # A subscription has a backlog in each partition. From each come so many, since all of the oldest may be
+    # in one.
     partitions = admin.topics().get_partitioned_topic_metadata(topic).partitions
     names = [f"{topic}-partition-{index}" for index in range(partitions)] or [topic]
-    found = [one for name in names for one in admin.topics().peek_messages(name, subscription, count)]
-    return sorted(found, key=lambda one: one.publish_timestamp())[:count]
+    messages = [
+        message for name in names for message in admin.topics().peek_messages(name, subscription, count)
+    ]
+    return sorted(messages, key=lambda message: message.publish_timestamp())[:count]
 
 
 add_policies(topics, "topic", lambda admin: admin.topics(), (*OF_BOTH, *OF_TOPICS))

@@ -248,7 +248,7 @@ def test_progress_is_for_long_checks(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(store_check, "SYSTEM_CLOCK", Clock())
     stream = Terminal()
     progress = ProgressLine(stream)
-    meter = ProgressMeter("checking", progress.follow)
+    meter = ProgressMeter("checking", progress.show_if_due)
     meter.topic(1, 3)
     progress.end()
     assert stream.getvalue() == ""
