@@ -113,7 +113,11 @@ class Client(AsyncFacade):
             >>> asyncio.run(main())
             ('persistent://public/default/notes', 'desk-1')
         """
+        # Called before any other local is made: `locals()` is then the arguments, by their names.
         arguments = _given(locals())
+        # Three cases. Without a bound, or if it raises at the bound, the producer below decides. With
+        # `block_if_queue_full`, coroutines wait for room, and the loop goes on. A chunked message may wait in
+        # the middle, between its chunks, so sends then run on threads.
         waits = block_if_queue_full is True and max_pending_messages > 0
         is_chunking = chunking_enabled is True
         if waits and not is_chunking:
@@ -184,11 +188,13 @@ class Client(AsyncFacade):
             b'order 1'
         """
         arguments = _given(locals())
+        # `pulsar.asyncio` says by this option what the blocking client says by the type of `topic`.
         if arguments.pop("is_pattern_topic"):
             if not isinstance(topic, str):
                 raise ValueError("Argument topic is one regular expression where is_pattern_topic is True")
             arguments["topic"] = _pattern(topic)
         consumer = await in_thread(lambda: self._blocking.subscribe(**arguments), lambda made: made.close())
+        # These acknowledgements return when they are written, which may wait for a lock.
         blocks = bool(options.get("ack_receipt_enabled")) or options.get("ack_group_time_ms") == 0
         return Consumer(consumer, self._blocking._core, acknowledging_blocks=blocks)
 
@@ -219,6 +225,7 @@ class Client(AsyncFacade):
             >>> asyncio.run(main())
             b'line 1'
         """
+        # As in `create_producer`: the arguments by name, before any other local.
         arguments = _given(locals())
         reader = await in_thread(lambda: self._blocking.create_reader(**arguments), lambda made: made.close())
         return Reader(reader, self._blocking._core)
@@ -300,5 +307,6 @@ def _pattern(text: str) -> re.Pattern[str]:
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call for the blocking client, which has no None for a schema."""
     options = arguments.pop("options")
+    # `self` is the coroutine's, and options that are not named go on as they came.
     given = {name: value for name, value in arguments.items() if name != "self"}
     return {**given, "schema": given["schema"] or BYTES, **options}

@@ -70,6 +70,7 @@ class MessageStream(ProcessBound, AsyncFacade, ABC, Generic[T]):
     def __del__(self) -> None:
         # As in pulsar.asyncio, where the consumer ends with the last reference to it.
         source = getattr(self, "_blocking", None)
+        # `__del__` may see an object whose `__init__` failed, or modules that are gone.
         if source is not None and not sys.is_finalizing() and source.is_connected():
             self._client_core.close_dropped(source)
 
@@ -135,6 +136,7 @@ class Consumer(MessageStream[T]):
             AlreadyClosed: the consumer is closed, now or while waiting.
         """
         try:
+            # In the loop: `receive_async` waits on a future, and holds no thread.
             return await self._blocking.receive_async()
         except PulsarException as error:
             renumber(error)
@@ -166,6 +168,7 @@ class Consumer(MessageStream[T]):
     async def _acknowledged(
         self, function: Callable[[Message[T] | MessageId], None], message: Message[T] | MessageId
     ) -> None:
+        # A thread for each acknowledgement costs more than the acknowledgement, so only where it may wait.
         if self._acknowledging_blocks:
             return await in_thread(lambda: function(message))
         try:

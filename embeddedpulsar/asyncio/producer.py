@@ -44,16 +44,18 @@ class SendResults:
 
     def put(self, future: asyncio.Future[Any], value: Any, failed: bool) -> None:
         """Add the result of a message, in the callback thread."""
+        # The flag is read after the append. If the loop has just cleared it, this calls again; if not, the
+        # loop has yet to take the outcomes, and takes this one, too.
         self._outcomes.append((future, value, failed))
         if self._is_called:
             return
         self._is_called = True
         try:
-            self.loop.call_soon_threadsafe(self._settle)
+            self.loop.call_soon_threadsafe(self._set_outcomes)
         except RuntimeError:
             self._outcomes.clear()  # the loop is closed, so no coroutine awaits the results
 
-    def _settle(self) -> None:
+    def _set_outcomes(self) -> None:
         self._is_called = False
         outcomes = self._outcomes
         while outcomes:
@@ -100,6 +102,7 @@ class TurnEnd:
 
     def note_send(self) -> None:
         """A coroutine sent a message, and awaits the result."""
+        # `call_soon` puts `_run` behind all tasks that are ready by now, whose sends join the batch.
         if not self._is_called:
             self._is_called = True
             self._loop.call_soon(self._run)
@@ -233,6 +236,7 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
         if deliver_at == 0 or (deliver_after is not None and not deliver_after):
             # As in pulsar.asyncio, 0 differs from None: it means no delay, but an entry of its own.
             deliver_at, deliver_after = 1, None
+        # Checked before the send waits for room: a wrong argument raises at once.
         options = check_options(
             content is None,
             properties,
@@ -256,6 +260,8 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
         """Return the state of the running loop."""
         loop = asyncio.get_running_loop()
         sent = self._sent
+        # A producer may be used by one loop after the other, as by two calls of `asyncio.run`. What belongs
+        # to a loop is made anew; sends of the old one have no coroutine that awaits them.
         if sent is None or sent.loop is not loop:
             sent = self._sent = SendResults(loop)
             self._turn_end, self._entering = TurnEnd(loop, self._blocking._publisher.store_soon), 0
@@ -278,6 +284,7 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
             except PulsarException as error:
                 renumber(error)
                 raise
+        # While other sends wait for their turn on a thread, the last of them stores the batch.
         if self._is_batching and not self._entering:
             self._turn_end.note_send()
         return await future
@@ -315,6 +322,7 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
             >>> asyncio.run(main())
             2
         """
+        # Sends that wait for their turn come first; all others are in the queue of the producer already.
         await self._sent_before()
         send_many = self._blocking.send_many
         return await in_thread_to_its_end(lambda: send_many(contents, **options), SentMessages())
@@ -350,6 +358,7 @@ class Producer(ProcessBound, AsyncFacade, Generic[T]):
 
     async def _sent_before(self) -> None:
         """Wait until the underlying producer has all messages sent before."""
+        # The lock, if it has to be waited for, is that of this loop.
         self._of_loop()
         if self._sends_block:
             async with self._turn:

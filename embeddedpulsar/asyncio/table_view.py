@@ -81,6 +81,8 @@ class TableView(ProcessBound, AsyncFacade, Mapping[str, T]):
         loop = asyncio.get_running_loop()
 
         def pass_on(key: str, value: T | None) -> None:
+            # The first calls, for what is there, come within this call, in the loop; later ones on the thread
+            # that follows the topic.
             if _running_loop() is loop:
                 callback(key, value)
             else:

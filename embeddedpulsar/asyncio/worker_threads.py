@@ -14,6 +14,8 @@ from embeddedpulsar.client import client_threads
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, ThreadLimitError
 
 R = TypeVar("R")
+# Seconds that a cancellation waits for the end of what it cancels, which may hang in a lock of another
+# process.
 _UNDO_S: Final = 1.0
 
 
@@ -28,6 +30,7 @@ def renumber(error: BaseException | None) -> None:
     >>> str(error)
     '15 AlreadyClosed'
     """
+    # One argument: the text. A number is put before it once only; `renumbered` leaves it alone then.
     if isinstance(error, PulsarException) and len(error.args) == 1:
         error.args = (error_text.renumbered(error.code, str(error.args[0])),)
 
@@ -85,6 +88,8 @@ async def in_thread_to_its_end(call: Callable[[], R], nothing: R) -> R:
     future = _begin(call, awaited)
     future.add_done_callback(_retrieve)
     try:
+        # `wait` does not cancel the future when it is cancelled itself, as a plain `await` would: the thread
+        # goes on, and its end is needed.
         await asyncio.wait([future])
     except asyncio.CancelledError as cancelled:
         awaited.give_up()
@@ -110,6 +115,8 @@ def _begin(call: Callable[[], R], awaited: client_threads.AwaitedCall | None = N
     future: asyncio.Future[R] = loop.create_future()
 
     def run() -> None:
+        # The thread of the call asks this object whether its coroutine gave up; waits for access to a topic
+        # end by it.
         client_threads.current.set(awaited)
         outcome: Any = None
         error: BaseException | None = None
@@ -118,7 +125,7 @@ def _begin(call: Callable[[], R], awaited: client_threads.AwaitedCall | None = N
         except BaseException as e:  # noqa: BLE001 - passed to the awaiting coroutine
             error = e
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(_settle, future, outcome, error)
+            loop.call_soon_threadsafe(_set_outcome, future, outcome, error)
 
     try:
         threads.start_daemon(run, "blocking-call")
@@ -128,7 +135,7 @@ def _begin(call: Callable[[], R], awaited: client_threads.AwaitedCall | None = N
     return future
 
 
-def _settle(future: asyncio.Future[Any], outcome: Any, error: BaseException | None) -> None:
+def _set_outcome(future: asyncio.Future[Any], outcome: Any, error: BaseException | None) -> None:
     if future.done():  # cancelled
         return
     if error is not None:
@@ -175,6 +182,7 @@ class _Opening(Generic[R]):
 
     def _run(self) -> None:
         self._has_begun = True
+        # Cancelled before the thread ran: nothing is attached, and nothing is to be undone.
         if self._awaited.is_given_up:
             return
         self._made.append(self._call())
@@ -184,16 +192,17 @@ class _Opening(Generic[R]):
 
     def _detach(self) -> None:
         try:
-            made = self._made.pop()
+            # `pop` is one step: of the thread and the coroutine exactly one gets the result.
+            attached = self._made.pop()
         except IndexError:
             return  # the other one has it
         try:
-            self._undo(made)
+            self._undo(attached)
         except AlreadyClosed:
             return  # closed with its client, meanwhile
         except Exception:
             logging.getLogger(package_log.NAME).exception(
-                "Closing %r, which a cancelled call made, failed", made
+                "Closing %r, which a cancelled call made, failed", attached
             )
 
     async def result(self) -> R:
@@ -206,10 +215,13 @@ class _Opening(Generic[R]):
         except asyncio.CancelledError:
             self._awaited.give_up()
             future.add_done_callback(_retrieve)
+            # A call that has not begun will not begin, so there is no end to wait for.
             ends = [future] if self._has_begun else []
+            # The thread had its result before it could see that the coroutine gave up.
             if self._made:
                 try:
                     ends.append(_begin(self._detach))
+                # Better in the loop than not at all: an unknown consumer would keep messages.
                 except ThreadLimitError:
                     self._detach()
             if ends:

@@ -32,6 +32,8 @@ def check_type(kind: type[Any], value: object, name: str) -> None:
     Traceback (most recent call last):
     ValueError: Argument receiver_queue_size is expected to be of type 'int' and not 'str'
     """
+    # `pulsar-client` checks with isinstance as well, and a program that passes True for a number goes on
+    # working.
     if not isinstance(value, kind):
         raise ValueError(
             f"Argument {name} is expected to be of type '{kind.__name__}' and not '{type(value).__name__}'"
@@ -46,6 +48,7 @@ def _what_to_write(kind: type[Any], value: object) -> str:
     >>> _what_to_write(InitialPosition, 1), _what_to_write(int, "1")
     ('; write InitialPosition.Latest or InitialPosition.Earliest', '')
     """
+    # The class was given in place of an object, as `schema=StringSchema`.
     if isinstance(value, type) and issubclass(value, kind):
         return f"; make one: {value.__name__}()"
     if kind is MessageId:
@@ -77,6 +80,8 @@ def check_types(types: Iterable[tuple[str, type[Any], bool]], options: dict[str,
     """
     for name, kind, is_optional in types:
         value = options[name]
+        # The call that makes the text comes only for a wrong value: this loop runs for each producer and
+        # consumer.
         if not isinstance(value, kind) and not (is_optional and value is None):
             (check_type_or_none if is_optional else check_type)(kind, value, name)
 
@@ -144,6 +149,8 @@ def checked_properties(properties: dict[Any, Any]) -> dict[str, str]:
     Traceback (most recent call last):
     TypeError: Argument properties is expected to be a dict of str to str, not to have an 'int' in it
     """
+    # One pass for the usual case, where all is `str`. The class is compared, which is quicker than
+    # isinstance; subclasses go the other way.
     for name, value in properties.items():
         if name.__class__ is not str or value.__class__ is not str:
             return _decoded_properties(properties)
@@ -154,10 +161,10 @@ def checked_properties(properties: dict[Any, Any]) -> dict[str, str]:
 
 
 def _decoded_properties(properties: dict[Any, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    decoded: dict[str, str] = {}
     for name, value in properties.items():
-        found.setdefault(_text(name), _text(value))
-    return found
+        decoded.setdefault(_text(name), _text(value))
+    return decoded
 
 
 def _text(given: object) -> str:
@@ -205,6 +212,7 @@ def id_parts(message: object) -> tuple[int, int, int, int]:
     if isinstance(message, Message):
         message = message.message_id()
     if not isinstance(message, MessageId):
+        # The method was given in place of its result.
         hint = "; call it: message.message_id()" if callable(message) else ""
         raise TypeError(f"expected a Message or a MessageId, not {type(message).__name__}{hint}")
     return message._ledger, message._entry, message._batch_index, message._batch_size
@@ -219,6 +227,7 @@ def checked_seek_target(target: object) -> MessageId | int:
     """Refuse a seek target of a wrong type, with the error text of ``pulsar-client``."""
     if isinstance(target, MessageId):
         return target
+    # A bool is an int, and passes as it does in `pulsar-client`.
     if isinstance(target, int):
         check_fits(target, "messageid", 0, UINT64_MAX)
         return target
@@ -249,6 +258,7 @@ As in ``pulsar-client``, an empty or zero option counts as not set. The type is 
 keyed message needs one, and a named tuple costs three times as much.
 """
 
+# Indexes into `Options`. `KEY` is the partition key, too, where no partition is chosen by it.
 PROPERTIES: Final = 0
 PARTITION_KEY: Final = 1
 KEY: Final = 1
@@ -282,6 +292,7 @@ def check_options(
         TypeError: a number or text that the protocol cannot represent, or a property that is not text.
         NotImplementedError: replication between stores.
     """
+    # Each option costs one comparison if it is not given.
     if properties is not None:
         if properties.__class__ is not dict:
             check_type_or_none(dict, properties, "properties")
@@ -300,7 +311,9 @@ def check_options(
         check_type_or_none(list, replication_clusters, "replication_clusters")
         if not all(isinstance(cluster, str) for cluster in replication_clusters):
             raise TypeError("Argument replication_clusters is expected to be a list of str")
+        # An empty list asks for nothing.
         refuse_unbuilt(replication_clusters, "replication_clusters", "replication between stores")
+    # True is accepted: there is no replication that it could switch off.
     if disable_replication is not False:
         check_type(bool, disable_replication, "disable_replication")
     if event_timestamp is not None:
@@ -309,8 +322,10 @@ def check_options(
     if deliver_at is not None:
         check_type_or_none(int, deliver_at, "deliver_at")
         check_fits(deliver_at, "deliver_at", 0, INT64_MAX)
+    # A delay of 0 leaves what `deliver_at` says.
     if deliver_after is not None:
         deliver_at = _absolute(deliver_after, now_ms) or deliver_at
+    # Empty and zero are the same as not given, as in `pulsar-client`.
     return (
         properties or None,
         partition_key or None,
@@ -344,6 +359,8 @@ def keyed_row(
         (b'a', None, None, 'k', None, 0, 0, 0, False)
     """
     packed = None
+    # In the usual case the properties are packed as they are, in one loop that looks for anything but `str`.
+    # The slow way is taken for the rest, and to find the text that has no UTF-8.
     if properties is not None:
         if properties.__class__ is not dict:
             check_type_or_none(dict, properties, "properties")
@@ -372,6 +389,8 @@ def _absolute(deliver_after: timedelta, now_ms: Callable[[], int]) -> int:
     check_type_or_none(timedelta, deliver_after, "deliver_after")
     if not deliver_after:
         return 0
+    # Milliseconds, cut. A time before 1970 would be negative, which the format has no room for; 0 would be no
+    # delay at all.
     at = now_ms() + deliver_after // timedelta(milliseconds=1)
     return max(at, 1)
 
@@ -391,6 +410,8 @@ def make_content(
     >>> make_content([b"a", b"b"], options, [3, 4], True).keys
     [None, 'k']
     """
+    # A column of which no message has a value is left out of the entry (docs/format/frame.md). The fourth
+    # one, sequence ids, is given by the caller, which has numbered the messages.
     properties, keys, ordering_keys, _, event_times, deliver_at, nulls = columns
     return EntryContent(
         values,

@@ -133,10 +133,13 @@ class Client:
         on_damage: Callable[[Damage], object] | None = None,
         read_only: bool | None = None,
     ) -> None:
+        # Called before any other local is made: `locals()` is then the arguments, by their names.
         config = client_config(_given(locals()))
         self._logger = logger
         self._made: dict[int, Consumer[Any] | Reader[Any]] = {}
         self._was_shut_down = False
+        # What was attached when an interrupt or an error came, last first. `__init__` returns no object whose
+        # `close` could do it.
         opened: list[Callable[[], object]] = []
         try:
             self._core = ClientCore(config, ClientLog(logger), opened)
@@ -234,6 +237,9 @@ class Client:
         late = late_import("embeddedpulsar.client.producer.producer_opening")
         opened: list[Callable[[], object]] = []
         producer: Producer[T] | None = None
+        # Three cases end in the handler: an error, an interrupt in the middle of the opening, and one behind
+        # it, when the producer is complete and the caller does not get it. `opened` has the parts of the
+        # second, `producer` is set in the third.
         try:
             OPENED.set(opened)
             with interrupts.translated:
@@ -372,8 +378,10 @@ class Client:
         try:
             OPENED.set(opened)
             with interrupts.translated:
+                # See `create_producer` for the cases of the handler.
                 consumer = self._core.in_time(late.open_consumer, self._core, config, topic)
             config.schema.attach_client(self)
+            # Last, because it starts the listener: from here on messages may be delivered.
             self._keep_consumer(consumer)
             OPENED.set(None)
             return consumer
@@ -480,6 +488,7 @@ class Client:
         try:
             OPENED.set(opened)
             with interrupts.translated:
+                # Loading is a part of the call, so it has its deadline and may be interrupted.
                 view = self._core.in_time(late.open_table_view, self._core, topic, subscription_name, schema)
                 view._load()
             schema.attach_client(self)
@@ -508,6 +517,7 @@ class Client:
         check_type(str, topic, "topic")
         self._core.begin_operation()
         full = TopicName.parse(topic).full
+        # A topic that does not exist yet has no partitions, and stands for itself, as in Pulsar.
         return partition_names(full, self._core.store.topics.partitions_of_possible(full)) or [full]
 
     def get_service_info(self) -> ServiceInfo:
@@ -533,6 +543,7 @@ class Client:
     def _keep_consumer(self, consumer: Any) -> None:
         self._keep(consumer)
         try:
+            # A strong reference: a consumer that the application drops stays attached while its client lives.
             self._made[id(consumer)] = consumer
             self._core.add_consumer(consumer)
         except BaseException:
@@ -540,6 +551,7 @@ class Client:
             raise
 
     def __del__(self) -> None:
+        # `__init__` may have failed before there was one.
         core = getattr(self, "_core", None)
         if core is not None and core.is_left_open:
             OPEN_CLIENTS.drop(core, tuple(self._made.values()), core.config.url.text)
@@ -565,6 +577,7 @@ class Client:
         Raises:
             AlreadyClosed: this method was called before.
         """
+        # `shutdown` and then `close` is no error, once: `pulsar-client` allows it.
         if self._was_shut_down:
             self._was_shut_down = False
             return
@@ -578,9 +591,11 @@ class Client:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # The block may have closed the client.
         if not self._core.is_left_open:
             return
         try:
+            # After an exception nothing is flushed: what the block sent may be half of something.
             if kind is None:
                 with interrupts.translated:
                     self._core.flush()

@@ -110,6 +110,7 @@ class AuthenticationBasic(Authentication):
 def _check_basic_parameters(text: str) -> None:
     import json
 
+    # A RuntimeError, as the C++ library raises it through `pulsar-client`.
     try:
         parameters = json.loads(text)
     except ValueError:
@@ -224,6 +225,7 @@ class AutoClusterFailover:
             "failover_threshold": failover_threshold,
             "switch_back_threshold": switch_back_threshold,
         }
+        # All types come before any value, which is the order of `pulsar-client`.
         for name, number in numbers.items():
             check_type(int, number, name)
         if not secondary:
@@ -297,6 +299,7 @@ class FileLogger:
         """Return the `logging.Handler` for it."""
         import logging
 
+        # Opened with the first record, so a client that logs nothing makes no file.
         return logging.FileHandler(self.log_file, encoding="utf-8", delay=True)
 
 
@@ -352,6 +355,8 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
             "pathlib.Path, or 'memory://'"
         )
     check_type_or_none(Authentication, options["authentication"], "authentication")
+    # Options of a network client are checked although they are ignored: a wrong one is as wrong as on a
+    # cluster.
     for name, low, high in _INTS:
         check_type(int, options[name], name)
         check_fits(options[name], name, low, high)
@@ -370,6 +375,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
         durability,
         interval_ms,
         options["allow_network_fs"],
+        # Numbers that `pulsar-client` accepts and that make no sense here become the nearest that does.
         max(1, options["message_listener_threads"]),
         options["stats_interval_in_seconds"],
         options["memory_limit_bytes"],
@@ -379,6 +385,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
     )
 
 
+# The ranges are those of the C++ types behind the options.
 _LOWEST = -INT32_MAX - 1
 _INTS = (
     ("operation_timeout_seconds", _LOWEST, INT32_MAX),

@@ -66,6 +66,7 @@ class OpenClients:
         fork.register(self)
 
     def add(self, client: ClientCore) -> None:
+        # With the first client, so a process without one has no hook.
         if not self._is_registered:
             self._is_registered = True
             fork.at_exit(self.save_all)  # after the registry of stores, so it runs before it
@@ -76,11 +77,16 @@ class OpenClients:
 
     def of_store(self, root: str) -> list[ClientCore]:
         """Return the open clients of a store, by the path or URL that opens it."""
+        # A copy of the table: a finalizer may remove an entry at any instruction.
         clients = [reference() for reference in list(self._clients.values())]
-        return [one for one in clients if one and one.is_left_open and one.config.url.store == root]
+        return [
+            client for client in clients if client and client.is_left_open and client.config.url.store == root
+        ]
 
     def drop(self, core: ClientCore, consumers: tuple[Any, ...], name: str) -> None:
         """Close a client that is garbage, with its consumers and readers. Runs in a finalizer."""
+        # At the end of the program `save_all` has stored what there was, and threads may not be started. A
+        # client that was copied by a fork belongs to the parent.
         if self._is_over or not core.is_left_open or core.fork_generation != fork.GENERATION:
             return
         self._close_apart(core, consumers)
@@ -93,6 +99,7 @@ class OpenClients:
             finally:
                 self._running.pop(id(core), None)
 
+        # Without a thread the client is kept in `_left`, and the next client that is made closes it.
         try:
             self._running[id(core)] = threads.start_daemon(close, "unclosed")
         except RuntimeError:  # too many threads
@@ -102,6 +109,7 @@ class OpenClients:
         """Store pending messages and acknowledgements of all open clients, at the end of the program."""
         end = SYSTEM_CLOCK.monotonic() + LONGEST_S
         self._is_over = True
+        # Closings that run already come first: they hold what the loop below would look for.
         for thread in list(self._running.values()):
             thread.join(LONGEST_S)
         for reference in list(self._clients.values()):
@@ -110,12 +118,15 @@ class OpenClients:
                 client.save(max(0.0, end - SYSTEM_CLOCK.monotonic()))
 
     def after_fork_in_child(self) -> None:
+        # The threads and what they close belong to the parent.
         self._running, self._left = {}, []
 
 
 def _close(core: ClientCore, consumers: tuple[Any, ...]) -> None:
-    for one in consumers:
-        core.know(one)
+    for consumer in consumers:
+        # They are garbage together with their client, and the table of the core has weak references, which
+        # are dead by now.
+        core.know(consumer)
     try:
         core.save(LONGEST_S)
         core.close()
@@ -160,6 +171,8 @@ class ClientCore:
         self.fork_generation = fork.GENERATION
         self.at_close: dict[int, Callable[[], object]] = {}
         self.callbacks = CallbackThread(log)
+        # None is the log of the package, which the store writes by itself, once for all clients of the
+        # process.
         self._on_damage = None if config.on_damage is None and log.is_shared else self._note_damage
         self.store = Store.open(
             config.url.store,
@@ -184,10 +197,12 @@ class ClientCore:
         fork.register(self)
         OPEN_CLIENTS.add(self)
 
-    def _note_damage(self, found: Damage) -> None:
+    def _note_damage(self, damage: Damage) -> None:
         """Call ``on_damage`` on the callback thread. Called under any lock."""
-        on_damage = self.config.on_damage or (lambda found: self.log.warning("%s", found))
-        self.callbacks.put(lambda: tell(on_damage, found))
+        on_damage = self.config.on_damage or (lambda damage: self.log.warning("%s", damage))
+        # Only an append: this may be called under a lock for which other processes wait, and user code may
+        # take any time.
+        self.callbacks.put(lambda: tell(on_damage, damage))
 
     def use_topic(self, name: str, create: bool = True, *, to_look: bool = False) -> TopicUse:
         """Return a reference to the topic of that name, which is created if necessary and allowed.
@@ -198,6 +213,7 @@ class ClientCore:
             to_look: nothing is changed.
         """
         self.check_open()
+        # A producer that was dropped may still have the name that the caller is about to take.
         if self.abandoned:
             self._close_abandoned()
         return self.store.use_topic(name, create, to_look=to_look)
@@ -216,6 +232,7 @@ class ClientCore:
         if opened is not None:
             opened.append(close)
         listed = map(self.abandoned.append, repeat(close))
+        # Two calls of C in one: list the object, then set the timer.
         return in_order(listed, results(self.scheduler.trigger(self._tidying.run)))
 
     def _close_abandoned(self) -> None:
@@ -261,6 +278,7 @@ class ClientCore:
         self.store.mailbox.ring_self()
 
     def add_publisher(self, publisher: PublisherLike) -> None:
+        # Before the publisher is registered: an interrupt at the next instruction finds it in one of the two.
         opened = OPENED.get()
         if opened is not None:
             opened.append(lambda: self._close_publisher(publisher))
@@ -291,7 +309,9 @@ class ClientCore:
         self._consumers[id(consumer)] = weakref.ref(consumer)
 
     def _known(self) -> list[Receiver]:
-        return [one for reference in list(self._consumers.values()) if (one := reference()) is not None]
+        return [
+            receiver for reference in list(self._consumers.values()) if (receiver := reference()) is not None
+        ]
 
     def forget_consumer(self, consumer: Receiver) -> None:
         if consumer._client is not None:
@@ -302,6 +322,7 @@ class ClientCore:
     def close_dropped(self, consumer: Closable) -> None:
         """Close a consumer or reader that was dropped without being closed, soon. Runs in a finalizer."""
         if not self.is_closed:
+            # By a timer and a worker: a finalizer may hold any lock, and closing waits for some.
             self.scheduler.call_later(0.0, lambda: self.workers.start(lambda: self._close_dropped(consumer)))
 
     def _close_dropped(self, consumer: Closable) -> None:
@@ -313,6 +334,7 @@ class ClientCore:
             self.log.exception("Closing %r failed", consumer)
 
     def flush(self) -> None:
+        # A copy: a callback may make or close producers meanwhile.
         for publisher in list(self._publishers.values()):
             if not publisher.is_closed:
                 publisher.flush_all()
@@ -344,7 +366,7 @@ class ClientCore:
     def after_fork_in_child(self) -> None:
         """In the parent, another thread may have been closing the client, or waiting."""
         self._lock = threads.RLock()
-        self.waiting.forget()
+        self.waiting.reset()
 
     def close(self) -> None:
         """Close the producers, consumers and readers, then the threads, then the reference to the store.
@@ -362,6 +384,7 @@ class ClientCore:
     def _close(self) -> None:
         try:
             self._lock.acquire()
+            # The error of a second `close`. A close that was interrupted may be called again, and goes on.
             if not self.is_left_open:
                 self.check_open()
             self._was_interrupted, self.is_closed = False, True
@@ -369,6 +392,7 @@ class ClientCore:
             self._lock.release()
         try:
             self._close_all()
+        # An error does not make a second `close` begin again; only an interrupt leaves work for it.
         except Exception:
             raise
         except BaseException:
@@ -377,39 +401,49 @@ class ClientCore:
 
     def _close_all(self) -> None:
         self.log.info("Closing the client of %s", self.config.url.text)
+        # First, calls that wait without a time limit are let out: they use what is closed below.
         if self.waiting.others():
             self.wake()
             self.waiting.wait_gone()
+        # Nothing new begins from here on: no listener is called, and no partition is followed.
         self.listeners.close()
         self.partition_watch.close()
         unwritten: list[AcknowledgementsUnwritten] = []
-        made: list[Closable] = [*self._known(), *self._publishers.values()]
-        for one in made:
+        closables: list[Closable] = [*self._known(), *self._publishers.values()]
+        # Each gets half of the time that is left, so that one that hangs in a lock leaves some to the others.
+        # One that fails does not keep the rest open.
+        for closable in closables:
             try:
-                deadline.within_half(one.close)
+                deadline.within_half(closable.close)
             except AlreadyClosed:
                 continue  # another thread closed it meanwhile, or it belongs to the parent
             except AcknowledgementsUnwritten as error:
                 unwritten.append(error)
             except PulsarException:
-                self.log.exception("Closing %r failed", one)
+                self.log.exception("Closing %r failed", closable)
         self._consumers.clear()
         self._publishers.clear()
+        # The publishers are closed, so nothing is left to store. The callbacks come behind them: each failed
+        # message has one.
         self.flusher.close()
         if self._on_damage is not None:
             self.store.damage.remove(self._on_damage)
         self.callbacks.close()
+        # Interceptors, whose last calls were made by the callbacks above.
         for function in list(self.at_close.values()):
             function()
+        # Workers and timers use the store, so they end before it is given back.
         self.workers.close()
         self.scheduler.close()
         self.store.release(self._reference)
         self.log.info("Closed the client of %s", self.config.url.text)
         self.log.close()
+        # After everything is closed: the error says what is redelivered, and must not leave the client half
+        # open.
         if unwritten:
             raise together(unwritten)
 
 
-def _label(one: Closable) -> str:
+def _label(closable: Closable) -> str:
     """The type and name without the state, because a log record is formatted later than it is made."""
-    return repr(one).strip("<>").removesuffix(" open").removesuffix(" closed")
+    return repr(closable).strip("<>").removesuffix(" open").removesuffix(" closed")

@@ -71,6 +71,8 @@ def checks(check_open: Callable[[], object]) -> Callable[[], object]:
     Traceback (most recent call last):
     embeddedpulsar.exceptions.AlreadyClosed: Pulsar error: AlreadyClosed: the caller was cancelled
     """
+    # Bound when the check is made, in the thread of the call: a check that is made for later, as by a timer,
+    # belongs to no call.
     call = current.get()
     if call is None:
         return check_open
@@ -122,6 +124,8 @@ class CallbackThread:
 
     def put(self, job: Job) -> None:
         """Add a job. An exception that the job raises is logged, and is never raised here."""
+        # The append comes before the flag is read; `_sleep` does both in the other order. So one of the two
+        # threads sees the other.
         self._jobs.append(job)
         if self._sleeps:
             self._ring()
@@ -143,6 +147,7 @@ class CallbackThread:
         Raises:
             RuntimeError: there are jobs, and the system refuses the thread.
         """
+        # In the callback thread a wait for itself would never end.
         if self.is_idle or self.is_current:
             return True
         self._thread.start()
@@ -167,6 +172,7 @@ class CallbackThread:
         """Run the remaining jobs, then end the thread. Does not wait for a callback that never returns."""
         self._closed = True
         if self._thread.is_started or self._jobs:
+            # Wakes the thread, which sees `_closed` when it has run the rest.
             self.put(_nothing)
             self._thread.wait_over(max(_SHORTEST_GOODBYE_S, deadline.left(_LONGEST_GOODBYE_S)))
 
@@ -204,6 +210,8 @@ class CallbackThread:
 
     def _sleep(self) -> None:
         if self._looks_by_itself:
+            # Polling: a sleep of a millisecond instead of a wake-up for each job. It pays only with several
+            # jobs each time; after a few looks that found less, wake-ups are tried again for a while.
             self._wake.acquire(timeout=_LOOK_S)
             self._poor_looks = 0 if len(self._jobs) >= _SEVERAL else self._poor_looks + 1
             if self._poor_looks < _TOO_POOR:
@@ -223,6 +231,7 @@ class CallbackThread:
 
     def _count_wake_up(self) -> None:
         self._woken += 1
+        # Sixteen wake-ups within 5 ms: more than 3,000 a second, each dearer than the job that it brings.
         if self._woken == _MANY:
             now = monotonic()
             is_often = now - self._counted_from < _SHORT_S
@@ -232,6 +241,8 @@ class CallbackThread:
             self._counted_from = now
 
 
+# Seconds and counts of the polling, and how long `close` waits for jobs that take their time: at least 0.2 s,
+# also if the deadline of the call is over.
 _LOOK_S = 0.001
 _SEVERAL = 4
 _TOO_POOR = 3
@@ -300,6 +311,7 @@ class ClientLog:
     def close(self) -> None:
         """Close the file of a `FileLogger`. A later message opens it again."""
         if self._logger is not None and isinstance(self._argument, ConsoleLogger | FileLogger):
+            # The handler stays attached, and opens its file again if something is still to be logged.
             for handler in self._logger.handlers:
                 handler.close()
 
@@ -353,6 +365,8 @@ class WaiterSet:
         """Sleep until ``is_over()``. Interruptible; not to be called under a lock."""
         waiter = threads.Lock()
         waiter.acquire()
+        # The waiter is listed before the condition is checked. In the other order a wake-up between the two
+        # would be lost.
         try:
             self._waiters.append(waiter)
             while not is_over():
@@ -379,9 +393,9 @@ class WaitingThreads:
     """
 
     def __init__(self) -> None:
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Start empty in a forked child: the threads belong to the parent."""
         self._inside: dict[int, bool] = {}
         self._waiters = WaiterSet()
@@ -418,10 +432,12 @@ def close_opened(core: ClientCore, made: Any, opened: list[Close]) -> None:
 
     What cannot be closed now, because another process stays in a lock, is closed later.
     """
+    # First, so that what is opened below, while closing, is not listed.
     OPENED.set(None)
     if made is not None:
         with contextlib.suppress(AlreadyClosed, LockTimeout):
             core.in_time(made.close)
+    # Last attached, first closed. One that the whole has closed before raises `AlreadyClosed`.
     while opened:
         close = opened.pop()
         try:
@@ -429,9 +445,13 @@ def close_opened(core: ClientCore, made: Any, opened: list[Close]) -> None:
         except AlreadyClosed:
             continue
         except LockTimeout:
+            # Another process stays in the lock, and the caller has an interrupt or error to raise: it does
+            # not wait any longer.
             core.abandon(close)
 
 
+# Seconds. The pauses double from the first to the longest while nothing can be stored. A publisher that
+# failed for another reason than a lock, as a full disk, is tried again after `_AFTER_FAILURE_S`.
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.002
 _AFTER_FAILURE_S = 1.0
@@ -474,6 +494,7 @@ class Flusher:
 
     def kick(self, publisher: Waiting) -> None:
         """Have ``publisher.retry()`` called until it returns True."""
+        # As in `CallbackThread.put`: first the entry, then the flag.
         self._waiting[id(publisher)] = publisher
         if self._sleeps:
             self._ring()
@@ -508,6 +529,7 @@ class Flusher:
                 self._sleep()
                 continue
             self._wake.acquire(timeout=pause)
+            # If all that is left has failed, there is no hurry.
             longest = _PAUSE_OF_FAILED_S if len(self._not_before) == len(self._waiting) else _LONGEST_PAUSE_S
             pause = _FIRST_PAUSE_S if self._try_all() else min(2 * pause, longest)
 
@@ -525,6 +547,8 @@ class Flusher:
         for key in list(self._waiting):
             if monotonic() < self._not_before.get(key, 0.0):
                 continue
+            # Taken out before the attempt: a `kick` during it puts the publisher back, and is not lost when
+            # the attempt succeeds.
             publisher = self._waiting.pop(key, None)
             self._not_before.pop(key, None)
             if publisher is None:
@@ -551,7 +575,7 @@ class MemoryLimit:
     accepted if there is no other. Thread-safe. In a forked child the count starts at 0.
 
     >>> limit = MemoryLimit(10)
-    >>> limit.take(6, False), limit.used
+    >>> limit.reserve(6, False), limit.used
     (None, 6)
     >>> limit.give_back(6)
     >>> limit.used
@@ -568,13 +592,15 @@ class MemoryLimit:
         self._lock = threads.RLock()
         self._waiters = WaiterSet()
 
-    def take(self, size: int, waits: bool) -> None:
+    def reserve(self, size: int, waits: bool) -> None:
         """Count ``size`` bytes. If they exceed the limit, wait for room or raise.
 
         Raises:
             MemoryBufferIsFull: there is no room, and ``waits`` is False.
         """
-        while not self._take(size):
+        # Between the wait and the lock another thread may have taken the room, so it is asked for again under
+        # the lock.
+        while not self._try_to_reserve(size):
             if not waits:
                 raise MemoryBufferIsFull(
                     f"{self.used} bytes of this client's messages are not stored yet, {size} more are too "
@@ -583,9 +609,10 @@ class MemoryLimit:
             self._waiters.wait(lambda: self._has_room(size))
 
     def _has_room(self, size: int) -> bool:
+        # A message that is larger than the limit would otherwise wait for ever.
         return not self.used or self.used + size <= self.limit
 
-    def _take(self, size: int) -> bool:
+    def _try_to_reserve(self, size: int) -> bool:
         try:
             self._lock.acquire()
             has_room = self._has_room(size)
@@ -601,6 +628,7 @@ class MemoryLimit:
             self.used -= size
         finally:
             self._lock.release()
+        # After the lock is released, and for all: the bytes may be enough for several small messages.
         self._waiters.wake()
 
     def after_fork_in_child(self) -> None:
@@ -639,6 +667,8 @@ class Workers:
 
         thread = self._make_thread(run, "worker")
         try:
+            # Listed before it starts, so that `close` waits for it; a thread that does not start is taken
+            # off.
             self._running[key] = thread
             thread.start()
         except BaseException:
@@ -648,6 +678,7 @@ class Workers:
     def close(self) -> None:
         """Wait for the running jobs, within the deadline of the call."""
         for thread in list(self._running.values()):
+            # A job may close its own client.
             if not thread.is_current:
                 thread.join(deadline.left(deadline.LONGEST_S))
 

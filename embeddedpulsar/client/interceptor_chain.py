@@ -49,6 +49,7 @@ class InterceptorChain:
     def begin(self) -> None:
         """Close the interceptors with the owner, which is complete now."""
         assert self._core is not None
+        # The client closes the chain if its owner is collected without being closed.
         self._core.at_close[id(self)] = self.close
 
     @property
@@ -57,42 +58,47 @@ class InterceptorChain:
         return self._core.log
 
     def before_send(self, message: ProducerMessage[Any]) -> ProducerMessage[Any]:
-        for one in self._interceptors:
+        # Each gets the message of the one before it. One that raises, or returns no message, is left out, and
+        # the message goes on as it was.
+        for interceptor in self._interceptors:
             try:
-                if one.eligible(message):
-                    message = _checked(one.before_send(self.owner, message), type(message))
+                if interceptor.eligible(message):
+                    message = _checked(interceptor.before_send(self.owner, message), type(message))
             except Exception:  # noqa: BLE001 - the user's code
-                self._log.exception("before_send of %r failed on %r", one, message)
+                self._log.exception("before_send of %r failed on %r", interceptor, message)
         return message
 
     def on_send_acknowledgement(self, message: ProducerMessage[Any], message_id: Any, error: Any) -> None:
         """Report that a message was stored, or that storing it failed."""
-        for one in self._interceptors:
+        for interceptor in self._interceptors:
             try:
-                if one.eligible(message):
-                    one.on_send_acknowledgement(self.owner, message, message_id, error)
+                if interceptor.eligible(message):
+                    interceptor.on_send_acknowledgement(self.owner, message, message_id, error)
             except Exception:  # noqa: BLE001 - the user's code
-                self._log.exception("on_send_acknowledgement of %r failed on %r", one, message)
+                self._log.exception("on_send_acknowledgement of %r failed on %r", interceptor, message)
 
     def before_delivery(self, message: Message[Any], hook: str = "before_consume") -> Message[Any]:
-        for one in self._interceptors:
+        for interceptor in self._interceptors:
             try:
-                message = _checked(getattr(one, hook)(self.owner, message), Message)
+                message = _checked(getattr(interceptor, hook)(self.owner, message), Message)
             except Exception:  # noqa: BLE001 - the user's code
-                self._log.exception("%s of %r failed on %r", hook, one, message)
+                self._log.exception("%s of %r failed on %r", hook, interceptor, message)
         return message
 
     def tell(self, hook: str, *arguments: Any) -> None:
-        for one in self._interceptors:
+        for interceptor in self._interceptors:
             try:
-                deadline.unbounded(getattr(one, hook), *arguments)
+                # The deadline of the call around it is for locks; user code is not cut short by it.
+                deadline.unbounded(getattr(interceptor, hook), *arguments)
             except Exception:  # noqa: BLE001 - the user's code
-                self._log.exception("%s of %r failed", hook, one)
+                self._log.exception("%s of %r failed", hook, interceptor)
 
     def telling(
         self, hook: str, redeliver: Callable[[list[Position]], object], partition: int
     ) -> Callable[[list[Position]], object]:
         """Return ``redeliver`` with a call of ``hook`` before it, which runs once even if it is retried."""
+        # Positions that were reported and not redelivered yet: `redeliver` raises if a lock is held, and is
+        # called again with the same ones.
         known: set[Position] = set()
 
         def told(positions: list[Position]) -> object:
@@ -112,6 +118,7 @@ class InterceptorChain:
             message_id = message.message_id() if isinstance(message, Message) else message
             try:
                 acknowledge(message)
+            # Both outcomes are reported, and the error goes to the caller as without interceptors.
             except PulsarException as error:
                 self.tell(hook, self.owner, message_id, error)
                 raise
@@ -132,10 +139,10 @@ def _no_owner() -> None:
     return None
 
 
-def _checked(found: object, kind: type[Any]) -> Any:
-    if not isinstance(found, kind):
-        raise TypeError(f"an interceptor returned {type(found).__name__}, not a message")
-    return found
+def _checked(message: object, kind: type[Any]) -> Any:
+    if not isinstance(message, kind):
+        raise TypeError(f"an interceptor returned {type(message).__name__}, not a message")
+    return message
 
 
 def chain_of(options: dict[str, Any], kind: type[Any]) -> InterceptorChain | None:
@@ -153,9 +160,10 @@ def chain_of(options: dict[str, Any], kind: type[Any]) -> InterceptorChain | Non
         return None
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ValueError(f"Argument interceptors is expected to be a list of {kind.__name__}")
-    for one in given:
-        if not isinstance(one, kind):
+    for interceptor in given:
+        if not isinstance(interceptor, kind):
             raise ValueError(
-                f"Argument interceptors is expected to be a list of {kind.__name__}, and {one!r} is none"
+                f"Argument interceptors is expected to be a list of {kind.__name__}, "
+                f"and {interceptor!r} is none"
             )
     return InterceptorChain(given) if given else None

@@ -10,6 +10,7 @@ from embeddedpulsar.message_id import MessageId, read_varint, skip_field
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema import BytesSchema
 
+# Numbers of the fields of Pulsar's `SingleMessageMetadata`.
 _PROPERTY, _KEY, _SIZE, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID, _NULL = 1, 2, 3, 5, 7, 8, 9
 
 
@@ -65,8 +66,11 @@ class _Single(NamedTuple):
 def _singles(data: bytes, size: int) -> Iterator[_Single]:
     at = 0
     for _ in range(size):
+        # A batch is a sequence of: four bytes with the length of the metadata, the metadata, the payload. The
+        # length of the payload is a field of the metadata.
         start = at + 4
         end = start + int.from_bytes(data[at:start], "big")
+        # Lengths are compared before anything is cut: slices of bytes beyond the end are silently short.
         if len(data) < max(start, end):
             raise ValueError(f"the batch has no {size} messages: it ends in the metadata of one, at {at}")
         properties: dict[str, str] = {}
@@ -88,6 +92,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     at = 0
     while at < len(data):
         key, at = read_varint(data, at)
+        # Wire type 0 is a number, 2 has a length before it. Others do not occur in this message, and are
+        # skipped.
         if key & 7 == 0:
             value, at = read_varint(data, at)
             yield key >> 3, value
@@ -118,13 +124,13 @@ class _Entry:
         self.ledger_id, self.entry_id = message_id.ledger_id(), message_id.entry_id()
         self.count = len(singles)
         self._singles = singles
-        self.payload = b"".join(one.payload for one in singles)
+        self.payload = b"".join(single.payload for single in singles)
         self.offsets = [0]
-        for one in singles:
-            self.offsets.append(self.offsets[-1] + len(one.payload))
+        for single in singles:
+            self.offsets.append(self.offsets[-1] + len(single.payload))
 
     def _column(self, number: int, default: Any) -> list[Any]:
-        return [one.fields.get(number, default) for one in self._singles]
+        return [single.fields.get(number, default) for single in self._singles]
 
     def keys(self) -> list[str | None]:
         """Partition keys."""

@@ -63,9 +63,9 @@ class PartitionWatch:
     each wake-up of this process: a process that grows or deletes a topic wakes all others. Without a topic to
     watch there is neither timer nor listener. ``on_changed(partitions)`` is called with the new number,
     always greater than the last one, or with 0 when the topic was deleted, after which it is not called
-    again. It runs on a thread of its own, or in `look`, with no lock held, one call at a time. It may open
-    topics, which may wait for locks. It may be called once after `remove`. If it raises, the exception is
-    logged, and it is called again a second later.
+    again. It runs on a thread of its own, or in `report_changes`, with no lock held, one call at a time. It
+    may open topics, which may wait for locks. It may be called once after `remove`. If it raises, the
+    exception is logged, and it is called again a second later.
 
     Thread-safe. After a fork the child's copy watches nothing; users in the child register again.
     """
@@ -113,7 +113,9 @@ class PartitionWatch:
         try:
             self._lock.acquire()
             self._watched[id(watched)] = watched
+            # -1 is no version, so the next look finds a difference.
             self._version = -1  # the number may have changed since the caller read it
+            # One timer and one listener serve all users of this client; they end with the last one.
             if self._timer is None:
                 self._timer = self._core.scheduler.call_later(0.0, self._look_regularly)
             if self._mailbox is None:
@@ -124,6 +126,7 @@ class PartitionWatch:
 
     def look_again(self) -> None:
         """Call every ``on_changed`` within a second, as if the topics had changed."""
+        # The timer takes it for a callback that failed, and calls all again.
         self._has_failed = True
 
     def remove(self, watched: WatchedTopic | WatchedCatalog) -> None:
@@ -145,6 +148,7 @@ class PartitionWatch:
             self._lock.release()
 
     def _stop(self) -> None:
+        # Taken out first: `_look_regularly` sets no further timer when it finds none.
         timer, self._timer = self._timer, None
         mailbox, self._mailbox = self._mailbox, None
         if timer is not None:
@@ -157,6 +161,7 @@ class PartitionWatch:
     def _on_ring(self) -> None:
         """Check only whether there is a reason to look, because any waiting thread may run this."""
         try:
+            # One `fstat`: the thread that runs this waits for something else, and must not be kept.
             if self._version != self._core.store.topics.version:
                 self._core.scheduler.call_later(0.0, self._look_apart)
         except (AlreadyClosed, RuntimeError):
@@ -164,6 +169,7 @@ class PartitionWatch:
 
     def _look_regularly(self) -> None:
         try:
+            # Only the timer repeats a failed call: wake-ups may come thousands of times a second.
             if self._has_failed:
                 self._version = -1
             self._look_apart()
@@ -171,7 +177,9 @@ class PartitionWatch:
             try:
                 self._lock.acquire()
                 if self._watched and self._timer is not None and not self._core.is_closed:
-                    follows_all = any(isinstance(one, WatchedCatalog) for one in self._watched.values())
+                    follows_all = any(
+                        isinstance(watched, WatchedCatalog) for watched in self._watched.values()
+                    )
                     every_s = _LOOK_AT_ALL_EVERY_S if follows_all else LOOK_EVERY_S
                     self._timer = self._core.scheduler.call_later(every_s, self._look_regularly)
             finally:
@@ -179,23 +187,26 @@ class PartitionWatch:
 
     def _look_apart(self) -> None:
         """In the timer thread: start another thread if a topic may have changed."""
+        # A callback may open topics and wait for locks, which would delay all timers of this client.
         if self._watched and not self._is_looking and self._version != self._core.store.topics.version:
-            self._core.workers.start(self.look)
+            self._core.workers.start(self.report_changes)
 
-    def look(self) -> None:
+    def report_changes(self) -> None:
         """Look now, and report the changes. Another thread that looks is awaited first.
 
         On return, all callbacks know of every change made before the call, unless a callback calls this."""
         try:
             self._turn.acquire()
-            self._look()
+            self._report_changes()
         finally:
             self._turn.release()
 
-    def _look(self) -> None:
+    def _report_changes(self) -> None:
         store = self._core.store
         try:
             self._lock.acquire()
+            # Read before the topics: a change during the loop leaves a version that differs, and is found by
+            # the next look.
             version = store.topics.version
             if self._is_looking or not self._watched or self._version == version:
                 return
@@ -205,14 +216,17 @@ class PartitionWatch:
             watched = list(self._watched.values())
         finally:
             self._lock.release()
+        # The callbacks run without the lock, since they add and remove topics. `_turn` is held, so they run
+        # one at a time; `_is_looking` keeps a callback that looks again from a loop.
         try:
-            for one in watched:
-                if isinstance(one, WatchedCatalog):
-                    self._tell_of_all(one)
+            for watched_topic in watched:
+                if isinstance(watched_topic, WatchedCatalog):
+                    self._tell_of_all(watched_topic)
                     continue
-                partitions = store.topics.partitions(one.topic)
-                if partitions != one.partitions and id(one) in self._watched:
-                    self._tell(one, partitions)
+                partitions = store.topics.partitions(watched_topic.topic)
+                # It may have been removed since the list was made.
+                if partitions != watched_topic.partitions and id(watched_topic) in self._watched:
+                    self._tell(watched_topic, partitions)
         except BaseException:
             self._has_failed = True
             raise
@@ -220,6 +234,8 @@ class PartitionWatch:
             self._is_looking = False
 
     def _tell(self, watched: WatchedTopic, partitions: int) -> None:
+        # Deleted: reported once, and not watched any more. A topic that is made again under the name is
+        # another one.
         if not partitions:
             self.remove(watched)
         try:
@@ -263,6 +279,8 @@ def despite_deletion(open_it: Callable[[], R]) -> R:
             return open_it()
         except (FileNotFoundError, TopicNotFound) as error:
             last = error
+    # The last attempt is outside of the loop: its `TopicNotFound` goes to the caller as it is, whereas a
+    # missing file is named as what it is.
     try:
         return open_it()
     except FileNotFoundError as error:

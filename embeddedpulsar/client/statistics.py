@@ -82,6 +82,7 @@ def sum_of(parts: Iterable[ConsumerStats]) -> ConsumerStats:
     >>> sum_of([ConsumerStats(1, 2, 3, 4, 5.0, 6.0), ConsumerStats(1, 1, 1, 1, 1.0, 1.0)])[:5]
     (2, 3, 4, 5, 6.0)
     """
+    # Field by field; without parts there are no columns.
     columns = list(zip(*parts, strict=True))
     return ConsumerStats(*map(sum, columns)) if columns else ConsumerStats(0, 0, 0, 0, 0.0, 0.0)
 
@@ -95,6 +96,7 @@ def percentiles(seconds: Iterable[float]) -> tuple[float, float, float, float]:
     ordered = sorted(seconds)
     if not ordered:
         return 0.0, 0.0, 0.0, 0.0
+    # The nearest rank, without interpolation: a figure that did occur.
     last = len(ordered) - 1
     half, most, nearly_all = (round(ordered[round(last * share)] * 1000, 3) for share in (0.5, 0.95, 0.99))
     return half, most, nearly_all, round(ordered[-1] * 1000, 3)

@@ -34,6 +34,10 @@ def registered(
     """
     info = schema.schema_info()
     kind = info.schema_type()
+    # The cases: a producer of bytes that fit the schema of the topic takes that over; a schema without a
+    # type, as of bytes, is not registered; one that was copied with messages of another topic, as to a dead
+    # letter topic, is taken whatever the compatibility strategy says; any other is added, if it is
+    # compatible.
     if kind == SchemaType.AUTO_PUBLISH:
         stored = store.schemas.latest(topic)
         if stored is None:
@@ -41,6 +45,7 @@ def registered(
         return schema.for_topic(stored.info()), stored.version  # type: ignore[attr-defined]
     if kind.value <= 0:
         return schema, -1
+    # A message that survives a power failure needs the schema that decodes it.
     is_durable = durability not in (None, _PROCESS)
     if isinstance(schema, CopiedSchema):
         return schema, store.schemas.copy(topic, info, durable=is_durable)
@@ -57,6 +62,7 @@ def admit_all(store: Store, topics: Iterable[str], schema: Schema[Any]) -> None:
     if schema is BYTES:
         return
     info = schema.schema_info()
+    # AUTO_CONSUME and bytes read whatever there is.
     if info.schema_type().value > 0:
         for topic in topics:
             store.schemas.admit(topic, info, partial(_is_idle, store, topic))
@@ -66,13 +72,15 @@ def _is_idle(store: Store, topic: str) -> bool:
     """Whether a topic has no messages, producers and consumers."""
     full = TopicName.parse(topic).full
     for name in partition_names(full, store.topics.partitions(full)) or [full]:
+        # A topic that was never opened has no files, and asking them would make some.
         if not store.topics.was_used(name):
             continue
         use = store.use_topic(name, create=False, to_look=True)
         try:
-            one = use.topic
-            has_entries = any(segment.entries for segment in one.ledger.segments())
-            if has_entries or one.view.producers().connected or one.consumers():
+            topic_in_use = use.topic
+            # A stored message, or an attached program, may use another schema.
+            has_entries = any(segment.entries for segment in topic_in_use.ledger.segments())
+            if has_entries or topic_in_use.view.producers().connected or topic_in_use.consumers():
                 return False
         finally:
             use.release()

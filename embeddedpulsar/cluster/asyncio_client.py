@@ -26,6 +26,7 @@ class _Closing:
 
     @staticmethod
     def close_dropped(source: Any) -> None:
+        # Finalizers call this, in any thread, and the close of `pulsar-client` waits for a broker.
         threads.start_daemon(lambda: source.__exit__(), "dropped")
 
 
@@ -37,17 +38,21 @@ async def _answer(call: Callable[[Callable[..., object]], object]) -> Any:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def settle(result: Any, value: Any) -> None:
+    def set_outcome(result: Any, value: Any) -> None:
         if future.done():
             return  # cancelled
         if result.name == Result.Ok.name:
             future.set_result(value)
         else:
+            # `pulsar.asyncio` puts the number of the result before the text; so does
+            # `embeddedpulsar.asyncio`.
             error = failure(result)
             renumber(error)
             future.set_exception(error)
 
-    call(lambda result, value=None: loop.call_soon_threadsafe(settle, result, value))
+    # The callback comes on a thread of `pulsar-client`, which has nothing to do with the loop. Some calls
+    # have no value.
+    call(lambda result, value=None: loop.call_soon_threadsafe(set_outcome, result, value))
     return await future
 
 
@@ -82,6 +87,8 @@ class ClusterAsyncioConsumer(Consumer[T]):
         await self._answered("acknowledge_cumulative_async", message)
 
     async def _answered(self, name: str, message: Message[T] | MessageId) -> None:
+        # `pulsar-client` offers no coroutine and no callback for acknowledgements in Python. The object of
+        # its extension module has one, and takes the raw message or id.
         call = getattr(self._blocking.theirs._consumer, name)
         raw = acknowledgeable(message)
         await _answer(lambda callback: call(getattr(raw, "_message", raw), callback))
@@ -91,6 +98,7 @@ class ClusterAsyncioReader(Reader[T]):
     """`embeddedpulsar.asyncio.Reader` over the reader of ``pulsar-client``."""
 
     async def _next(self) -> Message[T] | None:
+        # `async for` over a reader ends at the end of the topic, as over that of a store.
         return await self.read_next() if await self.has_message_available() else None
 
 
@@ -102,6 +110,7 @@ class ClusterAsyncioClient(Client):
 
     async def create_producer(self, *args: Any, **options: Any) -> ClusterAsyncioProducer[Any]:
         arguments = _arguments(Client.create_producer, args, options)
+        # In a thread: `pulsar-client` waits for the broker. A cancelled call closes what it gets.
         producer = await in_thread(
             lambda: self._blocking.create_producer(**arguments), lambda made: made.close()
         )
@@ -131,11 +140,14 @@ def connected(service_url: Any, **options: Any) -> Client:
 
 def _arguments(call: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments by name, with the defaults of the coroutine, which differ from those of the method."""
+    # The coroutine and the blocking method have different defaults, such as that of batching, so those of the
+    # coroutine are written out before the blocking method is called.
     bound = inspect.signature(call).bind(None, *args, **options)
     bound.apply_defaults()
     arguments = dict(bound.arguments)
     del arguments["self"]
     arguments.update(arguments.pop("options", {}))
+    # None stands for bytes in the coroutine; the blocking method has a default of its own for it.
     if arguments.get("schema") is None:
         arguments.pop("schema", None)
     return arguments

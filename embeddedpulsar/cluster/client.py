@@ -76,6 +76,8 @@ class ClusterConsumer(ClusterSource, Consumer[T]):
     def receive(self, timeout_millis: int | None = None) -> Message[T]:
         if timeout_millis is not None:
             check_type(int, timeout_millis, "timeout_millis")
+        # A coroutine that was cancelled may have left a message, which comes before those that are still with
+        # `pulsar-client`.
         kept: Message[T] | None = self._awaited.take_kept()
         if kept is not None:
             return kept
@@ -88,6 +90,7 @@ class ClusterConsumer(ClusterSource, Consumer[T]):
 
     def receive_nowait(self) -> Message[T] | None:
         try:
+            # What `pulsar-client` has fetched; 0 does not wait for a broker.
             return self.receive(0)
         except Timeout:
             return None
@@ -169,6 +172,8 @@ class ClusterProducer(ClusterHandle, Producer[T]):
 
         def call(result: Any, message_id: Any) -> None:
             try:
+                # The id is that of `pulsar-client`, in a subclass of this package's: it keeps what only that
+                # one knows, such as the batch.
                 callback(Result[result.name], from_message_id(message_id, topic))
             except BaseException:  # noqa: BLE001 - the application's code
                 _LOG.exception("The callback of a send to %s failed", topic)
@@ -204,6 +209,7 @@ class ClusterProducer(ClusterHandle, Producer[T]):
         if self._is_closed:
             return
         try:
+            # A block that raised leaves the messages unsent, as the producer of a store does.
             if not any(error):
                 self.flush()
         finally:
@@ -238,6 +244,7 @@ class ClusterReader(ClusterSource, Reader[T]):
         if not self.has_message_available():
             return None
         try:
+            # It arrives within moments, or not at all, as when the topic was trimmed meanwhile.
             return self.read_next(1000)
         except Timeout:
             return None
@@ -262,6 +269,7 @@ class ClusterTableView(ClusterHandle, TableView[T]):
 
     def get(self, key: str, default: Any = None) -> Any:
         with translated:
+            # None is no value: `pulsar-client` returns it for a key that is not there.
             value = self.theirs.get(key)
         return default if value is None else value
 
@@ -288,6 +296,7 @@ class ClusterTableView(ClusterHandle, TableView[T]):
         return len(self.theirs)
 
     def __contains__(self, key: object) -> bool:
+        # The raw view again: the first of its answer says whether the key is there, and no value is decoded.
         return isinstance(key, str) and bool(self.theirs._table_view.get(key)[0])
 
     def __iter__(self) -> Iterator[str]:
@@ -317,15 +326,18 @@ class ClusterClient(Client):
     def __init__(self, service_url: Any, *args: Any, **options: Any) -> None:
         kind = library().Client
         arguments = given(Client.__init__, kind.__init__, service_url, *args, **options)
+        # Kept for `pickle`: the client is made again from its arguments in another process.
         self._arguments: Final = service_url, args, options
         self._is_closed = False
         with translated:
             self.theirs = kind(**arguments)
+        # Weak: a producer that the program drops ends by itself, and is not kept for the end of the block.
         self._producers: weakref.WeakSet[ClusterProducer[Any]] = weakref.WeakSet()
 
     def create_producer(self, topic: str, *args: Any, **options: Any) -> ClusterProducer[Any]:
         arguments = _given(Client.create_producer, self.theirs.create_producer, topic, *args, **options)
         router = arguments.get("message_router")
+        # The router of the application gets a message of this package.
         if router is not None:
             arguments["message_router"] = _router(router)
         with translated:
@@ -356,13 +368,15 @@ class ClusterClient(Client):
         self, kind: Callable[[Any], Any], make: Callable[..., Any], arguments: dict[str, Any], name: str
     ) -> Any:
         """Make a consumer or reader, whose listener is the argument of that name."""
-        made: list[Any] = []
+        # The listener may be called before this method returns, and then gets a wrapper of its own around the
+        # same consumer; afterwards the one that the program has.
+        receivers: list[Any] = []
         if arguments.get(name) is not None:
-            arguments[name] = _listener(arguments[name], made, kind)
+            arguments[name] = _listener(arguments[name], receivers, kind)
         with translated:
             receiver = kind(make(**arguments))
         self._keep(receiver)
-        made.append(receiver)
+        receivers.append(receiver)
         return receiver
 
     def create_table_view(self, topic: str, *args: Any, **options: Any) -> ClusterTableView[Any]:
@@ -391,6 +405,8 @@ class ClusterClient(Client):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._is_closed:
             return
+        # Messages that were sent without a wait are stored before the client ends; not after an error, as in
+        # a store.
         try:
             if kind is None:
                 for producer in list(self._producers):
@@ -413,6 +429,8 @@ def _given(
     call: Callable[..., Any], theirs: Callable[..., Any], *args: Any, **options: Any
 ) -> dict[str, Any]:
     """`given`, with a schema of this package also where the call has none."""
+    # Without a schema `pulsar-client` would decode with its own class of bytes, which has no `ours`
+    # (`ClusterMessage.value`).
     return {"schema": to_pulsar(BYTES), **given(call, theirs, *args, **options)}
 
 
@@ -429,11 +447,11 @@ def _again(service_url: Any, args: tuple[Any, ...], options: dict[str, Any]) -> 
     return ClusterClient(service_url, *args, **options)
 
 
-def _listener(listener: Callable[..., object], made: list[Any], wrap: Callable[[Any], Any]) -> Any:
+def _listener(listener: Callable[..., object], receivers: list[Any], wrap: Callable[[Any], Any]) -> Any:
     """A listener for ``pulsar-client``; it may be called before the call that makes the consumer returns."""
 
     def call(theirs: Any, message: Any) -> None:
-        listener(made[0] if made else wrap(theirs), ClusterMessage(message))
+        listener(receivers[0] if receivers else wrap(theirs), ClusterMessage(message))
 
     return call
 

@@ -46,6 +46,8 @@ class AwaitedMessages:
         """Return a message that a cancelled coroutine left; None if there is none."""
         try:
             self._lock.acquire()
+            # Messages that woken coroutines are about to take are not free: a call that took one would leave
+            # a coroutine without.
             return self._kept.popleft() if len(self._kept) > self._woken else None
         finally:
             self._lock.release()
@@ -65,6 +67,7 @@ class AwaitedMessages:
         try:
             await future
         except asyncio.CancelledError:
+            # Woken and cancelled in the same turn of the loop: its message goes to the next one.
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._pass_on()
             raise
@@ -77,6 +80,8 @@ class AwaitedMessages:
 
     def _ask(self) -> None:
         """Request messages as long as there are fewer than coroutines."""
+        # A loop and no recursion: an answer that comes within `_request` only ends the request, and the loop
+        # asks for the next.
         while self._may_ask():
             self._request(self._on_message)  # which may call back at once, in this thread
             self._is_asking = False
@@ -84,7 +89,9 @@ class AwaitedMessages:
     def _may_ask(self) -> bool:
         try:
             self._lock.acquire()
-            waiting = self._woken + sum(not one.done() for one in self._waiting)
+            # Every coroutine that waits or is about to take needs a message, of those that are kept or
+            # requested.
+            waiting = self._woken + sum(not future.done() for future in self._waiting)
             if self._is_requested or self._is_asking or len(self._kept) >= waiting:
                 return False
             self._is_requested = self._is_asking = True
@@ -103,6 +110,7 @@ class AwaitedMessages:
                 self._kept.append(message)
         finally:
             self._lock.release()
+        # After the lock: waking runs code of a loop.
         self._wake(None if is_message else failure(result))
         self._ask()
 
@@ -121,6 +129,7 @@ class AwaitedMessages:
             self._lock.acquire()
             future = None
             while self._waiting and future is None:
+                # Cancelled coroutines, and those of a loop that was closed, are passed over.
                 first = self._waiting.popleft()
                 future = None if first.done() or first.get_loop().is_closed() else first
             if future is None:
@@ -130,7 +139,7 @@ class AwaitedMessages:
             self._lock.release()
         chosen = future
 
-        def settle() -> None:
+        def complete() -> None:
             if chosen.done():  # cancelled meanwhile
                 if error is None:
                     self._pass_on()
@@ -140,7 +149,8 @@ class AwaitedMessages:
                 chosen.set_exception(error)
 
         try:
-            chosen.get_loop().call_soon_threadsafe(settle)
+            # A future belongs to its loop, and is completed in its thread.
+            chosen.get_loop().call_soon_threadsafe(complete)
         except RuntimeError:  # the loop was closed meanwhile
             if error is None:
                 self._pass_on()
@@ -180,6 +190,8 @@ class ClusterSource(ClusterHandle):
 
     def _wrapped(self, raw: Any) -> ClusterMessage[Any]:
         message = library().Message()
+        # As `pulsar-client` makes its own messages: its Python class around the raw one, with the schema of
+        # the consumer.
         message._message, message._schema = raw, self.theirs._schema
         return ClusterMessage(message)
 

@@ -23,11 +23,13 @@ class ClusterMessage(Message[T]):
         return cast("bytes", self.theirs.data())
 
     def value(self) -> T:
+        # By the schema of this package, which `pulsar-client` got inside of an adapter
+        # (`translation._adapter`).
         return cast("T", self.theirs._schema.ours.decode_message(self))
 
     def writer_schema(self) -> SchemaInfo | None:
-        found: SchemaInfo | None = self.theirs._schema.writer_of(self.theirs._message)
-        return found
+        schema: SchemaInfo | None = self.theirs._schema.writer_of(self.theirs._message)
+        return schema
 
     def message_id(self) -> MessageId:
         return from_message_id(self.theirs.message_id(), self.topic_name())
@@ -69,6 +71,7 @@ class ClusterMessage(Message[T]):
         theirs = self.theirs.encryption_context()
         if theirs is None:
             return None
+        # The empty text is the initialization vector, which `pulsar-client` does not give out.
         return EncryptionContext(
             EncryptionFacts(
                 tuple(EncryptedKey(key.key, key.value, key.metadata) for key in theirs.keys()),

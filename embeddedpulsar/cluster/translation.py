@@ -34,19 +34,23 @@ from embeddedpulsar.schema import Schema, SchemaInfo
 
 def translated_error(error: BaseException) -> PulsarException | None:
     """Return the error of this package for one of ``pulsar-client``; None for any other error."""
+    # By name along the classes: `pulsar-client` need not be imported to know its errors, and may be a
+    # stand-in of a test.
     if isinstance(error, PulsarException) or not any(
-        one.__name__ == "PulsarException" for one in type(error).__mro__
+        kind.__name__ == "PulsarException" for kind in type(error).__mro__
     ):
         return None
-    found = _class(type(error).__name__)()
-    found.args = (str(error),)  # the text of pulsar-client, which is that of this package
-    return found
+    our_error = _class(type(error).__name__)()
+    our_error.args = (str(error),)  # the text of pulsar-client, which is that of this package
+    return our_error
 
 
+# Errors have the same names in both packages. One that only a newer `pulsar-client` has becomes the base
+# class.
 def _class(name: str) -> type[PulsarException]:
-    found = getattr(exceptions, name, None)
-    if isinstance(found, type) and issubclass(found, PulsarException):
-        return found
+    kind = getattr(exceptions, name, None)
+    if isinstance(kind, type) and issubclass(kind, PulsarException):
+        return kind
     return PulsarException
 
 
@@ -124,17 +128,20 @@ def given(call: Callable[..., Any], theirs: Callable[..., Any], *args: Any, **op
     bound.pop("self")
     bound.update(bound.pop("options", {}))
     known = inspect.signature(theirs).parameters
-    found = {}
+    translated_arguments = {}
     for name, value in bound.items():
         if name in known:
-            found[name] = to_pulsar(value)
+            translated_arguments[name] = to_pulsar(value)
+        # Two cases are left: an option of files, which a cluster does not have, is ignored; any other is an
+        # error, unless it has the value that it has when it is left out.
         elif name not in OF_FILES and (name not in parameters or value != parameters[name].default):
             raise unknown_option(call.__name__.replace("__init__", "Client"), name)
-    return found
+    return translated_arguments
 
 
 def to_pulsar(value: Any) -> Any:
     """Return the value of ``pulsar-client`` for one of this package, and any other value unchanged."""
+    # The order of the table does not matter: no class in it derives from another.
     for kind, convert in _CONVERSIONS.items():
         if isinstance(value, kind):
             return convert(value)
@@ -142,10 +149,12 @@ def to_pulsar(value: Any) -> Any:
 
 
 def _enum(value: Enum) -> Any:
-    found = getattr(getattr(late_import("_pulsar"), type(value).__name__, None), value.name, None)
-    if found is None:
+    # Both packages have the enumerations by the same names; `pulsar-client` has its values in its extension
+    # module.
+    theirs = getattr(getattr(late_import("_pulsar"), type(value).__name__, None), value.name, None)
+    if theirs is None:
         raise InvalidConfiguration(f"pulsar-client has no {value}")
-    return found
+    return theirs
 
 
 class ClusterMessageId(MessageId):
@@ -155,6 +164,7 @@ class ClusterMessageId(MessageId):
 
     theirs: Any
 
+    # The id of `pulsar-client` cannot be pickled. The bytes have what a seek needs.
     def __reduce__(self) -> tuple[Any, ...]:
         return MessageId.deserialize, (self.serialize(), self._topic)
 
@@ -162,12 +172,13 @@ class ClusterMessageId(MessageId):
 def from_message_id(theirs: Any, topic: str) -> MessageId:
     """Return the id of this package for one of ``pulsar-client``."""
     parsed = MessageId.deserialize(theirs.serialize(), topic)
-    found = ClusterMessageId.__new__(ClusterMessageId)
+    # Without `__init__`, which would check the numbers again: this is called for every message.
+    message_id = ClusterMessageId.__new__(ClusterMessageId)
     for name in MessageId.__slots__:
         if hasattr(parsed, name):
-            setattr(found, name, getattr(parsed, name))
-    found.theirs = theirs
-    return found
+            setattr(message_id, name, getattr(parsed, name))
+    message_id.theirs = theirs
+    return message_id
 
 
 def _message_id(value: MessageId) -> Any:
@@ -177,6 +188,7 @@ def _message_id(value: MessageId) -> Any:
 
 
 def _key_reader(value: CryptoKeyReader) -> Any:
+    # A subclass has code of the application, which `pulsar-client` does not call.
     if type(value) is not CryptoKeyReader:
         raise InvalidConfiguration(
             "pulsar-client reads keys from files only; give CryptoKeyReader(public_path, private_path)"
@@ -223,7 +235,7 @@ def from_service_info(theirs: Any) -> client_config.ServiceInfo:
 def _failover(value: client_config.AutoClusterFailover) -> Any:
     return library().AutoClusterFailover(
         _service_info(value.primary),
-        [_service_info(one) for one in value.secondary],
+        [_service_info(info) for info in value.secondary],
         value.check_interval_ms,
         value.failover_threshold,
         value.switch_back_threshold,
@@ -285,6 +297,7 @@ def _adapter() -> Any:
             if place not in self._writers:
                 try:
                     with translated:
+                        # A request to the broker, in the middle of decoding: once for each topic and version.
                         theirs = self._client.get_schema_info(*place)
                 except TopicNotFound:  # not kept any more; a cluster that does not answer raises
                     return None
@@ -299,6 +312,7 @@ def _adapter() -> Any:
 
 def _kind(kind: enums.SchemaType) -> Any:
     """The type of a schema that ``pulsar-client`` registers: not those whose properties it does not send."""
+    # The schema of a pair lies in properties, which `pulsar-client` neither sends nor returns.
     if kind == enums.SchemaType.KEY_VALUE or not hasattr(late_import("_pulsar").SchemaType, kind.name):
         raise InvalidConfiguration(
             f"pulsar-client does not register schemas of the type {kind.name}; leave the schema out, and "

@@ -26,7 +26,7 @@ class PartitionedTopic:
     def grow(self, partitions: int) -> None:
         """Give it more partitions, and have the client notice."""
         self.store.grow_partitions(self.name, partitions)
-        self.client._core.partition_watch.look()
+        self.client._core.partition_watch.report_changes()
 
     def producer(self, **options: Any) -> Producer[Any]:
         """A producer with some options."""

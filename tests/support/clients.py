@@ -50,7 +50,7 @@ def store_of(client: Any) -> Any:
 
 def refresh_topics(client: Any) -> None:
     """Let a client notice now which topics and partitions there are, which it does from time to time."""
-    client._core.partition_watch.look()
+    client._core.partition_watch.report_changes()
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:

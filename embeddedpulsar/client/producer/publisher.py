@@ -89,7 +89,7 @@ class Admission:
                 self._wait_for_room(count)
         memory = self._session.memory
         if memory is not None:
-            memory.take(size, self._blocks and self._completions.can_wait)
+            memory.reserve(size, self._blocks and self._completions.can_wait)
 
     def give_back(self, size: int) -> None:
         if self._session.memory is not None:

@@ -107,7 +107,7 @@ def test_partitions(client):
     view = client.create_table_view("prices")
     assert content(view) == {f"k{i}": b"1" for i in range(20)}
     store.grow_partitions("prices", 5)
-    client._core.partition_watch.look()
+    client._core.partition_watch.report_changes()
     send(client, *((f"k{i}", b"2") for i in range(20)))
     wait_for(view, {f"k{i}": b"2" for i in range(20)})
 

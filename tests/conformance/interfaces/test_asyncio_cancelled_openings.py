@@ -154,17 +154,17 @@ def test_cancelled_at_each_step(run, monkeypatch: pytest.MonkeyPatch, kind: str)
 @pytest.mark.parametrize("kind", list(OPENINGS))
 def test_cancelled_between_the_result_and_the_coroutine(run, monkeypatch: pytest.MonkeyPatch, kind: str):
     """The thread has finished, and the coroutine has not seen it."""
-    settle = worker_threads._settle
+    set_outcome = worker_threads._set_outcome
     tasks: list[asyncio.Task[Any]] = []
 
-    def settle_and_cancel(*arguments: Any) -> None:
-        settle(*arguments)
+    def set_and_cancel(*arguments: Any) -> None:
+        set_outcome(*arguments)
         if tasks:
             tasks.pop().cancel()
 
     async def main(client: Client) -> None:
         await prepare(client)
-        monkeypatch.setattr(worker_threads, "_settle", settle_and_cancel)
+        monkeypatch.setattr(worker_threads, "_set_outcome", set_and_cancel)
         task = asyncio.ensure_future(OPENINGS[kind][1](client))
         tasks.append(task)
         with pytest.raises(asyncio.CancelledError):
@@ -220,7 +220,7 @@ def test_a_loop_that_ends(store_url: Path | str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(threads, "_start", lambda thread: (started.append(thread), start(thread)))
     monkeypatch.setattr(pulsar.Client, method, held)
     if is_over:
-        monkeypatch.setattr(worker_threads, "_settle", lambda *_: None)  # the loop does not come to it
+        monkeypatch.setattr(worker_threads, "_set_outcome", lambda *_: None)  # the loop does not come to it
     coroutine = opening(client)
 
     async def begin() -> None:

@@ -180,7 +180,7 @@ def test_partitioned_topics(client: Client, calls: list[Any]):
         producer.send(b"%d" % i)
     assert sorted(consumer.receive(1000).data() for _ in range(4)) == [b"%da" % i for i in range(4)]
     core.store.grow_partitions("parts", 3)
-    core.partition_watch.look()
+    core.partition_watch.report_changes()
     assert calls[-1] == ("a", "persistent://public/default/parts", 3)
 
 

@@ -268,7 +268,7 @@ def test_partitioned_topics(client: Client, calls: list[Any]):
     assert [message.message_id() for message in messages] == sent
     assert [call[3] for call in calls] == sent
     store.grow_partitions("parts", 5)
-    core.partition_watch.look()
+    core.partition_watch.report_changes()
     assert calls[-1] == ("persistent://public/default/parts", 5)
 
 

@@ -91,5 +91,5 @@ def test_a_new_partition_obeys_the_rule(client):
     first, second = subscribe(client, "a"), subscribe(client, "b")
     core: Any = client._core
     core.store.grow_partitions("orders", 7)
-    core.partition_watch.look()
+    core.partition_watch.report_changes()
     assert active_on(first) == [0, 2, 4, 6] and active_on(second) == [1, 3, 5]

@@ -143,7 +143,7 @@ class TestLazyStart:
                     with pytest.raises(TopicNotFound):
                         producer.send(b"x")
                 assert admin.topics().get_list() == []
-                topic.client._core.partition_watch.look()
+                topic.client._core.partition_watch.report_changes()
                 admin.topics().create_partitioned_topic("topic", 3)
                 for _ in range(3):
                     with pytest.raises(TopicNotFound):

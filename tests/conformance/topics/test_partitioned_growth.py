@@ -100,5 +100,5 @@ def test_two_clients(store_url, topic):
     """A producer of another client of the process follows as well."""
     with Client(store_url) as other, other.create_producer("topic") as producer:
         topic.store.grow_partitions("topic", 3)
-        other._core.partition_watch.look()
+        other._core.partition_watch.report_changes()
         assert {producer.send(b"x").partition() for _ in range(6)} == {0, 1, 2}

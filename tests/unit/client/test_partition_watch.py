@@ -124,10 +124,10 @@ def test_a_closed_client_watches_nothing(time: ManualTime):
     told: list[int] = []
     core.partition_watch.add(NAME, 2, told.append)
     core.partition_watch.after_fork_in_child()
-    core.partition_watch.look()
+    core.partition_watch.report_changes()
     core.partition_watch.add(NAME, 2, told.append)
     core.partition_watch.close()
     core.store.grow_partitions(NAME, 3)
-    core.partition_watch.look()
+    core.partition_watch.report_changes()
     time.pass_ms(2000)
     assert told == []
