@@ -110,4 +110,5 @@ def table(
     """
     from embeddedpulsar.spark import log_plan
 
+    # Imported here: a session that only writes needs no planner of reads.
     return log_plan.table(spark, path, topic, columns, **options)

@@ -58,10 +58,12 @@ class TypedSource:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._options = known_options(given)
+        # With None no start is refused: streams begin at the end by default, and this knows no kind of read.
         self._read = read_options(self._options, None)
         self._mode = check_mode(self._options.get("mode", FAILFAST))
         self._columns = named_columns(self._options)
         text = self._options.get("valueschema", "").strip()
+        # A definition in Avro's notation is JSON; anything else is a schema in Spark's words.
         self._ddl = "" if text.startswith(("{", "[", '"')) else text
         self._definition = None if self._ddl else text or None
 
@@ -72,11 +74,14 @@ class TypedSource:
             InvalidConfiguration: an unknown column, or no schema to decode by.
         """
         if self._ddl:
+            # The user's own schema: its fields, and the columns of messages that are named.
             given = _fields_of(self._ddl)
             named = typed_names(tuple(given), self._columns, self._mode)
+            # The option `columns` names columns of messages alone: the fields come in addition.
             if given.keys().isdisjoint(named):
                 named = (*given, *named)
             return ", ".join(given[name] if name in given else _in_words(name) for name in named)
+        # A definition: its fields become columns with their types in Spark.
         decoding, columns = decoding_of(self._read.path, self._defined(), self._columns, self._mode)
         own = {field.name: field for field in from_arrow_schema(decoding.fields).fields}
         return StructType([own[name] if name in own else _struct_of([name]).fields[0] for name in columns])
@@ -89,11 +94,14 @@ class TypedSource:
         """
         if self._ddl:
             own = [field for field in schema.fields if field.name not in (*names.KNOWN, CORRUPT)]
+            # A field may be called `value`; with the type of payloads it is the column of payloads.
             own += [field for field in schema.fields if _is_own_value(field)]
             definition = None
         else:
             definition = self._defined()
             whole, _ = decoding_of(self._read.path, definition, None, self._mode)
+            # The schema that Spark gives here may have been given by the user with `spark.read.schema`:
+            # fields may be missing, their types may not differ.
             known = {field.name: field.dataType for field in from_arrow_schema(whole.fields).fields}
             own = [field for field in schema.fields if field.name in known]
             for field in own:
@@ -102,15 +110,19 @@ class TypedSource:
                         f"column {field.name} is {known[field.name].simpleString()} by the schema of the "
                         f"topic, not {field.dataType.simpleString()}; read it so and cast it in the query"
                     )
+            # Without a field among the columns, the payloads are still decoded: in mode DROPMALFORMED they
+            # say which messages there are.
             own = own or from_arrow_schema(whole.fields).fields
         taken = {field.name for field in own}
         self._check(schema, taken)
         if not own:
             raise InvalidConfiguration("no column is made of payloads; leave decode and valueSchema out")
+        # Arrow's own types from here on: workers decode without a session of Spark.
         fields = to_arrow_schema(StructType(own), timezone="UTC")
         return Decoding(self._read.path, definition, fields, self._mode)
 
     def _check(self, schema: StructType, taken: set[str]) -> None:
+        # Raises for what is unknown or named twice.
         typed_names(tuple(taken), schema.names, self._mode)
         for field in schema.fields:
             if not field.nullable:
@@ -124,6 +136,8 @@ class TypedSource:
     def _defined(self) -> str:
         if self._definition is None:
             read = self._read
+            # A topic that appears later may have the schema; the topics named so far count too, whether they
+            # exist or not.
             waits = read.pattern is not None or switch(
                 "waitingForNonExistedTopic", self._options.get("waitingfornonexistedtopic", "false")
             )
@@ -154,11 +168,13 @@ def _fields_of(ddl: str) -> dict[str, str]:
         InvalidConfiguration: a field has no name, or two have the same.
     """
     whole = _STRUCT.fullmatch(ddl)
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     begin = depth = 0
+    # The comma at the end closes the last field like all others.
     text = (whole[1] if whole else ddl) + ","
     for match in _MARKS.finditer(text):
         mark = match[0]
+        # Within <...> and (...) a comma divides parts of a type: `map<string,int>`, `decimal(9,2)`.
         depth += (mark in "<(") - (mark in ">)")
         if mark != "," or depth:
             continue
@@ -166,11 +182,12 @@ def _fields_of(ddl: str) -> dict[str, str]:
         begin = match.end()
         name = _NAME.match(piece)
         quoted, plain = name.groups() if name else (None, None)
+        # In Spark, two backticks within quotes stand for one.
         key = plain if quoted is None else quoted.replace("``", "`")
-        if not key or key in found:
+        if not key or key in fields:
             raise InvalidConfiguration(f"option valueSchema: {piece!r} is no field with a name of its own")
-        found[key] = piece
-    return found
+        fields[key] = piece
+    return fields
 
 
 _STRUCT: Final = re.compile(r"\s*struct\s*<(.*)>\s*", re.IGNORECASE | re.DOTALL)
@@ -214,6 +231,7 @@ def read_task(
     decoding: Decoding | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The record batches of one task, in a worker."""
+    # Imported in the worker: the driver plans without the readers of columns.
     from embeddedpulsar.arrow.columns import record_batches
     from embeddedpulsar.arrow.mapped_segment import open_ahead
 
@@ -223,8 +241,10 @@ def read_task(
 
         typed = TypedColumns(decoding, columns)
     names = columns if typed is None else typed.needed
+    # Errors of workers reach the driver as text, so their code is what programs can tell them by.
     policy = DataLossPolicy(options.fail_on_data_loss)
     opened = open_ahead(
+        # A partition that Spark made up has no task: it gives no batches.
         partition.value or (),
         key_reader(options.private_keys),
         policy.gone,
@@ -232,6 +252,8 @@ def read_task(
         from_tables=SCHEMA_VERSION not in names,
     )
     spare_modules()
+    # The pin lasts as long as the generator, so until the task has read its last row; a task that is killed
+    # leaves it to the end of its process.
     with pinned(partition.value):
         batches = record_batches(
             opened, names, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged, mode=options.mode
@@ -255,6 +277,9 @@ class BatchReader(DataSourceReader):
         self._pruning = Pruning()
 
     def partitions(self) -> Sequence[InputPartition]:
+        # The order against trimming: plan, pin, look again. What was there after pinning stays; if something
+        # went between plan and pin, a second plan begins behind it. It is pinned as well as can be, and a
+        # task reports what it still misses.
         """The tasks, from index slots alone."""
         tasks = plan_tasks(self._options, self._pruning)
         if not pin_plan(tasks):

@@ -48,6 +48,8 @@ class DefaultSource(DataSource):
         """The name for ``spark.read.format``."""
         return "embeddedpulsar"
 
+    # Spark makes the source once for a query and asks it for the schema and then for a reader. Topics may get
+    # a new schema between the two.
     _typed: TypedSource | None = None  # made by `schema`, so that what it found holds for the reader, too
 
     def schema(self) -> StructType | str:
@@ -57,6 +59,8 @@ class DefaultSource(DataSource):
         return self._typed_source().schema()
 
     def reader(self, schema: StructType) -> BatchReader:
+        # The planner of a source has no JVM and no file of the store open: this says what there could be, and
+        # checks options, nothing else.
         """A reader of the columns of `schema`, which may be one the user gave."""
         require_pyarrow()
         return BatchReader(parse_options(self.options), *self._requested(schema))
@@ -82,6 +86,7 @@ class DefaultSource(DataSource):
     def _is_typed(self) -> bool:
         """Whether the options ask for columns made of payloads."""
         options = known_options(self.options)
+        # A schema of the user's own means decoding, as in `embeddedpulsar.arrow.read_topic`.
         decodes = switch("decode", options.get("decode", "true" if "valueschema" in options else "false"))
         check_mode(options.get("mode", FAILFAST))
         if "valueschema" in options and not decodes:
@@ -106,6 +111,7 @@ class DefaultSource(DataSource):
 
     def _written(self, schema: StructType, overwrite: bool) -> tuple[SinkOptions, tuple[str, ...]]:
         require_pyarrow()
+        # Spark asks for `overwrite` also where a stream has the output mode "complete".
         if overwrite:
             raise InvalidConfiguration(
                 'a topic is a log, and nothing of it is overwritten: write with mode("append"), or '
@@ -114,8 +120,8 @@ class DefaultSource(DataSource):
         from embeddedpulsar.spark.sink_commit import with_growth
 
         options = with_growth(parse_sink_options(self.options))
-        found = {field.name: field.dataType.simpleString() for field in schema.fields}
-        return options, written_columns(found, options)
+        types_by_name = {field.name: field.dataType.simpleString() for field in schema.fields}
+        return options, written_columns(types_by_name, options)
 
 
 class PushdownDataSource(DefaultSource):

@@ -94,6 +94,8 @@ def table(
             "a table of offloaded messages has payloads and no schema versions; decode them with "
             'spark.read.format("embeddedpulsar")'
         )
+    # The cold part is a table of its own, so each log has two parts: ledgers that Spark reads as Parquet, and
+    # what is behind them.
     cold: list[str] = []
     starts: dict[str, str] = {}
     logs = topic_partitions(root, topic)
@@ -101,10 +103,12 @@ def table(
         uris, start = cold_part(root, log)
         if uris:
             cold += uris
+            # The rest of the log begins where its cold part ends, or every row of it would be there twice.
             starts[log.full] = start
     reader = spark.read.format("embeddedpulsar").options(
         **{name: str(value) for name, value in options.items()},
         path=root,
+        # A partitioned topic none of whose partitions was used is read by its own name, and has no rows.
         topics=",".join(log.full for log in logs) or topic,
         columns=",".join(names),
     )
@@ -120,17 +124,20 @@ def table(
 def cold_part(root: str, log: TopicName) -> tuple[list[str], str]:
     """The tables of the oldest ledgers of a log, as long as each has one; and the position behind them."""
     notes = {note.ledger_id: note for note in cold_ledgers(topic_directory(root, log))}
-    found: list[str] = []
+    uris: list[str] = []
     end = ""
     for info in listed_segments(root, log):
         note = notes.get(info.ledger_id)
+        # The cold part ends with the first ledger that has no table: it is not offloaded, or encrypted.
+        # Ledgers behind it may have tables; they are read by the format, since the cut is one place.
         if info.entries and (note is None or note.state != OFFLOADED or note.rows < 0):
-            return found, f"{info.ledger_id}:0"
+            return uris, f"{info.ledger_id}:0"
         messages = None if note is None else note.object_named(MESSAGES)
         if note is not None and messages is not None:
-            found.append(hadoop_uri(note.location, messages.name))
+            uris.append(hadoop_uri(note.location, messages.name))
+        # An empty ledger is passed over; it has no table and no rows.
         end = f"{info.ledger_id}:{info.entries}"
-    return found, end
+    return uris, end
 
 
 CODE: Final = "EMBEDDEDPULSAR_DATA_LOSS"
@@ -243,32 +250,34 @@ NO_PRUNING: Final = Pruning()
 
 def prune(filters: Iterable[Filter]) -> Pruning:
     """What `filters`, all of which must hold, say about what is read."""
-    found = Pruning()
+    pruning = Pruning()
     for pushed in filters:
+        # A filter on a field of a struct, `a.b`, is on no column of messages.
         column: tuple[str, ...] = getattr(pushed, "attribute", ())
         if len(column) == 1:
+            # An unknown column or comparison narrows nothing: Spark checks every row again.
             narrow = _NARROWERS.get(column[0])
             if narrow is not None:
-                found = narrow(found, pushed)
-    return found
+                pruning = narrow(pruning, pushed)
+    return pruning
 
 
-def _narrow_time(found: Pruning, pushed: Filter) -> Pruning:
+def _narrow_time(pruning: Pruning, pushed: Filter) -> Pruning:
     start, end = _times(pushed)
     return replace(
-        found,
-        start_ms=_tighter(found.start_ms, start, max),
-        end_ms=_tighter(found.end_ms, end, min),
+        pruning,
+        start_ms=_tighter(pruning.start_ms, start, max),
+        end_ms=_tighter(pruning.end_ms, end, min),
     )
 
 
-def _narrow_event_time(found: Pruning, pushed: Filter) -> Pruning:
+def _narrow_event_time(pruning: Pruning, pushed: Filter) -> Pruning:
     start, end = _times(pushed)
-    known = found.wanted
+    known = pruning.wanted
     wanted = replace(
         known, start_ms=_tighter(known.start_ms, start, max), end_ms=_tighter(known.end_ms, end, min)
     )
-    return replace(found, wanted=wanted)
+    return replace(pruning, wanted=wanted)
 
 
 def _times(pushed: Filter) -> tuple[int | None, int | None]:
@@ -276,8 +285,11 @@ def _times(pushed: Filter) -> tuple[int | None, int | None]:
     value = getattr(pushed, "value", None)
     if not isinstance(value, datetime):
         return None, None
+    # Spark gives times of its session as UTC without a zone.
     time = value if value.tzinfo else value.replace(tzinfo=UTC)
     at = milliseconds(time) or 0  # rounded up: the first whole millisecond not before it
+    # Messages have whole milliseconds. With a part of one in the filter, `at` is the next millisecond: then >
+    # and >= allow the same times, and so do < and <=.
     exact = time.microsecond % 1000 == 0
     if isinstance(pushed, GreaterThanOrEqual):
         return at, None
@@ -290,44 +302,49 @@ def _times(pushed: Filter) -> tuple[int | None, int | None]:
     return (at, at + exact) if isinstance(pushed, EqualTo) else (None, None)
 
 
-def _narrow_topic(found: Pruning, pushed: Filter) -> Pruning:
+def _narrow_topic(pruning: Pruning, pushed: Filter) -> Pruning:
     if isinstance(pushed, StringStartsWith):
-        return replace(found, topic_prefixes=(*found.topic_prefixes, pushed.value))
-    return replace(found, topics=_only(found.topics, pushed))
+        return replace(pruning, topic_prefixes=(*pruning.topic_prefixes, pushed.value))
+    return replace(pruning, topics=_only(pruning.topics, pushed))
 
 
-def _narrow_partition(found: Pruning, pushed: Filter) -> Pruning:
-    return replace(found, partitions=_only(found.partitions, pushed))
+def _narrow_partition(pruning: Pruning, pushed: Filter) -> Pruning:
+    return replace(pruning, partitions=_only(pruning.partitions, pushed))
 
 
-def _narrow_ledger(found: Pruning, pushed: Filter) -> Pruning:
-    return replace(found, ledgers=found.ledgers.narrowed(*_span(pushed)))
+def _narrow_ledger(pruning: Pruning, pushed: Filter) -> Pruning:
+    return replace(pruning, ledgers=pruning.ledgers.narrowed(*_span(pushed)))
 
 
-def _narrow_entry(found: Pruning, pushed: Filter) -> Pruning:
-    return replace(found, entries=found.entries.narrowed(*_span(pushed)))
+def _narrow_entry(pruning: Pruning, pushed: Filter) -> Pruning:
+    return replace(pruning, entries=pruning.entries.narrowed(*_span(pushed)))
 
 
-def _narrow_key(found: Pruning, pushed: Filter) -> Pruning:
+def _narrow_key(pruning: Pruning, pushed: Filter) -> Pruning:
     if isinstance(pushed, EqualTo):
         values = [pushed.value]
     elif isinstance(pushed, In):
+        # Null is in no key; `In` with null is not true for a message without one.
         values = [value for value in pushed.value if value is not None]
     else:
-        return found
+        return pruning
+    # Not bytes: a filter on a cast column, say.
     if not all(isinstance(value, bytes | bytearray) for value in values):
-        return found
-    keys, known = frozenset(map(bytes, values)), found.wanted.keys
-    return replace(found, wanted=replace(found.wanted, keys=keys if known is None else known & keys))
+        return pruning
+    # Filters are joined by AND, so sets of keys are intersected. An empty one leaves nothing.
+    keys, known = frozenset(map(bytes, values)), pruning.wanted.keys
+    return replace(pruning, wanted=replace(pruning.wanted, keys=keys if known is None else known & keys))
 
 
 def _span(pushed: Filter) -> Span:
     """The numbers between which all lie that satisfy a filter."""
     value = getattr(pushed, "value", None)
-    if isinstance(pushed, In) and value and all(type(one) is int for one in value):
+    # `type`, not `isinstance`: True is an int in Python, and no number here.
+    if isinstance(pushed, In) and value and all(type(number) is int for number in value):
         return Span(min(value), max(value) + 1)
     if type(value) is not int:
         return EVERY
+    # Only one interval is kept: what lies between the numbers of `In` is read in vain.
     if isinstance(pushed, EqualTo):
         return Span(value, value + 1)
     if isinstance(pushed, GreaterThan | GreaterThanOrEqual):
@@ -359,6 +376,7 @@ def _only(known: frozenset[Any] | None, pushed: Filter) -> frozenset[Any] | None
 
 
 def _tighter(known: int | None, other: int | None, choose: Callable[[int, int], int]) -> int | None:
+    # None is the open side.
     if known is None or other is None:
         return other if known is None else known
     return choose(known, other)
@@ -385,14 +403,16 @@ def selected_logs(
         topics = _matching(options.path, options.pattern, {} if known is None else known)
         if not topics and not waits:
             raise TopicNotFound(f"no topic of {options.path} matches {options.pattern}")
-    found: dict[TopicName, None] = {}
+    # A dict keeps the order and leaves out a log that two names mean.
+    logs: dict[TopicName, None] = {}
     for topic in topics:
         try:
-            found.update(dict.fromkeys(topic_partitions(options.path, topic)))
+            logs.update(dict.fromkeys(topic_partitions(options.path, topic)))
         except TopicNotFound:
+            # A stream waits for topics; a batch read of one that does not exist is a mistake.
             if not waits:
                 raise
-    return list(found)
+    return list(logs)
 
 
 def plan_tasks(options: ReadOptions, pruning: Pruning) -> list[Task]:
@@ -410,12 +430,16 @@ def plan_tasks(options: ReadOptions, pruning: Pruning) -> list[Task]:
     is_pruned = pruning != NO_PRUNING
     policy = DataLossPolicy(options.fail_on_data_loss)
     planned, total = [], 0
+    # A topic that no row of the filters can come from is not opened, so nothing of it is checked either.
     for name in filter(pruning.admits, logs):
         start, end = place_of(options.start, name), place_of(options.end, name)
         _check_order(start, end, name)
+        # One listing for checks and plan, so both speak of the same log.
         segments = listed_segments(options.path, name, policy.segment_lost)
         check_place("startingOffsets", start, name, segments, policy)
         check_place("endingOffsets", end, name, segments, policy)
+        # What filters leave out is counted against the plan without them, which costs a second one in the
+        # index.
         whole = plan_segments(segments, name, _bounds(start, end, NO_PRUNING)) if is_pruned else []
         total += _entries(whole)
         ranges = plan_segments(segments, name, _bounds(start, end, pruning))
@@ -433,43 +457,48 @@ def _entries(ranges: list[EntryRange]) -> int:
 
 
 def _narrowed(ranges: list[EntryRange], pruning: Pruning) -> list[EntryRange]:
-    found: list[EntryRange] = []
+    parts: list[EntryRange] = []
     for planned in ranges:
         try:
-            found += pruning.narrowed(planned)
+            parts += pruning.narrowed(planned)
         except FileNotFoundError:  # the task that reads it reports that
-            found.append(planned)
-    return found
+            parts.append(planned)
+    return parts
 
 
 def tasks_of(planned: list[list[EntryRange]], options: ReadOptions) -> list[Task]:
     """The ranges of each log, cut into tasks of the size the options say."""
     total = sum(piece.size for ranges in planned for piece in ranges)
-    most = options.max_partition_bytes
+    limit = options.max_partition_bytes
     if options.min_partitions:
-        most = max(1, min(most, total // options.min_partitions))
-    return [task for ranges in planned for task in _tasks(ranges, most)]
+        # At least so many tasks, of equal size; never larger than a partition may be, never of no byte.
+        limit = max(1, min(limit, total // options.min_partitions))
+    return [task for ranges in planned for task in _tasks(ranges, limit)]
 
 
 def _matching(root: str, pattern: str, known: dict[str, str]) -> list[str]:
     matches = topics_matching(pattern)
-    found = set()
+    matching = set()
     try:
         directories = list(directories_in(os.path.join(root, TOPICS)))
     except (FileNotFoundError, NotADirectoryError):
         raise TopicNotFound(f"{root} is not the directory of a store") from None
     for directory in directories:
+        # A directory never changes its topic: a stream that asks again reads only the descriptions of new
+        # ones.
         if directory not in known:
             try:
                 entry = read_meta(os.path.join(root, TOPICS, directory))
             except (CorruptionError, ForeignFileError) as error:
                 raise TopicNotFound(f"cannot tell which topic this is: {error}") from error
+            # A topic that is being made: its description follows, and a stream finds it the next time.
             if entry is None:
                 continue
+            # Partitions are matched by the name of their topic, as consumers match them.
             known[directory] = TopicName.parse(entry.name).base
         if matches(known[directory]):
-            found.add(known[directory])
-    return sorted(found)
+            matching.add(known[directory])
+    return sorted(matching)
 
 
 def check_topics(options: ReadOptions, logs: list[TopicName]) -> None:
@@ -478,12 +507,15 @@ def check_topics(options: ReadOptions, logs: list[TopicName]) -> None:
     Raises:
         InvalidConfiguration: one names another topic, or a partitioned topic as if it were one log.
     """
+    # An offset may name a partition, or a topic for all of its partitions.
     known = {name.full for name in logs} | {name.base for name in logs}
     for side, limits in (("starting", options.start), ("ending", options.end)):
         for topic, place in limits.by_topic:
             if topic not in known:
                 raise InvalidConfiguration(f"{side} offsets or times name {topic}, which is not read")
             keyword = place in (MessageId.earliest, MessageId.latest)
+            # `earliest`, `latest` and times hold for every partition; the id of a message is a place in one
+            # of them.
             if topic not in {name.full for name in logs} and isinstance(place, MessageId) and not keyword:
                 raise InvalidConfiguration(
                     f"{topic} is partitioned and a message id is a place in one partition; "
@@ -506,8 +538,11 @@ def check_place(
         InvalidConfiguration: it lies behind the end.
         DataLossError: what was there was trimmed, and losses are errors.
     """
+    # A time, or an end that is not a place, is always within the log.
     if not isinstance(place, MessageId) or place in (MessageId.earliest, MessageId.latest):
         return
+    # Behind the end: another topic, or a store from before the offset was taken. Reading from there would
+    # skip what comes next without a word.
     if not segments or (place.ledger_id(), place.entry_id()) > (segments[-1].ledger_id, segments[-1].entries):
         end = f"{segments[-1].ledger_id}:{segments[-1].entries}" if segments else "empty"
         raise InvalidConfiguration(f"{option} {place} lies behind the end of {name.full} ({end})")
@@ -517,11 +552,15 @@ def check_place(
 
 def is_trimmed_behind(place: MessageId, oldest: SegmentInfo) -> bool:
     """Whether entries at or behind a place were trimmed; the oldest segment tells."""
+    # Ledger 0 is before everything, and no ledger that was trimmed.
     if not 0 < place.ledger_id() < oldest.ledger_id:
         return False
     try:
+        # The oldest ledger says what was before it: the id of the last ledger and its last entry. If the
+        # place is behind those, it was at the very end and nothing behind it went.
         segment = Segment.open(os.path.dirname(oldest.path), oldest.ledger_id)
     except (FileNotFoundError, CorruptionError):
+        # It cannot tell any more, and the ledger of the place is gone: that counts as loss.
         return True
     last = segment.header.prev_ledger_id, segment.header.prev_last_entry_id
     segment.close()
@@ -530,6 +569,7 @@ def is_trimmed_behind(place: MessageId, oldest: SegmentInfo) -> bool:
 
 def _check_order(start: Place | None, end: Place | None, name: TopicName) -> None:
     is_time = isinstance(start, int)
+    # Only two ids, or two times, can be compared without the log.
     if start is None or end is None or is_time != isinstance(end, int) or MessageId.latest in (start, end):
         return
     if isinstance(start, int) and isinstance(end, int):
@@ -546,6 +586,7 @@ def _order(place: Any) -> tuple[int, int, int]:
 
 
 def _bounds(start: Place | None, end: Place | None, pruning: Pruning) -> Bounds:
+    # Of several limits by time the narrowest counts.
     start_ms = [ms for ms in (start, pruning.start_ms) if isinstance(ms, int)]
     end_ms = [ms for ms in (end, pruning.end_ms) if isinstance(ms, int)]
     return Bounds(
@@ -558,18 +599,19 @@ def _bounds(start: Place | None, end: Place | None, pruning: Pruning) -> Bounds:
 
 def _tasks(ranges: list[EntryRange], most: int) -> list[Task]:
     """Large ranges cut, small neighbours put together; a task never mixes logs."""
-    found: list[Task] = []
+    tasks: list[Task] = []
     task: list[EntryRange] = []
     size = 0
+    # Cut first, then gather: a task has at most `most` bytes, or one entry that is larger.
     for piece in [piece for planned in ranges for piece in split(planned, most)]:
         if task and size + piece.size > most:
-            found.append(tuple(task))
+            tasks.append(tuple(task))
             task, size = [], 0
         task.append(piece)
         size += piece.size
     if task:
-        found.append(tuple(task))
-    return found
+        tasks.append(tuple(task))
+    return tasks
 
 
 class LogOffset(NamedTuple):
@@ -589,6 +631,7 @@ class LogOffset(NamedTuple):
     @property
     def place(self) -> MessageId:
         """As a limit of a plan."""
+        # -1 is "no batch index" for a place between two entries.
         return MessageId(-1, self.ledger, self.entry, self.done or -1)
 
     @property
@@ -614,27 +657,31 @@ def encode_offsets(offsets: Offsets) -> dict[str, Any]:
     }
 
 
-def decode_offsets(found: Mapping[str, Any]) -> Offsets:
+def decode_offsets(stored: Mapping[str, Any]) -> Offsets:
     """The opposite of `encode_offsets`.
 
     Raises:
         InvalidConfiguration: another source or release wrote the checkpoint.
     """
     offsets: Offsets = {}
-    for name, one in found.items():
-        if not isinstance(one, Mapping) or not isinstance(one.get("incarnation"), int):
-            raise InvalidConfiguration(f"the checkpoint's offset {one!r} of {name} is of another source")
-        place = parse_place(f"the checkpoint's offset of {name}", one.get("position"))
+    for name, position in stored.items():
+        if not isinstance(position, Mapping) or not isinstance(position.get("incarnation"), int):
+            # Another source, another release, or a person: an offset that is not understood must not begin
+            # anywhere else.
+            raise InvalidConfiguration(f"the checkpoint's offset {position!r} of {name} is of another source")
+        place = parse_place(f"the checkpoint's offset of {name}", position.get("position"))
         at = place.ledger_id(), place.entry_id(), max(0, place.batch_index())
-        offsets[name] = LogOffset(one["incarnation"], *at)
+        offsets[name] = LogOffset(position["incarnation"], *at)
     return offsets
 
 
+# Seconds. A trimming that holds the lock longer than this goes on without the pin being waited for, and the
+# read reports what it misses.
 _PATIENCE_S: Final = 0.2
 
 
 class ReadPins:
-    """Role: keeps what a streaming query has not read yet. Callers: one thread of the query's process, with
+    """Keeps what a streaming query has not read yet. Callers: one thread of the query's process, with
     whose end the pins go.
 
     Args:
@@ -645,18 +692,22 @@ class ReadPins:
         self._path: Final = path
         self._held: Final[dict[str, tuple[LogOffset, HeldFile | None]]] = {}
 
-    def follow(self, offsets: Offsets) -> None:
+    def pin_behind(self, offsets: Offsets) -> None:
         """Keep what is behind the offsets, and nothing before them."""
         for topic, offset in offsets.items():
+            # A pin keeps whole ledgers, so an offset within the same ledger needs no other one.
             at = LogOffset(offset.incarnation, offset.ledger)
             held = self._held.get(topic)
             if held is None or held[0] != at:
+                # The new pin before the old one goes: between the two, what is behind both stays. A file
+                # without the right to write cannot be pinned; its read goes on without.
                 self._held[topic] = at, _pin(topic_directory(self._path, TopicName.parse(topic)), at.ledger)
                 if held is not None and held[1] is not None:
                     held[1].close()
 
     def close(self) -> None:
         """Keep nothing more."""
+        # One by one, so that an interrupt leaves the rest to a second call.
         while self._held:
             _, (_, held) = self._held.popitem()
             if held is not None:
@@ -669,11 +720,16 @@ def pin_plan(tasks: Iterable[Task]) -> bool:
     Returns:
         Whether it is all there still: some of it may have been trimmed just before.
     """
+    # Of each log the first task: a pin keeps its ledger and all behind it. Reversed, so that the first of a
+    # log is the last to be put in.
     first = {os.path.dirname(task[0].path): task[0] for task in reversed(list(tasks))}
     for directory, planned in first.items():
         held = _pin(directory, planned.ledger_id)
+        # The lock goes, and the file keeps the ledger for the time of a lease: tasks take it again when they
+        # begin, in other processes.
         if held is not None:
             held.close()
+    # Looked at after pinning: what is there now stays.
     return all(os.path.exists(planned.path) for planned in first.values())
 
 
@@ -692,10 +748,13 @@ def pinned(task: Task | None) -> Iterator[None]:
 
 def _pin(directory: str, ledger_id: int) -> HeldFile | None:
     """Pin a ledger, and wait for a trimming that has decided already: its result is seen from now on."""
+    # A topic that was deleted has nothing to keep.
     if not os.path.isdir(directory):
         return None
     held = pin_for_reading(directory, ledger_id, CLOCK.wall_ms())
     if held is not None:
+        # Taking the lock of the topic once waits for a trimming that looked at the pins before this one was
+        # there (decision 0281). Without the lock, the read goes on: it reports what is missing.
         with contextlib.suppress(LockTimeout, OSError):
             lock = FileLock(lock_path(directory))
             try:

@@ -42,11 +42,14 @@ from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration, Invalid
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
 
+# Bytes of log; Spark's own default for files (spark.sql.files.maxPartitionBytes) is 128 MiB, of what is often
+# compressed.
 DEFAULT_PARTITION_BYTES: Final = 64 << 20
 
 Place = MessageId | int
 """Where a log is entered or left: a message id, or a publish time in ms."""
 
+# The names that Pulsar's connector for Spark has.
 _ALIASES: Final = {
     "service.url": "path",
     "startingtimestamp": "startingtime",
@@ -139,6 +142,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         8388608
     """
     options = known_options(given)
+    # A stream's limit in a batch read would do nothing, and the caller would take it for a limit.
     for name in STREAMING.keys() & options.keys():
         raise InvalidConfiguration(f"option {STREAMING[name]} is for streaming reads; this is a batch read")
     return read_options(options, MessageId.latest)
@@ -150,8 +154,8 @@ def parse_columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
     Raises:
         InvalidConfiguration: an unknown option or column.
     """
-    found = named_columns(known_options(given))
-    return None if found is None else check_columns(found)
+    columns = named_columns(known_options(given))
+    return None if columns is None else check_columns(columns)
 
 
 def named_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -186,6 +190,8 @@ def read_options(options: Mapping[str, str], refused: MessageId | None) -> ReadO
         _pattern(options.get("topicspattern")),
         _limits(options, "starting", refused),
         _limits(options, "ending", MessageId.earliest),
+        # With decoded payloads, `columns` may name fields that only the schema knows; it is checked where the
+        # schema is.
         named_columns(options) if {"decode", "valueschema"} & options.keys() else parse_columns(options),
         number("minPartitions", options.get("minpartitions", "0")),
         size("maxPartitionBytes", options.get("maxpartitionbytes", str(DEFAULT_PARTITION_BYTES))),
@@ -202,9 +208,11 @@ def known_options(given: Mapping[str, str]) -> dict[str, str]:
     Raises:
         InvalidConfiguration: an unknown option, or one that is given twice.
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for name, value in given.items():
+        # Spark's options are not case-sensitive.
         lower = _ALIASES.get(name.lower(), name.lower())
+        # Jobs come from the connector with them.
         if lower in _IGNORED:
             _warn(f"option {name} has no meaning for a store in a directory and is ignored")
         elif lower not in _KNOWN and lower not in STREAMING:
@@ -215,22 +223,25 @@ def known_options(given: Mapping[str, str]) -> dict[str, str]:
                 "and for streams "
                 f"{', '.join(STREAMING.values())}"
             )
-        elif lower in found:
+        elif lower in options:
+            # `service.url` and `path` are one option; which of two values holds is not for this to guess.
             raise InvalidConfiguration(f"option {name} is given twice, under two of its names")
         else:
-            found[lower] = value
-    return found
+            options[lower] = value
+    return options
 
 
 def _topics(options: Mapping[str, str]) -> tuple[str, ...]:
     text = options.get("topics", options.get("topic"))
     if text is None:
         return ()
+    # Only `topics` is a list: the name of a topic may not have a comma, but a wrong one should be refused as
+    # it is.
     names = [name.strip() for name in text.split(",")] if "topics" in options else [text]
-    found = tuple(dict.fromkeys(TopicName.parse(name).full for name in names if name))
-    if not found:
+    topics = tuple(dict.fromkeys(TopicName.parse(name).full for name in names if name))
+    if not topics:
         raise InvalidConfiguration(f"option {'topics' if 'topics' in options else 'topic'} names no topic")
-    return found
+    return topics
 
 
 def _pattern(text: str | None) -> str | None:
@@ -239,12 +250,15 @@ def _pattern(text: str | None) -> str | None:
     try:
         compiled = re.compile(text)
         never: tuple[str, ...]
+        # With a domain, the pattern is for full names; without, it is a pattern as consumers take it, in a
+        # namespace.
         if "://" in text:
             never = (text,) if matches_no_name(text, compiled.flags, least_slashes=4) else ()
         else:
             never = TopicPattern(compiled).never
     except (re.error, InvalidTopicName) as error:
         raise InvalidConfiguration(f"topicsPattern {text!r}: {error}") from None
+    # A warning and no error: such a pattern may be generated, and a stream may wait for topics.
     if never:
         logging.getLogger("embeddedpulsar.spark").warning(
             "option topicsPattern has what no topic can match, whatever its name: %s",
@@ -277,6 +291,8 @@ def _limits(options: Mapping[str, str], side: str, refused: MessageId | None) ->
     parse = _time if offsets is None else parse_place
     text = (time or "") if offsets is None else offsets
     limits = _parsed(name, text.strip(), parse)
+    # A start at the very end, or an end at the very start, leaves nothing to read: it is refused for a batch,
+    # and is the default of a stream.
     places = [place for _topic, place in limits.by_topic] + [limits.everywhere]
     if any(isinstance(place, MessageId) and place == refused for place in places):
         word = "latest" if refused == MessageId.latest else "earliest"
@@ -285,26 +301,32 @@ def _limits(options: Mapping[str, str], side: str, refused: MessageId | None) ->
 
 
 def _parsed(name: str, text: str, parse: Any) -> Limits:
+    # One place for all topics, or a JSON object with one for each.
     if not text.startswith("{"):
         return Limits(parse(name, text))
     try:
-        found = json.loads(text)
+        given_places = json.loads(text)
     except ValueError as error:
         raise InvalidConfiguration(f"{name} is no JSON: {error}") from None
-    places = [(TopicName.parse(topic).full, parse(name, place)) for topic, place in found.items()]
+    # Short and full names of one topic are the same key.
+    places = [(TopicName.parse(topic).full, parse(name, place)) for topic, place in given_places.items()]
     if len(dict(places)) < len(places):
-        raise InvalidConfiguration(f"{name} names a topic twice: {', '.join(found)}")
+        raise InvalidConfiguration(f"{name} names a topic twice: {', '.join(given_places)}")
     return Limits(None, tuple(places))
 
 
 def parse_place(name: str, place: Any) -> MessageId:
     """A place: ``earliest``, ``latest``, ``ledger:entry[:batch index]``, or bytes of a serialized id."""
+    # Three forms: a word, "ledger:entry:index", and the bytes of a serialized id, as Pulsar's connector
+    # writes them into JSON: numbers from -128 on, as Java has bytes.
     if place in ("earliest", "latest"):
         return MessageId.earliest if place == "earliest" else MessageId.latest
     if isinstance(place, str):
         match = _POSITION.fullmatch(place)
         if match is not None:
+            # A part that is left out is -1: no batch index.
             ledger, entry, index = match.groups(default="-1")
+            # A number that is too large: refused below with the form that is expected.
             with contextlib.suppress(TypeError):  # a number that no message has
                 return MessageId(-1, int(ledger), int(entry), int(index))
     elif isinstance(place, list) and all(isinstance(byte, int) and -128 <= byte < 256 for byte in place):
@@ -320,9 +342,12 @@ def parse_place(name: str, place: Any) -> MessageId:
 
 def _time(name: str, place: Any) -> int:
     """A time as ms since 1970, or as ISO 8601 (without a zone it is UTC)."""
+    # bool is an int in Python.
     if isinstance(place, int) and not isinstance(place, bool):
         return place
     try:
+        # A string of digits is milliseconds: options of Spark are texts. Other values than texts have no
+        # `lstrip`.
         if place.lstrip("-").isdigit():
             return int(place)
         time = datetime.fromisoformat(place)
@@ -330,12 +355,13 @@ def _time(name: str, place: Any) -> int:
         raise InvalidConfiguration(
             f"{name}: {place!r} is no time; use ms since 1970, or ISO 8601 as in 2026-01-31T12:00:00Z"
         ) from None
-    found = milliseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
-    return 0 if found is None else found
+    ms = milliseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
+    return 0 if ms is None else ms
 
 
 def number(name: str, text: str) -> int:
     """A number of 0 or more."""
+    # `isdigit` alone holds for digits of other scripts, too.
     if not (text.isascii() and text.isdigit()):
         raise InvalidConfiguration(f"option {name}: {text!r} is no number of 0 or more")
     return int(text)
@@ -344,10 +370,11 @@ def number(name: str, text: str) -> int:
 def size(name: str, text: str) -> int:
     """A number of bytes, 1 or more, with a unit if one is given."""
     match = _BYTES.fullmatch(text.strip())
-    found = int(match[1]) << _UNITS[match[2].lower()] if match else 0
-    if found <= 0:
+    # "64m", "64mb" and "64mib" are the same, as in Spark's sizes: powers of 1024.
+    bytes_given = int(match[1]) << _UNITS[match[2].lower()] if match else 0
+    if bytes_given <= 0:
         raise InvalidConfiguration(f"option {name}: {text!r} is no size; write 67108864 or 64m")
-    return found
+    return bytes_given
 
 
 def switch(name: str, text: str) -> bool:
@@ -362,19 +389,20 @@ def key_paths(option: str, text: str | None) -> Paths:
     if text is None:
         return ()
     if not text.lstrip().startswith("{"):
-        found: Any = {"": text}
+        # A path without a name is that of all keys.
+        given_paths: Any = {"": text}
     else:
         try:
-            found = json.loads(text)
+            given_paths = json.loads(text)
         except ValueError as error:
             raise InvalidConfiguration(f"{option} is no JSON: {error}") from None
-    for name, path in found.items():
+    for name, path in given_paths.items():
         if not isinstance(path, str) or not path:
             raise InvalidConfiguration(
                 f"{option}: {path!r} is no path{f' for the key {name!r}' if name else ''}; give "
                 'the path of a PEM file, or a JSON object as in {"key name": "path"}'
             )
-    return tuple(found.items())
+    return tuple(given_paths.items())
 
 
 def _discards(text: str) -> bool:
@@ -408,6 +436,7 @@ class KeyFiles(CryptoKeyReader):
     """
 
     def __init__(self, paths: Paths, option: str) -> None:
+        # Each reader has the path for both kinds of keys: the option says which of the two is asked for.
         self._readers = {name: CryptoKeyReader(path, path) for name, path in paths}
         self._option = option
 
@@ -424,6 +453,7 @@ class KeyFiles(CryptoKeyReader):
         return self._reader(key_name).get_public_key(key_name, metadata)
 
     def _reader(self, key_name: str) -> CryptoKeyReader:
+        # The name of a key is in the message, so a key that no option names falls back to the path for all.
         reader = self._readers.get(key_name, self._readers.get(""))
         if reader is None:
             raise CryptoError(
@@ -471,6 +501,7 @@ def requested_columns(schema: StructType) -> tuple[str, ...]:
     columns = names.check_columns(schema.names)
     for field in schema.fields:
         kind = _SPARK_TYPES[field.name]
+        # Spark would trust NOT NULL and might drop checks for null.
         if not field.nullable:
             raise InvalidConfiguration(f"column {field.name} is nullable, as all are; leave NOT NULL out")
         if field.dataType != kind:
@@ -552,8 +583,10 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         'persistent://public/default/orders'
     """
     options = {name.lower(): value for name, value in given.items()}
+    # The connector's name for the path.
     if "service.url" in options:
         options.setdefault("path", options.pop("service.url"))
+    # Refused, not ignored: an option with a typing error would change what is promised.
     unknown = sorted(options.keys() - _SINK_OPTIONS)
     if unknown:
         raise InvalidConfiguration(
@@ -567,8 +600,10 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         "deliveryGuarantee", options.get("deliveryguarantee", _EXACTLY), (_EXACTLY, _AT_LEAST)
     )
     producer, batch = options.get("producername", ""), options.get("batchid")
+    # Numbers count within one producer and are compared with its last one; a random producer has none.
     if batch is not None and not producer:
         raise InvalidConfiguration("option batchId numbers the batches of a producerName; give that as well")
+    # At least once, a repeated batch is published again: there is nothing to compare its number with.
     if batch is not None and guarantee == _AT_LEAST:
         raise InvalidConfiguration("option batchId has no meaning with deliveryGuarantee at-least-once")
     topic = options.get("topic", "")
@@ -588,11 +623,15 @@ def _keys(options: Mapping[str, str]) -> tuple[tuple[str, ...], Paths]:
     """The names of public keys, and their files."""
     paths = key_paths("cryptoPublicKeyPath", options.get("cryptopublickeypath"))
     given = options.get("encryptionkeys", "")
+    # Names given twice encrypt once; empty parts are a comma too many.
     names = tuple(dict.fromkeys(filter(None, (name.strip() for name in given.split(",")))))
+    # Both options or none: without a key, rows would be stored in the clear where the user expects
+    # encryption.
     if names and not paths:
         raise InvalidConfiguration(
             "option encryptionKeys needs cryptoPublicKeyPath: the file with the public key"
         )
+    # The names may be those of the files.
     names = names or tuple(name for name, _ in paths if name)
     if paths and not names:
         raise InvalidConfiguration(
@@ -611,15 +650,15 @@ def _codec(text: str) -> int:
     try:
         return int(CompressionType[text.upper()])
     except KeyError:
-        known = ", ".join(one.name for one in CompressionType)
+        known = ", ".join(codec.name for codec in CompressionType)
         raise InvalidConfiguration(f"option compressionType: {text!r} is none of {known}") from None
 
 
-def written_columns(found: Mapping[str, str], options: SinkOptions) -> tuple[str, ...]:
+def written_columns(types_by_name: Mapping[str, str], options: SinkOptions) -> tuple[str, ...]:
     """The columns of a DataFrame that are written.
 
     Args:
-        found: names and types, in Spark's words.
+        types_by_name: names and types, in Spark's words.
         options: of the write.
 
     Raises:
@@ -630,7 +669,9 @@ def written_columns(found: Mapping[str, str], options: SinkOptions) -> tuple[str
         >>> written_columns({"value": "binary", "__publishTime": "timestamp"}, SinkOptions("/data", "t"))
         ('value',)
     """
-    for name, kind in found.items():
+    for name, kind in types_by_name.items():
+        # A DataFrame that was read from a topic can be written to another one as it is: what the store
+        # assigns anew is left out.
         if name in ASSIGNED:
             continue
         if name not in _COLUMN_TYPES:
@@ -638,18 +679,21 @@ def written_columns(found: Mapping[str, str], options: SinkOptions) -> tuple[str
                 f"column {name!r} has no place in a message: a write takes {', '.join(WRITTEN)}; put it into "
                 "value, for example by to_json(struct(...)), or leave it out"
             )
+        # `value` may have a type that the schema of the topic encodes; which schema that is only the tasks
+        # know.
         if kind not in _COLUMN_TYPES[name] and not (name == names.VALUE and _is_encoded(kind)):
             raise InvalidConfiguration(
                 f"column {name} is {kind}, not {' or '.join(_COLUMN_TYPES[name])}; cast it"
             )
-    if names.VALUE not in found:
+    # Null in the column is a null value; no column at all is a mistake.
+    if names.VALUE not in types_by_name:
         raise InvalidConfiguration(
             "a write needs a column value: binary, string, or of the type that the schema of the topic has; "
             "null is a null value"
         )
-    if not options.topic and names.TOPIC not in found:
+    if not options.topic and names.TOPIC not in types_by_name:
         raise InvalidConfiguration("say where to write: option topic, or a column __topic")
-    return tuple(name for name in found if name in _COLUMN_TYPES)
+    return tuple(name for name in types_by_name if name in _COLUMN_TYPES)
 
 
 def _is_encoded(kind: str) -> bool:
@@ -724,19 +768,22 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
             "trigger(availableNow=True) ends where the topics end at the start of the query"
         )
     messages = options.get("maxoffsetspertrigger")
-    most = NO_LIMIT if messages is None else number("maxOffsetsPerTrigger", messages)
-    if most == 0:
+    most_messages = NO_LIMIT if messages is None else number("maxOffsetsPerTrigger", messages)
+    # 0 would be a query that runs and reads nothing.
+    if most_messages == 0:
         raise InvalidConfiguration("option maxOffsetsPerTrigger: 0 would read nothing; give 1 or more")
     most_bytes = options.get("maxbytespertrigger")
     subscription = options.get("subscription")
     if subscription == "":
         raise InvalidConfiguration("option subscription: a subscription has a name")
+    # No start is refused: `latest`, the default, waits for what comes.
     read = read_options(options, None)
     return StreamOptions(
         read,
-        most,
+        most_messages,
         NO_LIMIT if most_bytes is None else size("maxBytesPerTrigger", most_bytes),
         subscription or "",
+        # A pattern always waits: topics that match may appear.
         read.pattern is not None
         or switch("waitingForNonExistedTopic", options.get("waitingfornonexistedtopic", "false")),
     )

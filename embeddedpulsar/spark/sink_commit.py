@@ -71,8 +71,9 @@ def with_growth(options: SinkOptions) -> SinkOptions:
         ImportError: the extra ``crypto`` is not installed.
         CryptoError: a public key is not to be had.
     """
-    found = encryption_of(options)
-    return options if found is None else replace(options, growth=_cipher("", found).growth)
+    encryption = encryption_of(options)
+    # An entry that just fits would not fit once it is encrypted, so tasks cut entries smaller by that much.
+    return options if encryption is None else replace(options, growth=_cipher("", encryption).growth)
 
 
 def sealed_files(
@@ -98,16 +99,21 @@ def sealed_files(
     Raises:
         MessageTooBig: an entry is larger than its topic takes.
     """
+    # An entry is authenticated with the full name of its log and its sequence ids, so it can be encrypted
+    # only when both are known: here, and not by the tasks.
     ciphers = {log: _cipher(log, encryption) for log in producers}
+    # The ids that the publishing below will give, in the same order of files and records.
     following = dict.fromkeys(producers, base + 1)
 
     def records(file: StagedFile) -> Iterator[list[Any]]:
         rows = RowsCipher(file.key)
         staged = MappedFile.open(place.file(file.name), writable=False)
         staged.close_descriptor()
+        # The checksums are not verified: AES-GCM authenticates what it decrypts.
         for record in staged_records(staged.view, verifies=False):
             log, count = file.logs[record.log], record.count
             first = following[log]
+            # Entries of a log count on over all files.
             following[log] = first + count
             prefix, limit = entry_terms(producers[log])
             plain = StagedEntry(
@@ -119,7 +125,9 @@ def sealed_files(
                 first,
                 record.schema_version,
             )
+            # Sealed with the last sequence id of the entry, which deduplication reads without a key.
             sealed = ciphers[log].seal(plain.encode(first, prefix, codec), first + count - 1)
+            # Tasks cut entries by the limit of then; a policy may have lowered it since.
             if sealed.size > limit:
                 raise MessageTooBig(
                     f"{log}: an entry of {count} messages has {sealed.size} bytes with its encryption, and "
@@ -128,12 +136,16 @@ def sealed_files(
             parts: list[Any] = sealed.parts
             yield [record_head(record.log, count, sealed.flags, sealed.key_hash, parts), *parts]
 
-    found = []
+    sealed = []
+    # Numbered by file and not by task: two tasks may have the same number in different attempts.
     for number, file in enumerate(files):
         name = staged_name(batch, number, 0)
-        found.append(file._replace(name=name, size=place.stage(name, records(file)), key=b""))
+        # The key of a task's file is dropped here; it was never written to a file.
+        sealed.append(file._replace(name=name, size=place.stage(name, records(file)), key=b""))
+    # A kill here leaves these files and no `pending`: the batch is not decided, Spark commits it again, and
+    # the next commit removes them.
     failpoints.hit("sealing:staged")
-    return found
+    return sealed
 
 
 def _cipher(topic: str, encryption: Encryption) -> EntryCipher:
@@ -182,7 +194,7 @@ class SinkIdentity(NamedTuple):
 
 
 class SinkCommit:
-    """Role: makes messages of one batch's staged files. Callers: one thread of the driver.
+    """Makes messages of one batch's staged files. Callers: one thread of the driver.
 
     Args:
         root: of the store.
@@ -217,20 +229,30 @@ class SinkCommit:
             ProducerBusy: another process publishes under the producer's name.
             Exception: any error of a producer. If the batch was begun, the next commit finishes it.
         """
-        files = [one for one in files if one.name]
+        # A task without rows staged nothing.
+        files = [file for file in files if file.name]
+        # Others first, without waiting for those that are at work: a commit that a dead driver left is
+        # finished by the next one of any sink.
         finish_commits(self._root, but=self._place.key)
 
         def work() -> int:
             failpoints.hit("sink:locked")
+            # Documents that a killed process has half written; under the lock, none is being written.
             self._place.discard_unfinished()
+            # The commit that this sink itself left behind; with it `done` is up to date.
             stored = _finish(self._root, self._place)
             done = self._place.read(DONE)
             last = -1 if done is None else int(done["batch"])
+            # A number that is not above the last one was stored: Spark repeats the last batch after a
+            # restart. The next batch continues the sequence ids of the last.
             if batch > last:
                 stored = self._begin(batch, files, 0 if done is None else int(done["sequence"]))
             elif not stored:
+                # If `_finish` has stored something, it was this very batch, begun by a driver that died.
                 _log().warning("batch %d of %s was stored before", batch, self._identity.producer)
+            # Files of attempts that lost, and of batches with lower numbers.
             self._place.discard(self._place.staged(batch))
+            # A job without a number never commits again, so nothing of it is remembered.
             if not self._identity.keeps and not self._place.staged():
                 self._place.remove()
             failpoints.hit("sink:cleared")
@@ -243,16 +265,23 @@ class SinkCommit:
         place = self._place
 
         def work() -> None:
+            # With `pending` the batch is decided, whatever Spark thinks of it: the files are needed to finish
+            # it.
             if place.read(PENDING) is None:
                 place.discard(place.staged(batch))
                 if not self._identity.keeps:
                     place.remove()
 
+        # A commit of the sink that is at work has the lock, and clears away itself.
         place.try_locked(work)
 
     def _begin(self, batch: int, files: Sequence[StagedFile], base: int) -> int:
+        # The order is what makes the commit safe: pins, entries, flush, `pending`, messages, `done`. A kill
+        # before `pending` leaves nothing in any topic, and a kill after it a commit that the next one
+        # finishes.
         place, is_durable = self._place, self._durability != "process"
-        names = sorted({log for one in files for log in one.logs})
+        names = sorted({log for file in files for log in file.logs})
+        # Files have their own numbers of logs; the plan has one list for all.
         numbers = {name: number for number, name in enumerate(names)}
         with Client(self._root, durability=self._durability) as client:
             seals = self._encryption is not None
@@ -263,16 +292,21 @@ class SinkCommit:
             now_ms = clock.CLOCK.wall_ms()
             for name, producer in zip(names, producers, strict=True):
                 directory = topic_directory(self._root, TopicName.parse(name))
+                # Read before anything is published: what of this producer is behind it belongs to this batch.
                 floor = end_of_log(producer)
                 pin_for_commit(directory, split_tail(floor)[0], place.key, place.file(PENDING), now_ms)
                 logs.append([name, topic_incarnation(directory), floor])
+                # Ids above all that were ever used under the name, in every log: then one base does for all,
+                # and the ids of a repeated commit are the same.
                 base = max(base, producer.last_sequence_id())
             failpoints.hit("sink:pinned")
             if self._encryption is not None:
                 targets = dict(zip(names, producers, strict=True))
                 files = sealed_files(place, batch, files, targets, base, self._encryption, self._codec)
+            # `pending` must not outlive the rows that it names in a power loss, so these are on the disk
+            # before it is written.
             if is_durable:
-                disk.DISK.flush_files([place.file(one.name) for one in files])
+                disk.DISK.flush_files([place.file(file.name) for file in files])
             plan = {
                 "producer": self._identity.producer,
                 "run": self._identity.run,
@@ -283,7 +317,7 @@ class SinkCommit:
                 "keeps": self._identity.keeps,
                 "sealed": seals,
                 "logs": logs,
-                "files": [[one.name, one.size, [numbers[log] for log in one.logs]] for one in files],
+                "files": [[file.name, file.size, [numbers[log] for log in file.logs]] for file in files],
             }
             # 2. The decision. From here on the batch will be stored.
             place.write(PENDING, plan, durable=is_durable)
@@ -308,13 +342,17 @@ def finish_commits(root: str, *, but: str = "", report: DamageHook | None = None
         if place.key == but or not os.path.exists(place.file(PENDING)):
             continue
 
+        # Bound now, since the loop goes on.
         def work(place: SinkPlace = place) -> None:
             nonlocal stored
             stored += _finish(root, place)
 
         try:
+            # A lock that is taken belongs to a process that is at work on it.
             place.try_locked(work)
         except (PulsarException, OSError) as error:
+            # A sink that cannot be finished must not keep others from it, nor the commit at hand: it is
+            # reported, and stays.
             if report is not None and isinstance(error, (CorruptionError, ForeignFileError)):
                 report(_damage(place, error))
                 continue
@@ -343,25 +381,35 @@ def _finish(root: str, place: SinkPlace) -> int:
     if plan is None:
         return 0
     done = place.read(DONE)
+    # Killed between `done` and the removal of `pending`: all messages are there, and only the clearing away
+    # is left.
     if done is not None and done["batch"] >= plan["batch"]:
         _end(root, place, plan)
         return 0
     with Client(root, durability=plan["durability"]) as client:
         seals = plan.get("sealed", False)
         producers = [_producer(client, name, plan["producer"], seals) for name, _, _ in plan["logs"]]
+        # How far the commit came in each log: the highest id under the producer's name behind the end that
+        # was recorded.
         stored = [
             _stored(root, plan["base"], log, producer)
             for log, producer in zip(plan["logs"], producers, strict=True)
         ]
+        # The staged rows were written by another process, perhaps before a crash of the machine, so their
+        # checksums are verified.
         return _publish(root, place, plan, producers, stored, verifies=True)
 
 
 def _producer(client: Client, topic: str, name: str, seals: bool) -> Producer[bytes]:
     if seals:
+        # Encrypted already: a topic that requires encryption must let the producer in without a key of its
+        # own.
         return producer_of_sealed(client, topic, name)
     try:
         return client.create_producer(topic, name)
     except BrokerMetadataError as error:
+        # Such a topic refuses a producer without encryption, in words of producers; the options of Spark are
+        # meant.
         error.add_note("a write by Spark encrypts with the options encryptionKeys and cryptoPublicKeyPath")
         raise
 
@@ -370,7 +418,9 @@ def _stored(root: str, base: int, log: list[Any], producer: Producer[bytes]) -> 
     """The last sequence id of the batch that is in a log already; the one before its first if none is."""
     name, incarnation, floor = log
     if topic_incarnation(topic_directory(root, TopicName.parse(name))) != incarnation:
+        # Nothing of the batch is in the new life of the topic.
         return base  # deleted and made again
+    # `stored_since` is -1 where the producer has stored nothing behind the end.
     return max(base, stored_since(producer, floor))
 
 
@@ -387,7 +437,11 @@ def _publish(
     following = [plan["base"] + 1] * len(producers)
     count = publish_entries(producers, _entries(place, plan, following, stored, verifies), plan["codec"])
     failpoints.hit("sink:published")
+    # `following` are ids behind the last of each log. `done` has the highest one, where the next batch
+    # begins.
     sequence = max([plan["base"], *(each - 1 for each in following)])
+    # After the messages and before `pending` goes. A kill before it repeats the publishing, which finds all
+    # of them stored; a kill after it only the clearing away.
     place.write(
         DONE,
         {"producer": plan["producer"], "run": plan["run"], "batch": plan["batch"], "sequence": sequence},
@@ -400,10 +454,12 @@ def _publish(
 
 def _end(root: str, place: SinkPlace, plan: dict[str, Any]) -> None:
     for name, _, _ in plan["logs"]:
+        # Pins first: one whose `pending` is gone stays until the topic is trimmed the next time.
         unpin(topic_directory(root, TopicName.parse(name)), place.key)
     failpoints.hit("sink:unpinned")
     place.discard([PENDING])
     failpoints.hit("sink:finished")
+    # From here on the sink has no commit. Staged files that a kill leaves are removed by the next one.
     place.discard(place.staged(plan["batch"]))
     if not plan["keeps"]:
         place.remove()
@@ -417,6 +473,9 @@ def _entries(
         path = place.file(name)
         file = MappedFile.open(path, writable=False)
         file.close_descriptor()  # the descriptor goes, the map stays as long as there are slices of it
+        # The map refers to the staged file, and the entries to the map: rows are copied once, into the
+        # segment.
+        # A file that is shorter lost rows: nothing is published of it rather than a part.
         if file.size != size:
             raise CorruptionError(
                 path=path, reason=f"it has {file.size} bytes where {size} were staged", remedy=_REMEDY
@@ -424,8 +483,10 @@ def _entries(
         for record in staged_records(file.view, verifies=verifies):
             number = logs[record.log]
             first = following[number]
+            # Ids count over all records, those that are stored already too: they decide which these are.
             following[number] = first + record.count
             if first > stored[number]:
+                # Entries are stored whole, so the id of the first message decides for all of them.
                 failpoints.hit("sink:publishing")
                 yield StagedEntry(
                     number,

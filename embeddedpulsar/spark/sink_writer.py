@@ -83,14 +83,19 @@ def stage(
 ) -> StagedRows:
     """Write the rows of one attempt of a task into a file of its own."""
     context = TaskContext.get()
+    # Without a context, outside of a task, there is one attempt of one part: as tests and notebooks call it.
     part, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
     place = SinkPlace(options.path, sink_key(identity.producer, identity.run))
+    # The name has the attempt and something random: attempts of a task may run at the same time, and only one
+    # of them is named by a commit message.
     name = staged_name(batch, part, attempt)
+    # Staged rows are in no file in the clear; the key travels with the commit message alone.
     cipher = RowsCipher() if options.encryption_keys else None
     logs: dict[str, int] = {}
 
     def records() -> Iterator[list[Any]]:
         for laid in encoder.entries(batches):
+            # Numbers of logs are those of the file, in the order of appearance.
             number = logs.setdefault(laid.log, len(logs))
             parts = laid.parts if cipher is None else cipher.encrypt(laid.parts)
             yield [
@@ -100,6 +105,7 @@ def stage(
 
     size = place.stage(name, records())
     failpoints.hit("sink:staged")
+    # An attempt without rows has no file: nothing to commit.
     key = b"" if cipher is None else cipher.key
     return StagedRows(identity, StagedFile(name if size else "", size, tuple(logs), key))
 
@@ -108,12 +114,16 @@ def publish(options: SinkOptions, encoder: RowEncoder, batches: Iterable[pa.Reco
     """Publish the rows of one attempt of a task at once."""
     producers: list[Producer[bytes]] = []
     logs: dict[str, int] = {}
+    # At least once: messages are in the topic before the task has succeeded, and again if it is repeated. The
+    # topic's own encryption is the producer's.
     names, reader = encryption_of(options) or (None, None)
     with Client(options.path, durability=options.durability) as client:
 
         def entries() -> Iterator[StagedEntry]:
             for laid in encoder.entries(batches):
                 number = logs.setdefault(laid.log, len(logs))
+                # A producer for each log, made when its first entry comes: a task may have rows of few of
+                # many topics.
                 if number == len(producers):
                     keys = None if names is None else list(names)
                     producers.append(
@@ -140,18 +150,22 @@ class _Writer:
 
     def _write(self, identity: SinkIdentity, batch: int, batches: Iterable[pa.RecordBatch]) -> StagedRows:
 
+        # Read in the worker: settings and policies of the store may have changed since the plan.
         encoder = RowEncoder(self._options, self._columns)
         spare_modules()
         if self._options.exactly_once:
             return stage(self._options, identity, batch, encoder, batches)
         publish(self._options, encoder, batches)
+        # What was published at once needs no commit.
         return StagedRows(identity, StagedFile("", 0, ()))
 
     def _commit(self, batch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
-        found = [one for one in messages if isinstance(one, StagedRows)]
-        files = [one.file for one in found if one.file.name]
+        staged_rows = [message for message in messages if isinstance(message, StagedRows)]
+        files = [message.file for message in staged_rows if message.file.name]
+        # Tasks without rows, and those that published at once, leave nothing.
         if files:
-            self._of(found[0].identity).commit(batch, files)
+            # The identity comes from the tasks: only they know the id of a streaming query.
+            self._of(staged_rows[0].identity).commit(batch, files)
 
     def _of(self, identity: SinkIdentity) -> SinkCommit:
         options = self._options
@@ -163,11 +177,16 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, columns: tuple[str, ...]) -> None:
         super().__init__(options, columns)
+        # Two writes without a number must not share a directory, so their key is random.
         token = os.urandom(8).hex()
         is_numbered = options.batch_id is not None
         self._batch = options.batch_id or 0
         self._identity = SinkIdentity(
-            options.producer_name or f"spark-{token}", "batches" if is_numbered else token, is_numbered
+            # A numbered batch is repeated under the same name: the run is the same for all of them, and its
+            # last number is kept.
+            options.producer_name or f"spark-{token}",
+            "batches" if is_numbered else token,
+            is_numbered,
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -188,10 +207,12 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task."""
+        # Local properties of the task: Spark gives a Python writer no other way to the id of its query.
         context = TaskContext.get()
         query = "" if context is None else context.getLocalProperty(QUERY_ID) or ""
         batch = "" if context is None else context.getLocalProperty(BATCH_ID) or ""
         producer = self._options.producer_name or (f"spark-{query}" if query else "")
+        # Without either, batches of several queries would count in one sink and drop each other's.
         if not producer:
             raise InvalidConfiguration(
                 "Spark does not tell which query this is; give the option producerName"
@@ -204,9 +225,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what the tasks of a batch staged."""
-        found = [one for one in messages if isinstance(one, StagedRows)]
-        if found:
-            self._of(found[0].identity).abort(batchId)
+        staged_rows = [message for message in messages if isinstance(message, StagedRows)]
+        # Nothing staged, nothing to remove; and no identity to remove it under.
+        if staged_rows:
+            self._of(staged_rows[0].identity).abort(batchId)
 
 
 _PREFIX: Final = ProducerPrefix("")
@@ -233,7 +255,7 @@ class Laid(NamedTuple):
 
 
 class RowEncoder:
-    """Role: the part of a write that every task does by itself. Invariants: rows of a log keep their order,
+    """The part of a write that every task does by itself. Invariants: rows of a log keep their order,
     except that delayed ones are entries of their own; an entry fits the largest message of its topic.
     Callers: one thread.
 
@@ -261,12 +283,15 @@ class RowEncoder:
             MessageTooBig: a row larger than ``maxMessageSize`` of the topic.
             TopicNotFound: a topic that does not exist and must not be made.
         """
+        # Bytes that wait, of all topics together.
         size = 0
         for batch in batches:
             if not batch.num_rows:
                 continue
             for topic, records in self._by_topic(batch.select(list(self._columns))):
                 rows = self._with_payloads(topic, records)
+                # Delayed rows are entries of one message, as in Pulsar, whose producers do not batch messages
+                # with a delivery time.
                 delayed, prompt = _divided(rows)
                 if delayed is not None:
                     yield from self._delayed(topic, delayed)
@@ -274,12 +299,15 @@ class RowEncoder:
                     waiting = self._waiting.setdefault(topic, [])
                     waiting.append(prompt)
                     size += prompt.nbytes
+                    # A topic with a full entry is written at once; the others wait, so that rows of a
+                    # thousand topics do not become entries of one row each.
                     if (
                         sum(map(len, waiting)) >= BULK_MESSAGES
-                        or sum(one.nbytes for one in waiting) >= BULK_BYTES
+                        or sum(part.nbytes for part in waiting) >= BULK_BYTES
                     ):
-                        size -= sum(one.nbytes for one in waiting)
+                        size -= sum(part.nbytes for part in waiting)
                         yield from self._flush(topic)
+            # Too much waits together: all of it is written, in smaller entries.
             if size > _WAITING_BYTES:
                 yield from self._flush_all()
                 size = 0
@@ -289,12 +317,16 @@ class RowEncoder:
         """The rows with payloads in place of values that the schema of the topic encodes."""
         at = rows.schema.get_field_index(names.VALUE)
         values = rows.column(at)
+        # Bytes and texts are payloads; they are stored as they are, also in a topic with a schema.
         if is_payload(values.type):
             return rows
         _, encoder, is_keyed = self._encoder(topic, values.type)
+        # With a separated key, consumers take the column for the key of the pair, so it must be what they can
+        # decode.
         if is_keyed:
             check_keys(rows.column(names.KEY))
         rows = rows.set_column(at, names.VALUE, encoder.encode(values))
+        # The key of the pair becomes the key of the message, unless a column has it.
         if isinstance(encoder, PairEncoder) and encoder.separates_key:
             rows = rows.append_column(names.KEY, encoder.keys(values))
         return rows
@@ -302,16 +334,18 @@ class RowEncoder:
     def _encoder(self, topic: str, kind: Any) -> tuple[int, Any, bool]:
         """The version of the schema of a topic, what encodes by it, and whether column ``__key`` has keys of
         pairs."""
-        found = self._encoders.get(topic)
-        if found is None:
+        known = self._encoders.get(topic)
+        if known is None:
             self._route(topic)  # so that it exists
             version, info = self._schemas.latest_version(topic)
+            # With a column of keys, `value` is the value of the pair alone.
             own = value_part(info) if names.KEY in self._columns else None
             encoder = payload_encoder(topic, own or info, kind)
-            found = self._encoders[topic] = version, encoder, own is not None
-        return found
+            known = self._encoders[topic] = version, encoder, own is not None
+        return known
 
     def _version(self, topic: str) -> int:
+        # -1: payloads as they are have no schema version.
         return self._encoders[topic][0] if topic in self._encoders else -1
 
     def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any]]:
@@ -321,33 +355,38 @@ class RowEncoder:
         column = batch.column(names.TOPIC)
         if column.null_count:
             raise ValueError("a row has a null in column __topic, and there is no option topic")
-        found = column.dictionary_encode()
-        if len(found.dictionary) == 1:
-            yield _full(found.dictionary[0]), batch
+        topics = column.dictionary_encode()
+        # One topic in the batch: nothing is filtered.
+        if len(topics.dictionary) == 1:
+            yield _full(topics.dictionary[0]), batch
             return
-        for number, topic in enumerate(found.dictionary):
-            yield _full(topic), batch.filter(pc.equal(found.indices, number))
+        for number, topic in enumerate(topics.dictionary):
+            # A pass for each topic of the batch. A batch has some thousand rows, so there are few.
+            yield _full(topic), batch.filter(pc.equal(topics.indices, number))
 
     def _flush_all(self) -> Iterator[Laid]:
         for topic in list(self._waiting):
             yield from self._flush(topic)
 
     def _flush(self, topic: str) -> Iterator[Laid]:
+        # Removed before it is cut: what is waiting is all of it.
         table = pa.Table.from_batches(self._waiting.pop(topic))
         for portion in self._portions(topic, table):
             yield from self._laid(topic, portion)
 
     def _portions(self, topic: str, table: Any) -> Iterator[ColumnPortion]:
         given = table.schema.names
+        # Without sequence ids: the commit gives them.
         optional = [name if name in given else None for name in _OPTIONAL]
         key, ordering_key, properties, event_time = optional
-        found = ColumnNames(names.VALUE, key, ordering_key, properties, event_time, None)
+        columns = ColumnNames(names.VALUE, key, ordering_key, properties, event_time, None)
         _, routing = self._route(topic)
-        return portions_of(table, found, None, BULK_MESSAGES, BULK_BYTES, False, routing)
+        return portions_of(table, columns, None, BULK_MESSAGES, BULK_BYTES, False, routing)
 
     def _laid(self, topic: str, portion: ColumnPortion) -> Iterator[Laid]:
         parts, flags, key_hash = portion.laid_out()
         size, count, limit = sum(map(len, parts)), portion.count, self._limit(topic)
+        # As publishers cut: halves, until each fits, and one row that does not fit is an error.
         if size <= limit:
             log = self._log(topic, portion.partition)
             yield Laid(log, parts, count, flags, key_hash, self._version(topic))
@@ -363,13 +402,15 @@ class RowEncoder:
 
     def _limit(self, topic: str) -> int:
         """The most bytes of columns in an entry."""
-        found = self._limits.get(topic)
-        if found is None:
+        limit = self._limits.get(topic)
+        if limit is None:
             name, _ = self._route(topic)  # so that it exists
+            # The policy of the topic or namespace, below the setting of the store.
             own = self._policies.value(MAX_MESSAGE_SIZE, name.full, topic_directory(self._options.path, name))
-            most = self._settings.maxMessageSize
-            found = self._limits[topic] = (min(own, most) if own else most) - self._options.growth
-        return found
+            setting = self._settings.maxMessageSize
+            # Encryption happens after cutting, so its growth is taken off here.
+            limit = self._limits[topic] = (min(own, setting) if own else setting) - self._options.growth
+        return limit
 
     def _but(self) -> str:
         growth = self._options.growth
@@ -378,8 +419,10 @@ class RowEncoder:
     def _delayed(self, topic: str, rows: Any) -> Iterator[Laid]:
         """An entry for each row: its delivery time is that of the entry."""
         times = rows.column(DELIVER_AT)
+        # Parts of milliseconds are cut off, as of event times.
         times = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64()).to_pylist()
         for number, deliver_ms in enumerate(times):
+            # Through the same layout as other rows, for its checks and its routing.
             portion = next(self._portions(topic, pa.Table.from_batches([rows.slice(number, 1)])))
             ((value, is_null, key, ordering_key, fields, time, _),) = portion.rows()
             content = EntryContent(
@@ -389,10 +432,13 @@ class RowEncoder:
                 ordering_keys=[ordering_key],
                 properties=[fields],
                 event_times=[time or 0],
+                # 0 stands for "at once" in the format, and a time before 1970 is in the past as 1 is.
                 deliver_at=[max(1, deliver_ms)],
                 null_values=[is_null],
             )
             entry = encode(content, _PREFIX)
+            # `encode` gives a whole body; staged rows have the columns alone, and the commit makes the
+            # metadata.
             columns = b"".join(entry.parts)[entry.metadata_length :]
             if len(columns) > self._limit(topic):
                 yield from self._laid(topic, portion)  # raises
@@ -404,16 +450,19 @@ class RowEncoder:
         return name.full if routing is None else name.of_partition(partition).full
 
     def _route(self, topic: str) -> tuple[TopicName, BulkRouting | None]:
-        found = self._routes.get(topic)
-        if found is None:
+        route = self._routes.get(topic)
+        if route is None:
             name = TopicName.parse(topic)
+            # The topic exists from here on, with the number of partitions that the cut of this task uses.
             partitions = _made(self._options, name)
             routing = None
             if partitions:
+                # Each task begins with another partition, as each producer does, so that small batches
+                # spread.
                 first = random_below(partitions)
                 routing = BulkRouting(RoundRobinByBatch(partitions, HashingScheme.JavaStringHash, first))
-            found = self._routes[topic] = name, routing
-        return found
+            route = self._routes[topic] = name, routing
+        return route
 
 
 _OPTIONAL: Final = (names.KEY, names.ORDERING_KEY, names.PROPERTIES, names.EVENT_TIME)
@@ -428,17 +477,20 @@ def _divided(rows: Any) -> tuple[Any, Any]:
     if DELIVER_AT not in rows.schema.names:
         return None, rows
     times = rows.column(DELIVER_AT)
+    # A column of nulls is the same as none.
     if times.null_count == len(times):
         return None, rows
     return rows.filter(times.is_valid()), rows.filter(times.is_null())
 
 
 def _made(options: SinkOptions, name: TopicName) -> int:
+    # Made by a producer that is closed at once: creation has rules and policies, which a producer keeps.
     """The number of partitions of a topic, which is made as a producer makes it; 0 without partitions."""
     try:
         return partition_count(options.path, name)
     except TopicNotFound:
         with Client(options.path) as client:
-            made = producer_of_sealed if options.encryption_keys else Client.create_producer
-            made(client, name.full).close()
+            # A topic that requires encryption lets no other producer in.
+            open_producer = producer_of_sealed if options.encryption_keys else Client.create_producer
+            open_producer(client, name.full).close()
         return partition_count(options.path, name)

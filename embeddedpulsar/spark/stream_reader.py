@@ -99,25 +99,34 @@ def admit(backlogs: Sequence[Backlog], messages: int, size: int) -> Offsets:
     as no entry fits into it, goes to the log whose next message is the oldest, then to the next: no log
     starves. If no entry fits at all, the oldest is taken nevertheless.
     """
-    messages_of = [sum(map(messages_in, one.ranges)) for one in backlogs]
-    size_of = [sum(piece.size for piece in one.ranges) for one in backlogs]
+    messages_of = [sum(map(messages_in, backlog.ranges)) for backlog in backlogs]
+    size_of = [sum(piece.size for piece in backlog.ranges) for backlog in backlogs]
+    # Everything fits, which is the usual case of a query that keeps up.
     if sum(messages_of) <= messages and sum(size_of) <= size:
-        return {one.topic: one.end for one in backlogs}
-    most = [
+        return {backlog.topic: backlog.end for backlog in backlogs}
+    # First each log its share, then what is left over to the logs with the oldest messages.
+    shares = [
         (_share(messages, own, sum(messages_of)), _share(size, own_size, sum(size_of)))
         for own, own_size in zip(messages_of, size_of, strict=True)
     ]
-    taken = [_take(one, *share) for one, share in zip(backlogs, most, strict=True)]
-    left = messages - sum(one.messages for one in taken), size - sum(one.size for one in taken)
-    takes_one = all(one.end == log.begin for one, log in zip(taken, backlogs, strict=True))
+    taken = [_take_head(backlog, *share) for backlog, share in zip(backlogs, shares, strict=True)]
+    room = (
+        messages - sum(log_taken.messages for log_taken in taken),
+        size - sum(log_taken.size for log_taken in taken),
+    )
+    # Progress: if no share holds a whole entry, the first log below may take one that is too large.
+    takes_one = all(log_taken.end == log.begin for log_taken, log in zip(taken, backlogs, strict=True))
+    # By the publish time of the next message, so that no log is passed over for ever.
     for i in sorted(range(len(backlogs)), key=lambda at: first_publish_ms(backlogs[at].ranges[0])):
-        if left[0] <= 0 or left[1] <= 0:
+        if room[0] <= 0 or room[1] <= 0:
             break
         before = taken[i]
-        after = _take(backlogs[i], before.messages + left[0], before.size + left[1], takes_one)
+        # Taken anew, with its share and all that is left: a range is cut from its start.
+        after = _take_head(backlogs[i], before.messages + room[0], before.size + room[1], takes_one)
         taken[i], takes_one = after, False
-        left = left[0] - after.messages + before.messages, left[1] - after.size + before.size
-    return {one.topic: found.end for one, found in zip(backlogs, taken, strict=True)}
+        # What this log has taken in addition is gone from the rest.
+        room = room[0] - after.messages + before.messages, room[1] - after.size + before.size
+    return {backlog.topic: log_taken.end for backlog, log_taken in zip(backlogs, taken, strict=True)}
 
 
 def _share(limit: int, own: int, total: int) -> int:
@@ -125,18 +134,22 @@ def _share(limit: int, own: int, total: int) -> int:
     return limit if total <= limit else limit * own // total
 
 
-def _take(log: Backlog, messages: int, size: int, takes_one: bool = False) -> _Taken:
-    found = _Taken(log.begin)
+def _take_head(log: Backlog, messages: int, size: int, takes_one: bool = False) -> _Taken:
+    so_far = _Taken(log.begin)
     for piece in log.ranges:
-        part = head(piece, messages - found.messages, size - found.size, takes_one=takes_one)
+        part = head(piece, messages - so_far.messages, size - so_far.size, takes_one=takes_one)
+        # Only the first entry may be too large.
         takes_one = False
         if part is None:
             break
+        # A range that ends within an entry: the offset names that entry and how many of its messages were
+        # read.
         end = LogOffset(log.begin.incarnation, part.ledger_id, part.end_entry - bool(part.keep), part.keep)
-        found = _Taken(end, found.messages + messages_in(part), found.size + part.size)
+        so_far = _Taken(end, so_far.messages + messages_in(part), so_far.size + part.size)
+        # Cut short: what follows in the log is for the next batch.
         if part is not piece:
             break
-    return found
+    return so_far
 
 
 _ANEW: Final = "start the query with a new checkpoint"
@@ -151,6 +164,7 @@ class _LogView(NamedTuple):
 
     def end(self) -> LogOffset:
         """Behind the last entry."""
+        # The newest ledger is empty after a roll: its predecessor has the end.
         for info in reversed(self.segments):
             if info.entries:
                 return LogOffset(self.incarnation, info.ledger_id, info.entries)
@@ -162,7 +176,7 @@ class _LogView(NamedTuple):
 
 
 class StreamPlanner:
-    """Role: turns offsets into the next offsets, and pairs of offsets into tasks. Callers: one thread.
+    """Turns offsets into the next offsets, and pairs of offsets into tasks. Callers: one thread.
 
     Args:
         options: of the query.
@@ -185,11 +199,13 @@ class StreamPlanner:
         read = self._options.read
         logs = selected_logs(read, waits=self._options.waits, known=self._known)
         check_topics(read, logs)
+        # A topic that was deleted since the names were listed has no place to begin.
         return {name.full: self._initial(view) for name in logs if (view := self._view(name)) is not None}
 
     def freeze(self) -> None:
         """Let nothing that is published from now on be in any batch."""
         views = map(self._view, self._logs())
+        # For trigger(availableNow): what is published from here on is for another query.
         self._target = {view.name.full: view.end() for view in views if view is not None}
 
     def latest(self, start: Offsets, *, is_limited: bool) -> Offsets:
@@ -202,29 +218,36 @@ class StreamPlanner:
             DataLossError: messages behind an offset are gone, and losses are errors.
         """
         options = self._options
-        most = (options.max_messages, options.max_bytes) if is_limited else (NO_LIMIT, NO_LIMIT)
-        found: Offsets = {}
+        limits = (options.max_messages, options.max_bytes) if is_limited else (NO_LIMIT, NO_LIMIT)
+        ends: Offsets = {}
         behind: list[Backlog] = []
         for name in self._logs():
             begin = start.get(name.full)
             view = self._view(name, begin)
             if view is None:
+                # Deleted meanwhile: reported below if the query has read of it.
                 continue
             entered = self._entered(begin, view)
             end = self._end(view, entered)
-            if most == (NO_LIMIT, NO_LIMIT):
+            # Without limits the batch ends where the logs end, and nothing has to be counted.
+            if limits == (NO_LIMIT, NO_LIMIT):
                 entered = end
             elif end != entered:
                 ranges = self._ranges(view, entered, end)
+                # Entries may have been trimmed behind `entered`; then there is nothing to take of this log.
                 if ranges:
                     behind.append(Backlog(name.full, entered, end, ranges))
+            # A log that appeared and is still empty is not in the offset: it would be "read before" if it is
+            # deleted again.
             if begin is not None or end.entry:
-                found[name.full] = entered
-        for full in sorted(start.keys() - found.keys()):
+                ends[name.full] = entered
+        # Sorted: the first one is in the error, and a query that is repeated gets the same.
+        for full in sorted(start.keys() - ends.keys()):
             self._policy.lost(
                 f"{full} was read before, and was deleted or is not among the topics any more", _ANEW
             )
-        return found | admit(behind, *most)
+        # `admit` knows only the logs with a backlog; the others stay where they are.
+        return ends | admit(behind, *limits)
 
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
         """The tasks of a batch.
@@ -237,17 +260,24 @@ class StreamPlanner:
         for full in sorted(end):
             begin, stop = start.get(full), end[full]
             if begin == stop:
+                # Nothing of this log is in the batch.
                 continue
             name = TopicName.parse(full)
             view = self._view(name)
+            # Spark plans a batch again after a restart, so the log may have gone since its end was decided.
             if view is None or view.incarnation != stop.incarnation:
                 self._policy.lost(f"{full} was deleted before a batch up to {stop.text} was read", _ANEW)
                 continue
+            # The batch begins in a log that was deleted and ends in the one made after it: all of the new one
+            # is read.
             if begin is not None and begin.incarnation != stop.incarnation:
                 begin = None
+            # The end was there when it was decided: behind the end now means an older store, before the
+            # beginning means it was trimmed.
             check_place("the batch's end", stop.place, name, view.segments, self._policy)
             entered = self._entered(begin, view)
             ranges = self._ranges(view, entered, stop)
+            # Trimming goes on between the listing of the segments and the plan.
             self._check_covered(view, entered, stop, ranges)
             planned.append(ranges)
         return tasks_of(planned, self._options.read)
@@ -260,9 +290,11 @@ class StreamPlanner:
         directory = topic_directory(self._options.read.path, name)
         try:
             incarnation = topic_incarnation(directory)
+            # No ledger yet: the description of the topic has its incarnation before the log has.
             if not incarnation:
                 meta = read_meta(directory)
                 incarnation = 0 if meta is None else meta.incarnation
+            # Ledgers before the offset are not looked at: a topic may have thousands.
             since = begin.ledger if begin is not None and begin.incarnation == incarnation else 0
             segments = committed_segments(directory, self._policy.segment_lost, since)
         except FileNotFoundError:
@@ -274,6 +306,7 @@ class StreamPlanner:
         place = place_of(read.start, name)
         if place is None or place == MessageId.latest:
             return view.end()
+        # A time: the first entry at or behind it, or the end where none is so new.
         if isinstance(place, int):
             later = plan_segments(view.segments, name, Bounds(start_ms=place))
             if not later:
@@ -289,12 +322,16 @@ class StreamPlanner:
         """Where reading goes on: at ``begin``, or at the first message if that is gone and may be."""
         name, segments = view.name.full, view.segments
         if begin is None:
+            # A log that appeared after the query began is read from its first message on.
             return LogOffset(view.incarnation)
+        # Its messages are gone, and those of the new one have other numbers.
         if begin.incarnation != view.incarnation:
             self._policy.lost(f"{name} was deleted and made again since {begin.text} of it was read", _ANEW)
             return LogOffset(view.incarnation)
+        # Ledger 0 is before everything: nothing of the log was read, so nothing can be missing.
         if not begin.ledger:
             return begin
+        # A batch that was decided cannot lie behind the end, unless the store is a copy from before.
         last = segments[-1] if segments else None
         if last is None or begin[1:] > (last.ledger_id, last.entries, 0):
             end = "empty" if last is None else f"{last.ledger_id}:{last.entries}"
@@ -312,14 +349,18 @@ class StreamPlanner:
         return begin
 
     def _end(self, view: _LogView, entered: LogOffset) -> LogOffset:
+        # An empty log, or one of which only an empty ledger is left: the offset stays, so that no batch is
+        # made of nothing.
         if not any(info.entries for info in view.segments):
             return entered
         end = view.end()
         if self._target is not None:
             target = self._target.get(view.name.full)
+            # A log, or a life of one, that appeared after the target was frozen is not read.
             if target is None or target.incarnation != view.incarnation:
                 return entered
             end = min(end, target)
+        # Never back: a target, or a ledger that was trimmed away, may lie before what was read.
         return max(end, entered)
 
     def _ranges(self, view: _LogView, begin: LogOffset, end: LogOffset) -> list[EntryRange]:
@@ -329,7 +370,7 @@ class StreamPlanner:
         self, view: _LogView, begin: LogOffset, end: LogOffset, ranges: list[EntryRange]
     ) -> None:
         """Report what was trimmed between the listing of the segments and their planning."""
-        planned = {one.ledger_id for one in ranges}
+        planned = {part.ledger_id for part in ranges}
         missing = [ledger for ledger in _ledgers_between(view.segments, begin, end) if ledger not in planned]
         if missing:
             self._policy.lost(
@@ -341,6 +382,7 @@ class StreamPlanner:
 def _ledgers_between(segments: list[SegmentInfo], begin: LogOffset, end: LogOffset) -> Iterator[int]:
     """The ledgers with entries between two offsets."""
     for info in segments:
+        # Between the two offsets, with entries behind the first.
         if info.entries and (info.ledger_id, info.entries) > (begin.ledger, begin.entry):
             if (info.ledger_id, 0, 0) < end[1:]:
                 yield info.ledger_id
@@ -365,14 +407,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __reduce__(self) -> tuple[type[StreamReader], tuple[Any, ...]]:
         """For the workers: they read, and are not attached."""
+        # Pins and subscription stay with the process of the query; a worker has the options alone.
         return StreamReader, (self._options, self._columns, self._decoding)
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
+        # Twice, in this order: the first place is pinned, and what trimming took before that is seen by the
+        # second look.
         self._pin(self._planner.initial())
         return encode_offsets(self._planner.initial())  # behind what is pinned
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        # Spark takes one limit and asks for it again in `latestOffset`; which kind it is does not matter
+        # there.
         """The limits of the options. Spark has no limit of both kinds; `latestOffset` applies both."""
         if self._options.max_messages != NO_LIMIT:
             return ReadMaxRows(self._options.max_messages)
@@ -389,17 +436,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = decode_offsets(start)
         self._pin(offsets)
         is_limited = not isinstance(limit, ReadAllAvailable)
-        found = self._planner.latest(offsets, is_limited=is_limited)
+        ends = self._planner.latest(offsets, is_limited=is_limited)
+        # A subscription keeps what is not acknowledged, so it takes the place of pins.
         if self._options.subscription:
-            self._attached().attach(found, offsets)
+            self._attached().attach(ends, offsets)
         else:  # a topic that appeared is read from its first message
-            self._pin(
-                {name: LogOffset(end.incarnation) for name, end in found.items() if name not in offsets}
-            )
-        return encode_offsets(found)
+            self._pin({name: LogOffset(end.incarnation) for name, end in ends.items() if name not in offsets})
+        return encode_offsets(ends)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
+        # The batch may be one from before a restart, which nothing has pinned in this process.
         offsets = decode_offsets(start)
         self._pin(offsets)
         tasks = self._planner.tasks(offsets, decode_offsets(end))
@@ -412,12 +459,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge what Spark has done with, or keep it no more."""
         if self._options.subscription:
-            self._attached().follow(decode_offsets(end))
+            # Acknowledged only now: Spark commits a batch when its result is stored.
+            self._attached().acknowledge_to(decode_offsets(end))
         self._pin(decode_offsets(end))
 
     def _pin(self, offsets: Offsets) -> None:
         if not self._options.subscription:
-            self._pins.follow(offsets)
+            self._pins.pin_behind(offsets)
 
     def stop(self) -> None:
         """Detach from the subscription, which stays, and pin nothing more."""
@@ -433,7 +481,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class StreamSubscription:
-    """Role: one exclusive consumer for each log of a query, which receives nothing. Callers: one thread.
+    """One exclusive consumer for each log of a query, which receives nothing. Callers: one thread.
 
     Args:
         path: directory of the store.
@@ -450,13 +498,13 @@ class StreamSubscription:
         """Attach to each log, which keeps what is not acknowledged from then on, and acknowledge what is
         before the start of the batch: Spark commits a batch only when there is something behind it.
 
-        The process of a query that ended a moment ago may still be attached; `follow` tries again.
+        The process of a query that ended a moment ago may still be attached; `acknowledge_to` tries again.
         """
         for topic, end in logs.items():
             with contextlib.suppress(ConsumerBusy):
-                self.follow({topic: start.get(topic, LogOffset(end.incarnation))})
+                self.acknowledge_to({topic: start.get(topic, LogOffset(end.incarnation))})
 
-    def follow(self, offsets: Offsets) -> None:
+    def acknowledge_to(self, offsets: Offsets) -> None:
         """Acknowledge everything before the offsets; a batch that was read in part counts as not read.
 
         Raises:
@@ -464,11 +512,14 @@ class StreamSubscription:
         """
         for topic, offset in offsets.items():
             consumer = self._consumer(topic, offset)
+            # Entry 0 has nothing before it in its ledger; what was before that ledger was acknowledged with
+            # an earlier offset. The same offset again costs no call.
             if offset.entry and self._followed.get(topic) != offset:
                 partition = TopicName.parse(topic).partition
                 core = consumer._core
                 if isinstance(core, ConsumerCore):  # always, of one log
                     core.voided()  # follows a move by others: else no acknowledgement counts any more
+                # The entry before the offset is the last one that was read whole.
                 consumer.acknowledge_cumulative(MessageId(partition, offset.ledger, offset.entry - 1))
                 self._followed[topic] = offset
 
@@ -482,13 +533,19 @@ class StreamSubscription:
             if attached[0] == offset.incarnation:
                 return attached[1]
             attached[1].close()  # of a topic that was deleted
+            # The consumer of a topic that was deleted is of no use to the one made after it.
             del self._consumers[topic]
         consumer = self._client.subscribe(
             topic,
             self._name,
             consumer_name="spark",
+            # It receives nothing: a queue would take permits and memory for messages that tasks read by
+            # themselves.
             receiver_queue_size=0,
+            # The subscription is made with the query; what is before the batch is acknowledged by `attach`,
+            # so nothing in between is missed.
             initial_position=InitialPosition.Earliest,
+            # Acknowledgements are stored at once: `commit` returning means that the position is.
             ack_group_time_ms=0,
         )
         self._consumers[topic] = offset.incarnation, consumer
