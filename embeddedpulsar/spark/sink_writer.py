@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
+from embeddedpulsar._engine.format.entry_decoder import METADATA
 from embeddedpulsar._engine.format.staged_rows import record_head
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
@@ -151,7 +152,9 @@ class _Writer:
     def _write(self, identity: SinkIdentity, batch: int, batches: Iterable[pa.RecordBatch]) -> StagedRows:
 
         # Read in the worker: settings and policies of the store may have changed since the plan.
-        encoder = RowEncoder(self._options, self._columns)
+        # What a task publishes at once goes by producers with automatic names.
+        producer = identity.producer if self._options.exactly_once else _LONGEST_AUTOMATIC_NAME
+        encoder = RowEncoder(self._options, self._columns, producer)
         spare_modules()
         if self._options.exactly_once:
             return stage(self._options, identity, batch, encoder, batches)
@@ -232,6 +235,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 _PREFIX: Final = ProducerPrefix("")
+_LONGEST_AUTOMATIC_NAME: Final = "standalone-4294967295-4294967295"
 _WAITING_BYTES: Final = 64 << 20
 """Rows of many topics wait until each has a full entry, up to so many bytes together."""
 
@@ -262,10 +266,13 @@ class RowEncoder:
     Args:
         options: of the write.
         columns: the names that are written.
+        producer: the name of the producer that will publish, or a longer one: an entry has it beside its
+            columns.
     """
 
-    def __init__(self, options: SinkOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SinkOptions, columns: tuple[str, ...], producer: str) -> None:
         self._options: Final = options
+        self._name_bytes: Final = ProducerPrefix(producer).metadata_length - METADATA.size
         self._columns: Final = columns
         self._settings: Final = read_settings(options.path)
         self._policies: Final = PolicyDocuments(options.path, self._settings)
@@ -391,11 +398,7 @@ class RowEncoder:
             log = self._log(topic, portion.partition)
             yield Laid(log, parts, count, flags, key_hash, self._version(topic))
         elif count == 1:
-            raise MessageTooBig(
-                f"a row for {topic} has {size} bytes with its key and properties, and maxMessageSize is "
-                f"{limit + self._options.growth}{self._but()}; send less at once, or raise it in broker.conf "
-                "or by Admin.topics().set_max_message_size"
-            )
+            raise self._too_big(topic, size)
         else:
             yield from self._laid(topic, portion.part(0, count // 2))
             yield from self._laid(topic, portion.part(count // 2, count))
@@ -408,13 +411,24 @@ class RowEncoder:
             # The policy of the topic or namespace, below the setting of the store.
             own = self._policies.value(MAX_MESSAGE_SIZE, name.full, topic_directory(self._options.path, name))
             setting = self._settings.maxMessageSize
-            # Encryption happens after cutting, so its growth is taken off here.
-            limit = self._limits[topic] = (min(own, setting) if own else setting) - self._options.growth
+            # The commit publishes entries as they were cut, so all that comes to the columns is taken off
+            # here: a batch with an entry that no topic takes would be decided and never finished.
+            limit = self._limits[topic] = (min(own, setting) if own else setting) - self._reserved
         return limit
 
-    def _but(self) -> str:
+    @property
+    def _reserved(self) -> int:
+        return self._options.growth + self._name_bytes
+
+    def _too_big(self, topic: str, size: int) -> MessageTooBig:
         growth = self._options.growth
-        return f", of which encryption takes {growth}" if growth else ""
+        takes = f"encryption takes {growth} and " if growth else ""
+        return MessageTooBig(
+            f"a row for {topic} has {size} bytes with its key and properties, and maxMessageSize is "
+            f"{self._limit(topic) + self._reserved}, of which {takes}the name of the producer takes "
+            f"{self._name_bytes}; send less at once, or raise it in broker.conf or by "
+            "Admin.topics().set_max_message_size"
+        )
 
     def _delayed(self, topic: str, rows: Any) -> Iterator[Laid]:
         """An entry for each row: its delivery time is that of the entry."""
@@ -441,7 +455,7 @@ class RowEncoder:
             # metadata.
             columns = b"".join(entry.parts)[entry.metadata_length :]
             if len(columns) > self._limit(topic):
-                yield from self._laid(topic, portion)  # raises
+                raise self._too_big(topic, len(columns))
             log = self._log(topic, portion.partition)
             yield Laid(log, [columns], 1, entry.flags, entry.key_hash, self._version(topic))
 

@@ -137,6 +137,51 @@ def test_a_topic_that_takes_less_than_the_store(tmp_path: Path, guarantee: str):
     assert len(rows_of(tmp_path, "small", "value")) == (50 if guarantee == "exactly-once" else 51)
 
 
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("is_delayed", [False, True])
+def test_rows_of_nearly_the_largest_size(tmp_path: Path, guarantee: str, is_delayed: bool):
+    """A row is published, or refused by its task: never decided upon and refused by the topic afterwards."""
+    with Admin(tmp_path) as admin:
+        admin.topics().create_non_partitioned_topic("small")
+        admin.topics().set_max_message_size("small", 1000)
+    options = {"topic": "small", "deliveryGuarantee": guarantee}
+    times = [datetime(2100, 1, 1, tzinfo=UTC)] if is_delayed else [None]
+    is_stored = []
+    for size in range(936, 1001, 8):
+        try:
+            write(tmp_path, {"value": [b"x" * size], "__deliverAt": times}, **options)
+            reason = ""
+        except MessageTooBig as error:
+            reason = str(error)
+        assert not reason or "a row for" in reason
+        is_stored.append(not reason)
+        assert len(rows_of(tmp_path, "small")) == sum(is_stored)
+    assert sorted(is_stored, reverse=True) == is_stored
+    assert set(is_stored) == {True, False}
+    with Client(tmp_path) as client:
+        consumer = client.subscribe(
+            "small", "s", ConsumerType.Shared, initial_position=InitialPosition.Earliest
+        )
+        count = sum(1 for _ in iter(consumer.receive_nowait, None))
+        assert count == (0 if is_delayed else sum(is_stored))
+    assert left(tmp_path) == []
+    assert_clean(tmp_path)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_entries_of_nearly_the_largest_size(tmp_path: Path, guarantee: str):
+    """Several rows that fit a topic but for the name of the producer are divided, and are all published."""
+    with Admin(tmp_path) as admin:
+        admin.topics().create_non_partitioned_topic("small")
+        admin.topics().set_max_message_size("small", 1000)
+    for size in range(472, 497, 4):
+        rows = {"value": [b"x" * size] * 2}
+        write(tmp_path, rows, topic="small", deliveryGuarantee=guarantee, producerName="a-long-name")
+    assert len(rows_of(tmp_path, "small")) == 2 * 7
+    assert left(tmp_path) == []
+    assert_clean(tmp_path)
+
+
 def test_a_batch_is_stored_once(tmp_path: Path):
     """By producer and number: what comes again, with other rows too, is not stored; the next number is."""
     options = {"topic": "t", "producerName": "sink"}
