@@ -66,6 +66,8 @@ class DefinitionNode:
 
     def field(self, names: Iterable[str]) -> DefinitionField | None:
         """The field of a record that has the first of these names that one has."""
+        # Built when it is first asked for: most nodes are never searched, and a record of thousands of fields
+        # would be searched field by field otherwise.
         by_name = self._fields_by_name
         if by_name is None:
             by_name = self._fields_by_name = {field.name: field for field in self.fields}
@@ -78,6 +80,8 @@ class DefinitionNode:
         if by_name is None:
             by_name = self._branches_by_name = {}
             for branch in self.branches:
+                # A union has one branch of each kind, but several named ones; an alias is as good as the
+                # name, and the first that has it counts.
                 for key in (branch.name, *branch.aliases):
                     by_name.setdefault(f"{branch.kind} {key}", branch)
         return by_name.get(f"{kind} {name}")
@@ -138,6 +142,8 @@ def check_levels(form: Any) -> None:
     pending = [(form, 1)]
     while pending:
         part, level = pending.pop()
+        # A part that was met at this level or a deeper one cannot lead deeper now. Definitions that contain
+        # themselves as objects grow one level with each round, and are refused by the limit.
         if not isinstance(part, dict | list) or deepest.get(id(part), 0) >= level:
             continue
         if level > MAX_LEVELS:
@@ -154,6 +160,8 @@ def definition_text(form: Any) -> str:
         InvalidConfiguration: it has none, or is nested too deeply.
     """
     try:
+        # Before `json.dumps`, which fails on a deep value in C, and with a text that says nothing of
+        # definitions.
         check_levels(form)
         return json.dumps(form, indent=True)
     except (ValueError, TypeError, RecursionError) as error:
@@ -188,23 +196,28 @@ class _Parser:
         self._named: Final[dict[str, DefinitionNode]] = {}
 
     def tree(self, form: Any) -> DefinitionNode:
+        # The place at the top is filled like that of any other type.
         top: list[Any] = [None]
         pending = [_Task(form, "", top, 0)]
         while pending:
             task = pending.pop()
             parts: list[_Task] = []
             node = self._node(task.form, task.namespace, parts)
+            # A field is made when its type is known; both stand in the same list.
             if task.field is None:
                 task.into[task.place] = node
             else:
                 name, *others = task.field
                 task.into[task.place] = DefinitionField(name, node, *others)
+            # The stack gives the last one first, and a name may stand only behind its definition: the parts
+            # are pushed in reverse.
             pending += reversed(parts)
         root: DefinitionNode = top[0]
         return root
 
     def _node(self, form: Any, namespace: str, parts: list[_Task]) -> DefinitionNode:
         """The node of a type, still without its parts, which are added to ``parts`` in their order."""
+        # {"type": {"type": ...}}: attributes around a definition mean nothing.
         while isinstance(form, dict) and isinstance(form.get("type"), dict | list):
             form = form["type"]
         if isinstance(form, str):
@@ -213,6 +226,8 @@ class _Parser:
             return _with_branches(DefinitionNode("union"), form, namespace, parts)
         if isinstance(form, dict) and "type" in form:
             return self._described(form, namespace, parts)
+        # `pulsar-client` writes forms that Avro does not know; for JSON they need not mean anything, but must
+        # equal themselves.
         if self._strict:
             raise ValueError(f"{_shown(form)} is no type of Avro")
         return DefinitionNode(json.dumps(form, sort_keys=True))
@@ -221,6 +236,7 @@ class _Parser:
         primitive = _PRIMITIVE_NODES.get(name)
         if primitive is not None:
             return primitive
+        # A name may be meant within the namespace in which it stands, or be a full one.
         for full in (_full(name, namespace), name):
             if full in self._named:
                 return self._named[full]
@@ -230,12 +246,15 @@ class _Parser:
 
     def _described(self, form: dict[str, Any], namespace: str, parts: list[_Task]) -> DefinitionNode:
         kind = form["type"]
+        # Avro's protocols have errors, which are records.
         if kind == "error":
             kind = "record"
         others = {key: value for key, value in form.items() if key not in _OF_NODES}
         if kind in ("array", "map"):
             items = form.get("items" if kind == "array" else "values")
             return _with_branches(DefinitionNode(kind, others=others), [items], namespace, parts)
+        # A primitive type as an object may have attributes, a logical type for example; a name in it refers
+        # to a type.
         if isinstance(kind, str) and kind in NAMED:
             return self._defined(kind, form, namespace, others, parts)
         if isinstance(kind, str) and kind in PRIMITIVES:
@@ -250,6 +269,7 @@ class _Parser:
             raise ValueError(f"a {kind} without a name")
         if not isinstance(given, str | None):
             raise ValueError(f"the namespace {_shown(given)} of {name} is no text")
+        # Known by its name before its parts are read, so that a record may contain itself.
         full = _full(name, given)
         space = full.rpartition(".")[0]
         node = self._named[full] = DefinitionNode(kind, full, others)
@@ -281,6 +301,7 @@ def _field_task(form: Any, namespace: str, into: list[Any], place: int) -> _Task
     if not isinstance(form, dict) or not isinstance(form.get("name"), str) or "type" not in form:
         raise ValueError(f"{_shown(form)} is no field of a record")
     others = {key: value for key, value in form.items() if key not in _OF_FIELDS}
+    # The order of a field is not compared by Avro unless it is unusual.
     if form.get("order", "ascending") != "ascending":
         others["order"] = form["order"]
     field = (form["name"], tuple(_texts(form, "aliases")), form.get("default", ABSENT), others)
@@ -340,11 +361,16 @@ class Likeness:
         pending: list[tuple[DefinitionNode, DefinitionNode, tuple[int, int] | None]] = [(one, other, None)]
         while pending:
             a, b, outer = pending.pop()
+            # By identity: two nodes of one definition may have one name and differ.
             pair = (id(a), id(b))
+            # A pair that is met again is taken for alike: if it is not, the comparison ends when the
+            # difference is found.
             if pair in met or pair in self._alike:
                 continue
             met[pair] = outer
             if pair in self._apart or not self._are_themselves(a, b):
+                # Whatever contains a difference differs as well. The pairs on the way to it are known to be
+                # apart; of the others nothing is known, since the comparison was not finished.
                 around: tuple[int, int] | None = pair
                 while around is not None:
                     self._apart.add(around)
@@ -352,15 +378,18 @@ class Likeness:
                 return False
             pending += [(left.node, right.node, pair) for left, right in zip(a.fields, b.fields, strict=True)]
             pending += [(left, right, pair) for left, right in zip(a.branches, b.branches, strict=True)]
+        # No difference within any of them, so all pairs that were met are alike.
         self._alike.update(met)
         return True
 
     def _are_themselves(self, a: DefinitionNode, b: DefinitionNode) -> bool:
         """Whether two types are the same, apart from the types inside of them."""
+        # In the same order of costs: names and kinds, then what needs a loop.
         exactly = self._exactly
         name = (a.name, b.name) if exactly else (a.short_name, b.short_name)
         if a.kind != b.kind or name[0] != name[1] or (exactly and a.others != b.others):
             return False
+        # Symbols count in their order: Avro writes their numbers.
         if a.symbols != b.symbols or a.size != b.size:
             return False
         if len(a.branches) != len(b.branches) or len(a.fields) != len(b.fields):
@@ -368,6 +397,8 @@ class Likeness:
         for left, right in zip(a.fields, b.fields, strict=True):
             if left.name != right.name:
                 return False
+            # A default and a logical type do not change the bytes, so they count only for the very same
+            # schema.
             if exactly and not (_is_same(left.default, right.default) and left.others == right.others):
                 return False
         return True
@@ -380,12 +411,14 @@ def is_alike(one: DefinitionNode, other: DefinitionNode, *, exactly: bool = True
 
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two defaults are the same; 1 and True, which Python takes for equal, are not."""
+    # ABSENT is no value of JSON, and must not reach `json.dumps`.
     if one is other:
         return True
     if one is ABSENT or other is ABSENT:
         return False
     if type(one) is type(other) and isinstance(one, str | int | bool | None):
         return bool(one == other)
+    # Dicts and lists by their text, in which 1 and True differ.
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
@@ -444,8 +477,11 @@ class _Resolution:
     def _parts(
         self, w: DefinitionNode, r: DefinitionNode, way: _Way
     ) -> list[tuple[DefinitionNode, DefinitionNode, _Way]]:
+        # What is left is what the reader has: of a record its fields, of a union its branches.
         """The types inside of two that fit, apart from these."""
         if w.kind == "union":
+            # Two equal unions are read branch by branch; otherwise every type that may have been written must
+            # be readable.
             if r.kind == "union" and self._unions.holds(w, r):
                 return [(a, b, way) for a, b in zip(w.branches, r.branches, strict=True)]
             return [(branch, r, way) for branch in w.branches]
@@ -453,17 +489,23 @@ class _Resolution:
             branch = self._branch(w, r)
             return [] if branch is None else [(w, branch, way)]
         if w.kind == "record":
+            # A field of the reader that the writer lacks has its default: `_mismatch` has seen to that.
             pairs = [(_written(w, field), field) for field in r.fields]
             return [
-                (found.node, field.node, (field.name, way)) for found, field in pairs if found is not None
+                (written.node, field.node, (field.name, way))
+                for written, field in pairs
+                if written is not None
             ]
+        # Items of arrays and maps are the only branch.
         return [(a, b, way) for a, b in zip(w.branches, r.branches, strict=True)]
 
     def _mismatch(self, w: DefinitionNode, r: DefinitionNode) -> str:
         """The error of two types themselves, without those of their parts."""
+        # A union fits if its branches do, and `_parts` compares them.
         if w.kind == "union":
             return ""
         if w.kind == r.kind:
+            # Records need no equal names here: those of Java's library count in unions alone.
             if w.kind in ("enum", "fixed") and not _has_name(w, r):
                 return f"{w} is not {r}"
             if w.size != r.size:
@@ -472,6 +514,7 @@ class _Resolution:
                 if field.default is ABSENT and _written(w, field) is None:
                     return f"the field {field.name!r} of {r} has no default, and the writer does not have it"
             return ""
+        # The rule of Avro for a reader's union: the first type that takes what was written.
         if r.kind == "union":
             return "" if self._branch(w, r) is not None else f"no type of the reader's union takes {w}"
         return "" if r.kind in _PROMOTIONS.get(w.kind, ()) else f"{w} cannot be read as {r}"
@@ -479,10 +522,12 @@ class _Resolution:
     def _branch(self, w: DefinitionNode, r: DefinitionNode) -> DefinitionNode | None:
         """The type of a reader's union that takes a type of the writer."""
         if w.kind not in NAMED:
+            # The same type first, then one to which it is promoted, as Avro's resolution orders them.
             promoted = _PROMOTIONS.get(w.kind, ())
             same = r.branch(w.kind)
             return same or next((branch for branch in r.branches if branch.kind in promoted), None)
         named = r.branch(w.kind, w.name)
+        # An enumeration or a fixed type must have the name; a record may have another one.
         if named is not None or w.kind != "record":
             return named
         pair = (id(w), id(r))
@@ -498,14 +543,19 @@ class _Resolution:
             branch for branch in r.branches if branch.kind == "record" and self._has_fields_of(w, branch)
         ]
         of_name = [branch for branch in fitting if branch.short_name == w.short_name]
+        # Of those that fit, the last one with the short name, as in Avro's Java library, or the first of all.
         return of_name[-1] if of_name else next(iter(fitting), None)
 
     def _has_fields_of(self, w: DefinitionNode, r: DefinitionNode) -> bool:
         """Whether a record can be read as another one, by the types of their fields themselves."""
+        # Only the fields themselves: their parts are compared later, or a record that contains itself would
+        # have no end.
         if self._mismatch(w, r):
             return False
         pairs = [(_written(w, field), field) for field in r.fields]
-        return not any(found is not None and self._mismatch(found.node, field.node) for found, field in pairs)
+        return not any(
+            written is not None and self._mismatch(written.node, field.node) for written, field in pairs
+        )
 
 
 def _path(way: _Way) -> str:
@@ -513,6 +563,7 @@ def _path(way: _Way) -> str:
     while way is not None:
         name, way = way
         names.append(name)
+    # The path of an error shows the ends of a long way.
     shown = names[::-1] if len(names) <= 8 else [*names[:-5:-1], "...", *names[3::-1]]
     return ".".join(shown)
 

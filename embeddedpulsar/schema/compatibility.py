@@ -41,6 +41,7 @@ def is_registered(info: SchemaInfo) -> bool:
 
 def why_invalid(info: SchemaInfo) -> str:
     """What is wrong with a definition; empty for nothing."""
+    # By the kinds of definitions: in Avro's notation, descriptors of Protobuf, and pairs of either.
     try:
         if info.schema_type() in _IN_AVRO:
             check_levels(json_of(info.schema() or _ONE_DEFINITION))
@@ -51,6 +52,7 @@ def why_invalid(info: SchemaInfo) -> str:
             parts = KeyValueInfo.of(info)
             return why_invalid(parts.key) or why_invalid(parts.value)
     except ValueError as error:
+        # Everything that a definition can be wrong in raises ValueError below.
         return f"its definition is not one of {info.schema_type().name}: {error}"
     return ""
 
@@ -71,24 +73,24 @@ class _Trees(dict[tuple[SchemaType, str], DefinitionNode]):
         return node
 
 
-def is_same(one: SchemaInfo, other: SchemaInfo) -> bool:
+def is_same(info: SchemaInfo, other: SchemaInfo) -> bool:
     """Whether two schemas are one version: spaces and comments in a definition do not count.
 
     Raises:
         ValueError: one of them is not valid.
     """
-    return _is_same(one, other, _Trees())
+    return _is_same(info, other, _Trees())
 
 
 def place_of(known: Sequence[SchemaInfo], info: SchemaInfo) -> int:
     """The place of a schema among others, all of them valid; -1 if it is none of them."""
     trees, outline = _Trees(), _outline(info)
-    for place, one in enumerate(known):
+    for place, stored in enumerate(known):
         # A tree takes ten times as long as its JSON text: most of the others have other fields.
         if (
-            one.schema_type() == info.schema_type()
-            and _outline(one) == outline
-            and _is_same(one, info, trees)
+            stored.schema_type() == info.schema_type()
+            and _outline(stored) == outline
+            and _is_same(stored, info, trees)
         ):
             return place
     return -1
@@ -104,19 +106,21 @@ def _outline(info: SchemaInfo) -> list[Any] | None:
     return [field.get("name") for field in fields] if isinstance(fields, list) else None
 
 
-def _is_same(one: SchemaInfo, other: SchemaInfo, trees: _Trees) -> bool:
-    if one.schema_type() != other.schema_type():
+def _is_same(info: SchemaInfo, other: SchemaInfo, trees: _Trees) -> bool:
+    if info.schema_type() != other.schema_type():
         return False
-    if one.schema_type() == SchemaType.KEY_VALUE:
-        (key, value, encoding), found = KeyValueInfo.of(one), KeyValueInfo.of(other)
+    # Pairs are compared part by part: their texts may differ in what the parts may differ in.
+    if info.schema_type() == SchemaType.KEY_VALUE:
+        (key, value, encoding), other_parts = KeyValueInfo.of(info), KeyValueInfo.of(other)
         return (
-            encoding == found.encoding
-            and _is_same(key, found.key, trees)
-            and _is_same(value, found.value, trees)
+            encoding == other_parts.encoding
+            and _is_same(key, other_parts.key, trees)
+            and _is_same(value, other_parts.value, trees)
         )
-    if (one.schema() or _ONE_DEFINITION) == (other.schema() or _ONE_DEFINITION):
+    # Equal texts need no parsing, and are the usual case: the same class in another process.
+    if (info.schema() or _ONE_DEFINITION) == (other.schema() or _ONE_DEFINITION):
         return True
-    return one.schema_type() in _IN_AVRO and is_alike(trees.tree(one), trees.tree(other))
+    return info.schema_type() in _IN_AVRO and is_alike(trees.tree(info), trees.tree(other))
 
 
 def why_refused(known: Sequence[SchemaInfo], new: SchemaInfo, strategy: SchemaCompatibilityStrategy) -> str:
@@ -130,8 +134,10 @@ def why_refused(known: Sequence[SchemaInfo], new: SchemaInfo, strategy: SchemaCo
     if strategy == _Strategy.ALWAYS_COMPATIBLE or not known:
         return ""
     trees = _Trees()
-    for one in reversed(known if strategy in _TRANSITIVE else known[-1:]):
-        text = _why_apart(one, new, strategy, trees)
+    # The newest first: it is the one that a new schema most likely fails with. Without a transitive strategy
+    # it is the only one.
+    for stored in reversed(known if strategy in _TRANSITIVE else known[-1:]):
+        text = _why_apart(stored, new, strategy, trees)
         if text:
             return text
     return ""
@@ -145,25 +151,31 @@ def why_unfit(known: Sequence[SchemaInfo], reader: SchemaInfo, strategy: SchemaC
     """
     if strategy == _Strategy.ALWAYS_COMPATIBLE:
         return ""
+    # The strategy allows no other schema at all, so a consumer may use one that is there, and no other.
     if strategy == _Strategy.ALWAYS_INCOMPATIBLE:
         if place_of(known, reader) >= 0:
             return ""
         return why_refused(known, reader, strategy)
     if strategy in (_Strategy.BACKWARD_TRANSITIVE, _Strategy.FULL_TRANSITIVE):
         return why_refused(known, reader, strategy)
+    # A consumer reads what is there; it writes nothing that others would have to read. So the direction is
+    # always BACKWARD, whatever the topic's strategy asks of new schemas.
     return why_refused(known, reader, _Strategy.BACKWARD)
 
 
 def _why_apart(old: SchemaInfo, new: SchemaInfo, strategy: SchemaCompatibilityStrategy, trees: _Trees) -> str:
     kind = new.schema_type()
+    # Types never change, whatever the strategy.
     if old.schema_type() != kind:
         return f"the topic has schemas of the type {old.schema_type().name}, and this one is {kind.name}"
+    # The same schema is compatible with itself under every strategy.
     if _is_same(old, new, trees):
         return ""
     if strategy == _Strategy.ALWAYS_INCOMPATIBLE:
         return "the strategy ALWAYS_INCOMPATIBLE allows no other schema"
     if kind in _IN_AVRO:
         before, after = trees.tree(old), trees.tree(new)
+        # Both directions for FULL; the text says which of them failed.
         if strategy in _NEW_READ_OLD and (text := why_unreadable(before, after)):
             return f"the new schema does not read what was written with the old one: {text}"
         if strategy in _OLD_READ_NEW and (text := why_unreadable(after, before)):
@@ -171,6 +183,8 @@ def _why_apart(old: SchemaInfo, new: SchemaInfo, strategy: SchemaCompatibilitySt
     elif kind == SchemaType.KEY_VALUE:
         return _why_pairs_apart(KeyValueInfo.of(old), KeyValueInfo.of(new), strategy, trees)
     elif kind == SchemaType.PROTOBUF_NATIVE and _root_message(old) != _root_message(new):
+        # As in Pulsar, two Protobuf schemas of one root message are compatible: field numbers see to the
+        # rest.
         return f"the root message is {_root_message(new)}, and was {_root_message(old)}"
     return ""
 
@@ -192,6 +206,7 @@ def _root_message(info: SchemaInfo) -> str:
     parts: list[Any] = [fields.get(name) if isinstance(fields, dict) else None for name in _OF_PROTOBUF]
     for name, part in zip(_OF_PROTOBUF, parts, strict=True):
         if not isinstance(part, str):
+            # Refuses what only looks like a descriptor, before it reaches the registry.
             raise ValueError(f"it has no text {name}")
     a2b_base64(parts[0], strict_mode=True)
     return str(parts[1])

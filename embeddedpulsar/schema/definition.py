@@ -60,6 +60,7 @@ class RecordMeta(type):
     def __new__(cls, name: str, parents: tuple[type, ...], members: dict[str, Any]) -> RecordMeta:
         """Make the class. As in pulsar-client, fields of a parent class are not inherited."""
         declared: dict[str, Any] = {}
+        # Four ways to declare a field: an enumeration, a record class, a field, an object of a record class.
         for key, value in members.items():
             if isinstance(value, type) and issubclass(value, Enum):
                 declared[key] = CustomEnum(value)
@@ -67,6 +68,7 @@ class RecordMeta(type):
                 declared[key] = value()
             elif isinstance(value, Field) or isinstance(type(value), RecordMeta):
                 declared[key] = value
+        # Refused when the class is made: a field of such a name would change how Python treats every record.
         special = _SPECIAL.intersection(declared)
         if special:
             text = f"a field of the record {name} is called {min(special)}, a name that Python needs itself"
@@ -74,8 +76,10 @@ class RecordMeta(type):
         fields = {
             key: value if isinstance(value, Field) else _RecordField(value) for key, value in declared.items()
         }
+        # Records without records inside are decoded without looking at each value.
         nested = any(field._holds_records for field in fields.values())
         own = {**members, "__record_fields__": fields, "__record_nested__": nested}
+        # `_fields` is the attribute of pulsar-client; a field may have that name.
         if "_fields" not in declared:
             own["_fields"] = declared
         return super().__new__(cls, name, parents, own)
@@ -139,10 +143,12 @@ class Record(metaclass=RecordMeta):
     def __init__(self, /, *options: Any, **kwargs: Any) -> None:
         fields = type(self).__record_fields__
         values = self.__dict__
+        # The common case, values of fields alone, skips the sorting of arguments.
         if options or not kwargs.keys() <= fields.keys():
             kwargs = _without_options(self, options, kwargs)
         for name, field in fields.items():
             value = kwargs.get(name, _ABSENT)
+            # Not given at all: the default of the field. None that is given is checked instead.
             if value is _ABSENT:
                 values[name] = field._initial()
             elif field._holds_records:
@@ -165,6 +171,8 @@ class Record(metaclass=RecordMeta):
         if field is not None:
             self.__dict__[key] = field.validate_type(key, value)
         elif key[:1] == "_" and key[1:] in _OPTIONS:
+            # pulsar-client has the options as attributes: assigning one changes the record as a field of
+            # another.
             options = list(self.__record_options__)
             options[_OPTIONS.index(key[1:])] = value
             self.__dict__["__record_options__"] = tuple(options)
@@ -237,6 +245,7 @@ def _undeclared(record: Record, name: str) -> AttributeError:
     names = list(kind.__record_fields__)
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "") or "none"
     text = f"Cannot set undeclared field {name} on record {kind.__name__}, which has the fields {shown}"
+    # The commonest reason: classes are derived to add fields.
     if any(name in parent.__record_fields__ for parent in kind.__mro__ if isinstance(parent, RecordMeta)):
         text += "; fields of a parent class are not inherited: declare it again"
     return AttributeError(text, name=name, obj=record)
@@ -259,6 +268,7 @@ def _without_options(record: Record, given: tuple[Any, ...], kwargs: dict[str, A
         if name in kind.__record_fields__:
             values[name] = value
         elif name not in _OPTIONS:
+            # An option is a field's if a field has its name; it was found above then.
             raise _undeclared(record, name)
         elif name in options:
             raise TypeError(f"{kind.__name__} got the argument {name!r} twice")
@@ -301,6 +311,7 @@ def stored_record(kind: Any, values: Any) -> Any:
     if not isinstance(values, dict):
         text = f"the payload is of type {described(type(values))}"
         raise TypeError(f"{text}, not an object with the fields of {kind.__name__}")
+    # A record of plain fields, and no field that this class does not know: nothing to look at.
     if not kind.__record_nested__ and values.keys() <= fields.keys():
         return kind(**values)
     known = {
@@ -491,19 +502,21 @@ def class_definition(kind: type[Record]) -> dict[str, Any]:
 
 def record_classes(kind: type[Record]) -> dict[str, type[Record]]:
     """A record class and those that its fields have, by their names."""
-    found: dict[str, type[Record]] = {}
+    classes: dict[str, type[Record]] = {}
     pending = [kind]
     while pending:
-        one = pending.pop()
-        if one.__name__ in found:
+        record_class = pending.pop()
+        # Two classes of one name are one type in a definition, which names it once.
+        if record_class.__name__ in classes:
             continue
-        found[one.__name__] = one
-        for field in one.__record_fields__.values():
+        classes[record_class.__name__] = record_class
+        for field in record_class.__record_fields__.values():
+            # Arrays and maps may lie within each other; what they hold in the end may be a record.
             while isinstance(field, _Container):
                 field = field._values
             if isinstance(field, _RecordField):
                 pending.append(type(field.record))
-    return found
+    return classes
 
 
 def record_definition(kind: type[Record], defined_names: set[str]) -> Any:
@@ -516,6 +529,7 @@ def record_definition(kind: type[Record], defined_names: set[str]) -> Any:
     namespace, is_sorted = (None if isinstance(value, Field | Record) else value for value in settings)
     full_name = kind.__name__ if namespace is None else f"{namespace}.{kind.__name__}"
     if full_name in defined_names:
+        # Defined once; from then on the name refers to it, also within its own fields.
         return full_name
     defined_names.add(full_name)
     definition: dict[str, Any] = {"type": "record", "name": kind.__name__}
@@ -531,6 +545,8 @@ def _field_definition(name: str, field: Field, defined_names: set[str]) -> dict[
     inner = field.schema_info(defined_names)
     kind = inner if field._required else ["null", inner]
     if not field._required_default:
+        # The default is part of the definition only where it was asked for: a definition that changes is a
+        # new version of the topic's schema.
         return {"name": name, "type": kind}
     return {"name": name, "default": plain(field.default()), "type": kind}
 
@@ -539,6 +555,7 @@ def builtin_of(value: Any) -> Any:
     """Dicts for records and names for members of enumerations, as Avro's library takes them."""
     if isinstance(value, Record):
         return {name: builtin_of(item) for name, item in record_values(value).items()}
+    # Avro's library takes the name of a member, JSON its value.
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, list):
@@ -554,6 +571,7 @@ def plain(value: Any) -> Any:
         return value.name
     if isinstance(value, Record):
         return {name: plain(item) for name, item in record_values(value).items()}
+    # Avro's notation has a character for each byte.
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, list):

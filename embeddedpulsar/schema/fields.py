@@ -17,6 +17,8 @@ def described(kind: Any) -> str:
 
 
 def fresh(value: Any) -> Any:
+    # Lists, dicts and records are copied, since two objects must not share a default; all other values cannot
+    # change.
     """A default that no two objects share."""
     if isinstance(value, list):
         return [fresh(item) for item in value]
@@ -61,6 +63,7 @@ class Field:
     def __init__(self, default: Any = None, required: bool = False, required_default: bool = False) -> None:
         self._required = required
         self._required_default = required_default
+        # Checked when the field is declared, where the mistake is, and not when a record is made.
         self._default = None if default is None else self.validate_type("default", default)
 
     if TYPE_CHECKING:  # for type checkers: a field of an object is its value
@@ -79,6 +82,7 @@ class Field:
 
     def validate_type(self, name: str, val: Any) -> Any:
         """Return what is stored for ``val``; raises TypeError if it is no value of the field ``name``."""
+        # pulsar-client takes None for "not given", unless the field is required.
         if val is None and not self._required:
             return self.default()
         expected = self.python_type()
@@ -164,6 +168,7 @@ class Bytes(Field):
 
     def validate_type(self, name: str, val: Any) -> Any:
         """Return ``val`` as bytes; raises TypeError if it is neither bytes nor text."""
+        # As pulsar-client: text in a field of bytes is encoded.
         if isinstance(val, str):
             return val.encode()
         return val if val is None else super().validate_type(name, val)
@@ -218,6 +223,8 @@ class CustomEnum(Field):
         if not (isinstance(enum_type, type) and issubclass(enum_type, Enum)):
             raise TypeError(f"{described(enum_type)} is not a valid Enum type: derive it from enum.Enum")
         self.enum_type = enum_type
+        # By value and by name, since a member may be given as either; a name comes before a value where they
+        # collide.
         self._values: dict[Any, Enum] = {member.value: member for member in enum_type}
         self._members: dict[Any, Enum] = {**self._values, **enum_type.__members__}
         super().__init__(default, required, required_default)
@@ -231,12 +238,14 @@ class CustomEnum(Field):
         if val is None or isinstance(val, self.enum_type):
             return val
         kind = type(val)
+        # Only the types that JSON has: any other value would be looked up by its own `__eq__`.
         member = self._members.get(val) if kind in (str, int, float, bool) else None
         if member is not None and (kind is str or self._is_value(member, kind)):
             return member
         if kind not in (str, int):
             raise wrong_type(name, val, f"Expected: {described(self.enum_type)}")
         known = self.enum_type.__members__.keys() if kind is str else self._values.keys()
+        # The text of pulsar-client, which lists what is known of the kind that was given.
         raise TypeError(f"Invalid enum value '{val}' for field '{name}'. Expected: {known}")
 
     @staticmethod
@@ -248,6 +257,7 @@ class CustomEnum(Field):
     def schema_info(self, defined_names: set[str]) -> Any:
         """Return the definition, or the name if the enumeration is defined already."""
         name = self.enum_type.__name__
+        # Defined once; a second field of the enumeration refers to it by its name.
         if name in defined_names:
             return name
         defined_names.add(name)

@@ -63,6 +63,8 @@ class JsonSchema(Schema[T]):
     def _use_codec(self, kind: Any) -> Any:
         """Set encoder, decoder and check of a type, and return its definition."""
         definition: Any
+        # A record class has its own text, to the byte that of pulsar-client; models have the text of their
+        # library.
         if isinstance(kind, type) and issubclass(kind, Record):
             definition = class_definition(kind)
             self._encode = record_bytes
@@ -75,6 +77,7 @@ class JsonSchema(Schema[T]):
         return definition
 
     def __getstate__(self) -> dict[str, Any]:
+        # Encoders are closures, which cannot be pickled: they are made again from the type.
         return {name: value for name, value in vars(self).items() if name not in _OF_CODEC}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ from embeddedpulsar.schema.definition import Record, record_values
 
 
 def _fastest_loads() -> Any:
+    # Which decoder is installed must not decide what a program reads: those that are quicker are used as far
+    # as they agree with `json`, and fall back to it.
     """The fastest decoder that is installed, of those that read any JSON value."""
     if find_spec("msgspec"):
         import msgspec
@@ -34,6 +36,7 @@ def _fastest_dumps() -> Any:
         import msgspec
 
         return msgspec.json.encode
+    # Without msgspec, decimal numbers and times become texts as well.
     return lambda value: json.dumps(value, separators=(",", ":"), default=str).encode()
 
 
@@ -74,6 +77,7 @@ def _text(value: Any, line: str) -> str:
         value: a record, or a value of one of its fields.
         line: line break and indent of the surrounding value.
     """
+    # The types of JSON by identity, which is quicker than `isinstance`; what is derived from them comes last.
     kind = type(value)
     if kind is str:
         text: str = _string(value)
@@ -82,6 +86,7 @@ def _text(value: Any, line: str) -> str:
         return "null"
     if kind is bool:
         return "true" if value else "false"
+    # `int.__repr__`, since a class derived from int may have another one.
     if kind is int:
         return int.__repr__(value)
     if kind is float and -_INFINITY < value < _INFINITY:
@@ -94,9 +99,11 @@ def _text(value: Any, line: str) -> str:
         return _text(value.value, line)
     if kind is list:
         if not value:
+            # The separators of `json.dumps` with an indent of one: a line for each item.
             return "[]"
         inner = line + " "
         return f"[{inner}{f',{inner}'.join([_text(item, inner) for item in value])}{line}]"
+    # A key of another type becomes a text in `json`, by rules of its own.
     if kind is dict and all(type(key) is str for key in value):
         return _object_text(value, line)
     # NaN, infinities, and what a program has put into a container.

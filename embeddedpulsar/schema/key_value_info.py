@@ -35,6 +35,8 @@ class KeyValueInfo(NamedTuple):
             ValueError: a part has a type that no topic keeps, a definition that is not JSON, or is a pair
                 whose key is stored apart.
         """
+        # Definitions within the definition, properties of the parts among the properties: the form in which
+        # Pulsar stores a schema of pairs.
         trees = {"key": _tree(self.key), "value": _tree(self.value)}
         properties = {_ENCODING: self.encoding.name}
         for name, part in (("key", self.key), ("value", self.value)):
@@ -51,15 +53,17 @@ class KeyValueInfo(NamedTuple):
             ValueError: it is not that of keys and values.
         """
         try:
+            # What other clients wrote may lack any of this; Pulsar takes bytes that are stored together then.
             trees, properties = json_of(info.schema()), info.properties()
             encoding = KeyValueEncodingType[properties.get(_ENCODING, "INLINE")]
             key, value = (_part(name, trees[name], properties) for name in ("key", "value"))
         except (KeyError, TypeError, AttributeError) as error:
             text = "it needs a definition for each of key and value, and known types and a known encoding"
             raise ValueError(f"{text} ({error})") from error
-        found = cls(key, value, encoding)
-        found.info()
-        return found
+        parts = cls(key, value, encoding)
+        # Checks the parts as one that is made here.
+        parts.info()
+        return parts
 
     def data(self) -> bytes:
         """The definitions as Pulsar stores them: each behind its length."""
@@ -77,10 +81,12 @@ def _part(name: str, tree: Any, properties: dict[str, str]) -> SchemaInfo:
 
 def _tree(part: SchemaInfo) -> Any:
     kind = part.schema_type()
+    # Types below BYTES are of clients alone, AUTO_CONSUME for example, and no topic has them.
     if kind.value < SchemaType.BYTES.value:
         raise ValueError(
             f"a key or value cannot have the type {kind.name}, which takes the schema of the topic"
         )
+    # The message has one key, which the outer pair may use.
     if kind == SchemaType.KEY_VALUE and KeyValueInfo.of(part).encoding != KeyValueEncodingType.INLINE:
         raise ValueError(
             "a KeyValueSchema in another one stores its keys INLINE: the message has one key only"

@@ -67,6 +67,7 @@ def json_codec(hint: Any) -> ModelCodec:
         TypeError: the type, or one inside of it, has no form in JSON.
     """
     definition, forms = _compiled(hint, is_avro=False)
+    # pydantic and msgspec encode and decode their own models, faster than steps in Python, and validate them.
     if hasattr(hint, "model_validate_json"):
         return ModelCodec(definition, _pydantic_bytes, hint.model_validate_json, forms.check_of(hint))
     if isinstance(hint, type) and hasattr(hint, "__struct_fields__"):
@@ -74,6 +75,7 @@ def json_codec(hint: Any) -> ModelCodec:
 
         decode: Step = msgspec.json.Decoder(hint).decode
         return ModelCodec(definition, msgspec.json.Encoder().encode, decode, forms.check_of(hint))
+    # All other types: steps from values to what `json` writes, and back.
     plain, built = forms.plain_of(hint), forms.built_of(hint)
     return ModelCodec(
         definition,
@@ -124,9 +126,11 @@ def plain_form(value: Any) -> Any:
     Raises:
         TypeError: it has no JSON form.
     """
+    # By frequency: the exact types of JSON first, which take no `isinstance`.
     kind = type(value)
     if value is None or kind in (str, int, float, bool):
         return value
+    # Before the types that an enumeration may be derived from: `class Color(str, Enum)` is a text, too.
     if isinstance(value, Enum):
         return plain_form(value.value)
     if isinstance(value, bytes):
@@ -135,6 +139,7 @@ def plain_form(value: Any) -> Any:
         return value.isoformat() if hasattr(value, "isoformat") else str(value)
     if isinstance(value, dict):
         return {_key(key): plain_form(item) for key, item in value.items()}
+    # A named tuple is a list to Python, and an object in JSON.
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_field_defaults"):
         return [plain_form(item) for item in value]
     if isinstance(value, Record):
@@ -149,6 +154,7 @@ def plain_form(value: Any) -> Any:
         return {name: plain_form(getattr(value, name)) for name in value.__dataclass_fields__}
     if hasattr(value, "_asdict"):
         return {name: plain_form(item) for name, item in value._asdict().items()}
+    # Classes derived from the types of JSON.
     if isinstance(value, str | int | float):
         return value
     raise TypeError(f"{kind.__name__} has no JSON form")
@@ -163,6 +169,8 @@ def _key(key: Any) -> str:
 
 def any_form(value: Any) -> Any:
     """Any value of JSON in the record that Avro has for it."""
+    # Avro has no type for any value, so its library's definition wraps each level into a record with a field
+    # `value`.
     value = plain_form(value)
     if isinstance(value, list):
         value = [any_form(item) for item in value]
@@ -200,29 +208,34 @@ class _Forms:
         """What refuses values of another type; the attributes of a model are not checked."""
         hint = plain_hint(given)
         branches = alternatives(hint) or (hint,)
-        classes = tuple(dict if library_of(one) == TYPED_DICT else one for one in branches)
+        classes = tuple(dict if library_of(branch) == TYPED_DICT else branch for branch in branches)
+        # Any takes everything that has a form.
         if hint is Any:
             return lambda value: None
-        if all(isinstance(one, type) for one in classes):
+        # Classes alone: `isinstance` decides.
+        if all(isinstance(kind, type) for kind in classes):
             expected = classes if len(classes) > 1 else classes[0]
 
             def check(value: Any) -> None:
                 if not isinstance(value, expected):
                     text = f"Invalid record obj of type {type(value)} - expected type is {expected}"
                     if isinstance(value, dict) and len(classes) > 1:
-                        names = ", ".join(one.__name__ for one in classes)
+                        names = ", ".join(kind.__name__ for kind in classes)
                         text += f"; a dict, or a row of a frame, is none of {names}: send an object of one"
                     raise TypeError(text)
 
             return check
+        # A type such as list[int] has no `isinstance`: a value is of it if it comes back from its form.
         plain, built = self.plain_of(hint), self.built_of(hint)
 
         def check_parts(value: Any) -> None:
             try:
-                found = built(plain(value))
+                rebuilt = built(plain(value))
             except ValueError as error:
                 raise TypeError(f"{value!r} is not of type {hint}: {error}") from error
-            if not isinstance(value, type(found)):
+            # The step back may make another class of it, a list of a tuple; the caller gave the wrong one
+            # then.
+            if not isinstance(value, type(rebuilt)):
                 raise TypeError(f"Invalid record obj of type {type(value)} - expected type is {hint}")
 
         return check_parts
@@ -242,27 +255,35 @@ class _Forms:
 
     def _make_plain(self, hint: Any) -> Step:
         branches = alternatives(hint)
+        # In the order in which hints are distinguished: a union, a list, a tuple of places, a map, a model,
+        # and what is left.
         if branches is not None:
             return self._plain_union(branches)
         item = item_hint(hint)
         if item is not ABSENT:
             step = self.plain_of(item)
-            return lambda value: [step(one) for one in value] if _is_listed(value) else plain_form(value)
+            # A value of another type is left to the decoder to refuse, with its own text.
+            return lambda value: (
+                [step(item_value) for item_value in value] if _is_listed(value) else plain_form(value)
+            )
         parts = places(hint)
         if parts is not None:
             steps = [self.plain_of(part) for part in parts]
-            return lambda value: [step(one) for step, one in zip(steps, value, strict=True)]
+            return lambda value: [step(item_value) for step, item_value in zip(steps, value, strict=True)]
         values = map_hint(hint)
         if values is not ABSENT:
             each = self.plain_of(values)
             return lambda value: (
-                {_key(key): each(one) for key, one in value.items()}
+                {_key(key): each(item_value) for key, item_value in value.items()}
                 if isinstance(value, dict)
                 else plain_form(value)
             )
         library = library_of(hint)
+        # pydantic and msgspec give their own JSON form in `plain_form`; for Avro the attributes are needed
+        # one by one.
         if library is not None and (self._is_avro or library not in (PYDANTIC, STRUCT)):
             return self._plain_model(hint, library)
+        # JSON needs no more than the value to choose its form.
         if not self._is_avro:
             return plain_form
         return self._avro_scalar(hint)
@@ -271,6 +292,7 @@ class _Forms:
         if hint is Any:
             return any_form
         if isinstance(hint, type) and issubclass(hint, Enum):
+            # Avro's library takes the name of a member, and bytes as they are.
             return lambda value: value.name if isinstance(value, Enum) else value
         if primitive_base(hint) is bytes:
             return lambda value: value
@@ -280,10 +302,13 @@ class _Forms:
         if library == RECORD:
             return builtin_of if self._is_avro else plain_form
         attributes = attributes_of(kind)
-        steps = [(one.name, one.member, self.plain_of(one.hint)) for one in attributes]
+        steps = [
+            (attribute.name, attribute.member, self.plain_of(attribute.hint)) for attribute in attributes
+        ]
         if not self._is_avro:  # what the class computes is of use to programs of other languages
             steps += [(name, name, plain_form) for name in _computed_fields(kind)]
         if library == TYPED_DICT:
+            # A TypedDict is a dict: the keys are checked here, since no class does it.
             known = {name: step for name, _, step in steps}
 
             def of_dict(value: Any) -> Any:
@@ -292,16 +317,18 @@ class _Forms:
                 unknown = value.keys() - known.keys()
                 if unknown:
                     raise TypeError(f"{kind.__name__} has no key {min(unknown, key=str)!r}")
+                # Avro writes every field; a key that is absent in JSON is simply not there.
                 if self._is_avro and len(value) < len(known):
                     missing = next(name for name in known if name not in value)
                     raise TypeError(f"a message in Avro has all keys of {kind.__name__}: give {missing!r}")
-                return {name: known[name](one) for name, one in value.items()}
+                return {name: known[name](item_value) for name, item_value in value.items()}
 
             return of_dict
 
         def of_model(value: Any) -> Any:
             if isinstance(value, kind):
                 return {name: step(getattr(value, member)) for name, member, step in steps}
+            # An object of another model is a mistake of the caller; its attributes might fit by chance.
             if library_of(type(value)) is not None:
                 raise TypeError(f"{value!r} is not of type {kind}")
             return plain_form(value)  # left to the decoder, as other attributes of another type are
@@ -309,49 +336,57 @@ class _Forms:
         return of_model
 
     def _plain_union(self, branches: tuple[Any, ...]) -> Step:
-        steps = {one: self.plain_of(one) for one in branches}
-        models = [one for one in branches if library_of(one) is not None]
+        steps = {branch: self.plain_of(branch) for branch in branches}
+        models = [branch for branch in branches if library_of(branch) is not None]
+        # In JSON nothing says which model an object is, unless an attribute does: then a tag is added.
         tags = {} if self._is_avro else self._tags(models)
-        by_class = {one: steps[one] for one in branches if isinstance(one, type)}
-        others = [steps[one] for one in branches if one not in by_class]
+        by_class = {branch: steps[branch] for branch in branches if isinstance(branch, type)}
+        others = [steps[branch] for branch in branches if branch not in by_class]
 
         def plain(value: Any) -> Any:
+            # The class of the value decides, or the nearest one that it is derived from.
             for kind in type(value).__mro__:
                 step = by_class.get(kind)
                 if step is None:
                     continue
                 form = step(value)
+                # Avro's library takes a pair of name and record where a union has several.
                 if self._is_avro and len(models) > 1 and kind in models:
                     return self._names[kind], form
                 tag = tags.get(kind)
                 return form if tag is None else {tag[0]: tag[1], **form}
+            # Hints that are no classes, list[int] for example: the first that takes the value.
             for step in others:
                 try:
                     return step(value)
                 except (TypeError, ValueError, AttributeError):
                     continue
+            # None takes it: the decoder says so.
             return plain_form(value)
 
         return plain
 
     def _tags(self, models: list[Any]) -> dict[Any, tuple[str, str]]:
         """By model of a union: the key and the value that distinguish it, where no attribute does."""
+        # One model needs no tag, nor do models that an attribute with a Literal distinguishes.
         if len(models) < 2 or _discriminator(models) is not None:
             return {}
-        names = [self._names[one] for one in models]
-        taken = {attribute.name for one in models for attribute in attributes_of(one)}
+        names = [self._names[model] for model in models]
+        taken = {attribute.name for model in models for attribute in attributes_of(model)}
+        # The tag must not be an attribute of one of them.
         key = next((tag for tag in _TAGS if tag not in taken), None)
         if key is None:
             raise TypeError(
                 f"the models {', '.join(names)} of a union look alike in JSON; give each an attribute "
                 "of the same name, with a Literal of its own"
             )
-        return {one: (key, name) for one, name in zip(models, names, strict=True)}
+        return {model: (key, name) for model, name in zip(models, names, strict=True)}
 
     # -- to values
 
     def _make_built(self, hint: Any) -> Step:
         branches = alternatives(hint)
+        # The same order as in `_make_plain`; a Literal is one more case, since its forms are known.
         if branches is not None:
             return self._built_union(branches)
         if hint is Any:
@@ -367,7 +402,7 @@ class _Forms:
         values = map_hint(hint)
         if values is not ABSENT:
             each = self.built_of(values)
-            return lambda value: {key: each(one) for key, one in _of(dict, value, hint).items()}
+            return lambda value: {key: each(item_value) for key, item_value in _of(dict, value, hint).items()}
         if isinstance(hint, type) and issubclass(hint, Enum):
             return self._built_member(hint)
         library = library_of(hint)
@@ -375,13 +410,18 @@ class _Forms:
 
     def _built_literal(self, hint: Any) -> Step:
         allowed = get_args(hint)
-        forms = {(type(form := self._avro_literal(one)), form): one for one in allowed}
+        # With the type: 1, 1.0 and True are one key of a dict.
+        forms = {
+            (type(form := self._avro_literal(literal_value)), form): literal_value
+            for literal_value in allowed
+        }
 
         def literal(value: Any) -> Any:
-            found = forms.get((type(value), value), ABSENT) if not isinstance(value, list | dict) else ABSENT
-            if found is ABSENT:
+            # A list or dict is no literal, and cannot be a key.
+            member = forms.get((type(value), value), ABSENT) if not isinstance(value, list | dict) else ABSENT
+            if member is ABSENT:
                 raise TypeError(f"{value!r} is none of {allowed}")
-            return found
+            return member
 
         return literal
 
@@ -391,8 +431,9 @@ class _Forms:
     def _built_list(self, hint: Any, item: Any) -> Step:
         step = self.built_of(item)
         origin = get_origin(hint) or hint
+        # A Sequence and the like become lists.
         make = origin if origin in (set, frozenset, tuple) else list
-        return lambda value: make([step(one) for one in _of(list, value, hint)])
+        return lambda value: make([step(item_value) for item_value in _of(list, value, hint)])
 
     def _built_tuple(self, hint: Any, parts: tuple[Any, ...]) -> Step:
         steps = [self.built_of(part) for part in parts]
@@ -400,12 +441,13 @@ class _Forms:
         def built(value: Any) -> Any:
             if not isinstance(value, list) or len(value) != len(steps):
                 raise TypeError(f"{value!r} is not of type {hint}")
-            return tuple(step(one) for step, one in zip(steps, value, strict=True))
+            return tuple(step(item_value) for step, item_value in zip(steps, value, strict=True))
 
         return built
 
     def _built_member(self, kind: Any) -> Step:
         if not self._is_avro:
+            # JSON has no tuples: a member whose value is one came as a list.
             return lambda value: kind(tuple(value) if isinstance(value, list) else value)
         members = kind.__members__
 
@@ -418,17 +460,22 @@ class _Forms:
 
     def _built_scalar(self, hint: Any) -> Step:
         base = primitive_base(hint)
+        # Times, decimal numbers and UUIDs are texts in JSON and in Avro.
         if base in _READ:
             read = _READ[base]
             return lambda value: read(_of(str, value, hint))
 
         def scalar(value: Any) -> Any:
+            # JSON of other languages writes 1 for 1.0.
             if base is float and type(value) is int:
                 value = float(value)
             elif base is bytes and isinstance(value, str):
+                # JSON has texts for bytes, Avro has bytes.
                 value = value.encode()
+            # `type`, not `isinstance`: True is no number.
             if type(value) is not base:
                 raise TypeError(f"{value!r} is not of type {hint}")
+            # A class derived from the type is made of the value, a NewType is not called.
             return value if hint is base else hint(value)
 
         return scalar
@@ -436,6 +483,7 @@ class _Forms:
     def _built_model(self, kind: Any, library: str) -> Step:
         if library == RECORD:
             return partial(stored_record, kind)
+        # The library validates its own model, by its names in JSON.
         if not self._is_avro and library == PYDANTIC:
             return lambda value: kind.model_validate_json(json.dumps(_of(dict, value, kind)))
         if not self._is_avro and library == STRUCT:
@@ -445,46 +493,54 @@ class _Forms:
         attributes = attributes_of(kind)
         # A model of pydantic takes its attributes by their names in JSON.
         steps = {
-            one.name: (one.name if library == PYDANTIC else one.member, self.built_of(one.hint))
-            for one in attributes
+            attribute.name: (
+                attribute.name if library == PYDANTIC else attribute.member,
+                self.built_of(attribute.hint),
+            )
+            for attribute in attributes
         }
 
         def built(value: Any) -> Any:
             # What the class does not know is left out: a newer program may have written it.
             known = {}
-            for name, one in _of(dict, value, kind).items():
+            for name, item_value in _of(dict, value, kind).items():
                 if name in steps:
                     member, step = steps[name]
-                    known[member] = step(one)
+                    known[member] = step(item_value)
             return kind.model_validate(known) if library == PYDANTIC else kind(**known)
 
         if library == TYPED_DICT:
-            required = {one.name for one in attributes if one.default is ABSENT}
+            required = {attribute.name for attribute in attributes if attribute.default is ABSENT}
 
             def of_dict(value: Any) -> Any:
-                found = built(value)
-                if not required <= found.keys():
-                    raise TypeError(f"{kind.__name__} lacks the key {min(required - found.keys())!r}")
-                return found
+                values = built(value)
+                # `**known` of a TypedDict checks nothing.
+                if not required <= values.keys():
+                    raise TypeError(f"{kind.__name__} lacks the key {min(required - values.keys())!r}")
+                return values
 
             return of_dict
         return built
 
     def _built_union(self, branches: tuple[Any, ...]) -> Step:
-        models = [one for one in branches if library_of(one) is not None]
-        steps = [self.built_of(one) for one in branches]
-        by_name = {self._names[one]: self.built_of(one) for one in models}
+        models = [branch for branch in branches if library_of(branch) is not None]
+        steps = [self.built_of(branch) for branch in branches]
+        by_name = {self._names[model]: self.built_of(model) for model in models}
         key, by_tag = self._by_tag(models)
 
         def built(value: Any) -> Any:
+            # Avro's library gives the name of the record that was written, with its namespace.
             if self._is_avro and isinstance(value, tuple):
                 name, value = value
                 return by_name[name.rpartition(".")[2]](value)
+            # In JSON an attribute, or the tag, says which model it is.
             if key is not None and isinstance(value, dict):
                 tag = value.get(key, ABSENT)
-                found = by_tag.get(tag) if not isinstance(tag, list | dict) else None
-                if found is not None:
-                    return found(value)
+                tagged = by_tag.get(tag) if not isinstance(tag, list | dict) else None
+                if tagged is not None:
+                    return tagged(value)
+            # Nothing says it: the first type that takes the value. An unknown tag comes here, too; it may be
+            # of a newer program.
             for step in steps:
                 try:
                     return step(value)
@@ -499,31 +555,35 @@ class _Forms:
         name = _discriminator(models)
         if name is not None:
             return name, {
-                plain_form(value): self.built_of(one)
-                for one in models
-                for value in _literals(one).get(name, ())
+                plain_form(literal): self.built_of(model)
+                for model in models
+                for literal in _literals(model).get(name, ())
             }
         tags = {} if self._is_avro else self._tags(models)
         if not tags:
+            # The key is the same for all models of a union.
             return None, {}
         key = next(iter(tags.values()))[0]
-        return key, {value: _without(key, self.built_of(one)) for one, (_, value) in tags.items()}
+        return key, {value: _without(key, self.built_of(model)) for model, (_, value) in tags.items()}
 
 
 def _step(steps: dict[Any, Step], hint: Any, make: Callable[[Any], Step]) -> Step:
     """The step of a type; while it is made, one that finds it later."""
     try:
-        found = steps.get(hint)
+        step = steps.get(hint)
     except TypeError:  # a Literal or an annotation that cannot be hashed
         return make(hint)
-    if found is None:
+    if step is None:
+        # A type that contains itself finds this one while its own step is made: it looks the step up when it
+        # is called.
         steps[hint] = lambda value: steps[hint](value)
-        found = steps[hint] = make(hint)
-    return found
+        step = steps[hint] = make(hint)
+    return step
 
 
 def _without(key: str, step: Step) -> Step:
-    return lambda value: step({name: one for name, one in value.items() if name != key})
+    # The tag is no attribute of the model.
+    return lambda value: step({name: item_value for name, item_value in value.items() if name != key})
 
 
 def _of(kind: Any, value: Any, hint: Any) -> Any:
@@ -539,29 +599,33 @@ def _is_listed(value: Any) -> bool:
 def _computed_fields(kind: Any) -> list[str]:
     """The fields of a dataclass that are no arguments."""
     fields = getattr(kind, "__dataclass_fields__", {})
+    # `init=False`: the class computes them, so they are written and not read. ClassVar and InitVar have
+    # another marker.
     return [name for name, field in fields.items() if not field.init and field._field_type.name == "_FIELD"]
 
 
 def _literals(kind: Any) -> dict[str, tuple[Any, ...]]:
     """The attributes of a model that only have certain values; the tag of a struct is one."""
-    found = {
-        one.name: get_args(hint)
-        for one in attributes_of(kind)
-        if get_origin(hint := plain_hint(one.hint)) is Literal
+    literals = {
+        attribute.name: get_args(hint)
+        for attribute in attributes_of(kind)
+        if get_origin(hint := plain_hint(attribute.hint)) is Literal
     }
     config = getattr(kind, "__struct_config__", None)
     if config is not None and config.tag is not None:
-        found[config.tag_field] = (config.tag,)
-    return found
+        literals[config.tag_field] = (config.tag,)
+    return literals
 
 
 def _discriminator(models: Iterable[Any]) -> str | None:
     """The attribute that has other values in each of the models; None if there is none."""
-    literals = [_literals(one) for one in models]
+    literals = [_literals(literal_of) for literal_of in models]
+    # A single model needs nothing to tell it apart.
     if len(literals) < 2:
         return None
     for name in literals[0]:
-        values = [plain_form(value) for one in literals for value in one.get(name, ())]
-        if all(name in one for one in literals) and len(set(values)) == len(values):
+        values = [plain_form(value) for literal_of in literals for value in literal_of.get(name, ())]
+        # Every model has the attribute, and no value occurs in two of them.
+        if all(name in literal_of for literal_of in literals) and len(set(values)) == len(values):
             return name
     return None

@@ -85,6 +85,7 @@ def library_of(kind: Any) -> str | None:
     """What a model is made with; None for another class."""
     if not isinstance(kind, type):
         return None
+    # A record class first: its fields may have the names by which the others are recognized.
     if issubclass(kind, Record):
         return RECORD
     if hasattr(kind, "model_fields") and hasattr(kind, "model_validate_json"):
@@ -108,11 +109,16 @@ def attributes_of(kind: Any) -> list[Attribute]:
     """
     library = library_of(kind)
     if library == RECORD:
+        # The fields of a record class check their values themselves, so no hint is needed.
         return [Attribute(name, Any, ABSENT, name) for name in kind.__record_fields__]
     if library == PYDANTIC:
         return [
             Attribute(
+                # By the name that the model has in JSON, since decoders and other languages see that one
+                # alone.
                 info.serialization_alias or name,
+                # Metadata of a field belongs to the hint: a constraint in `Annotated` is what pydantic
+                # validates.
                 Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation,
                 _default(info.default, info.default_factory) if not info.is_required() else ABSENT,
                 name,
@@ -137,24 +143,29 @@ def attributes_of(kind: Any) -> list[Attribute]:
                 ),
                 item.name,
             )
+            # Fields without `init` are computed by the class: a message has no value for them.
             for item in dataclasses.fields(kind)
             if item.init
         ]
     if library == TYPED_DICT:
         return [
+            # COMPUTED, since an absent key has no value that a definition could state.
             Attribute(name, hint, ABSENT if _is_required(kind, name, hint) else COMPUTED, name)
             for name, hint in hints.items()
         ]
     return [
+        # `collections.namedtuple` has no hints.
         Attribute(name, hints.get(name, Any), kind._field_defaults.get(name, ABSENT), name)
         for name in kind._fields
     ]
 
 
 def _of_struct(kind: Any, hints: dict[str, Any]) -> Iterator[Attribute]:
+    # Defaults belong to the last fields, so both lists are matched from their ends.
     defaults = dict(zip(kind.__struct_fields__[::-1], kind.__struct_defaults__[::-1], strict=False))
     for name, encoded in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
         default = defaults.get(name, ABSENT)
+        # msgspec marks a field without a default by a value of its own.
         if type(default).__name__ == "NoDefault" or repr(default) == "NODEFAULT":
             default = ABSENT
         factory = getattr(default, "factory", None) if type(default).__name__ == "Factory" else None
@@ -173,6 +184,7 @@ def _default(value: Any, factory: Any) -> Any:
     """A default, or what can be said of the function that gives it: it may give another one each time."""
     if factory is None:
         return value
+    # Called here, since these give an equal value each time; any other function may give another one.
     if factory in _CONSTANT_FACTORIES:
         return factory()
     return _OwnDefaults(factory) if library_of(factory) is not None else COMPUTED
@@ -180,6 +192,8 @@ def _default(value: Any, factory: Any) -> Any:
 
 def _hints(kind: Any) -> dict[str, Any]:
     try:
+        # The class itself is known by its name: a model may contain itself, and is not bound in its module
+        # yet when a decorator asks for its hints.
         return get_type_hints(kind, localns={kind.__name__: kind}, include_extras=True)
     except NameError as error:
         raise TypeError(
@@ -193,15 +207,18 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 def plain_hint(hint: Any) -> Any:
     """A type without what only says more about it."""
+    # Layers may lie within each other, in any order.
     while True:
         origin = get_origin(hint)
         if origin in (Annotated, typing.Required, typing.NotRequired, typing.Final, typing.ClassVar):
             hint = get_args(hint)[0]
         elif hasattr(hint, "__supertype__"):
+            # A NewType: its values are those of the type that it names.
             hint = hint.__supertype__
         elif origin is not None and library_of(origin) is not None:
             hint = origin  # a generic model: its attributes are those of the model without arguments
         else:
+            # `object` takes anything, as Any does.
             return Any if hint is object else hint
 
 
@@ -209,13 +226,15 @@ def alternatives(hint: Any) -> tuple[Any, ...] | None:
     """The types of a union, None first; None for all else."""
     if get_origin(hint) not in (Union, types.UnionType):
         return None
-    found = [plain_hint(one) for one in get_args(hint)]
-    return tuple(sorted(found, key=lambda one: one is not type(None)))
+    branches = [plain_hint(argument) for argument in get_args(hint)]
+    # None first, as definitions have it: a union that begins with null has null as its default.
+    return tuple(sorted(branches, key=lambda branch: branch is not type(None)))
 
 
 def item_hint(hint: Any) -> Any:
     """The type of the items of a list, a set, or a tuple of any length; ABSENT for all else."""
     origin, arguments = get_origin(hint), get_args(hint)
+    # A list without a type for its items takes any.
     if hint in (list, set, frozenset, tuple):
         return Any
     if origin in _LISTS or (origin is tuple and arguments[1:] == (...,)):
@@ -243,6 +262,7 @@ def places(hint: Any) -> tuple[Any, ...] | None:
 
 def primitive_base(hint: Any) -> Any:
     """The type of `PRIMITIVES` or `TEXTS` that a class is or is derived from; None if there is none."""
+    # An enumeration and a model may be derived from `str` or `dict`, and are themselves first.
     if not isinstance(hint, type) or issubclass(hint, Enum) or library_of(hint) is not None:
         return None
     return next((base for base in hint.__mro__ if base in PRIMITIVES or base in TEXTS), None)
@@ -276,12 +296,15 @@ class Definer:
 
     def _of(self, given: Any) -> Any:
         hint = plain_hint(given)
+        # The order in which hints are distinguished is that of `model_codec`, or value and definition would
+        # disagree.
         if hint is Any:
             return self._any()
         base = primitive_base(hint)
         if base is not None:
             return PRIMITIVES.get(base, "string")
         if get_origin(hint) is Literal:
+            # Of a Literal the types of the values: a definition cannot list values, except of an enumeration.
             return self._one_of([type(value) for value in get_args(hint)])
         branches = alternatives(hint)
         if branches is not None:
@@ -291,11 +314,14 @@ class Definer:
             return {"type": "array", "items": self._of(item)}
         parts = places(hint)
         if parts is not None:
+            # Avro has no tuples: a tuple of places is an array whose items may be of any of the types.
             return {"type": "array", "items": self._one_of(parts) if parts else "null"}
         value = map_hint(hint)
         if value is not ABSENT:
             return {"type": "map", "values": self._of(value)}
         if isinstance(hint, type) and (issubclass(hint, Enum) or library_of(hint) is not None):
+            # A name from the second place on, so that a model may contain itself, and each type is defined
+            # once.
             return self.names.get(hint) or self._named(hint)
         raise TypeError(
             f"the type {hint} has no JSON form in a schema; give the attribute a more precise type"
@@ -304,20 +330,29 @@ class Definer:
     def _named(self, kind: Any) -> Any:
         if library_of(kind) == RECORD:
             return self._record(kind)
+        # Generic models have brackets in their names, which Avro does not allow.
         name = kept = re.sub(r"\W", "_", kind.__name__)
         number = 1
+        # Two classes of one name, from different modules, are two types.
         while name in self.names.values():  # another class of this name
             number += 1
             name = f"{kept}_{number}"
+        # Known before its fields are read: they may refer to it.
         self.names[kind] = name
         if issubclass(kind, Enum):
             return {"type": "enum", "name": name, "symbols": [member.name for member in kind]}
-        return {"type": "record", "name": name, "fields": [self._field(one) for one in attributes_of(kind)]}
+        return {
+            "type": "record",
+            "name": name,
+            "fields": [self._field(attribute) for attribute in attributes_of(kind)],
+        }
 
     def _record(self, kind: Any) -> Any:
+        # A record writes its own definition, with the names that are defined already.
         before = set(self.names.values())
         known = set(before)
         definition = record_definition(kind, known)
+        # Records inside of it were defined with it, and are names from here on, too.
         self.names.update((name, name) for name in known - before)  # of what it contains
         self.names[kind] = definition["name"] if isinstance(definition, dict) else definition
         return definition
@@ -327,6 +362,8 @@ class Definer:
             return _JSON
         self.names[Any] = _JSON
         namespace, _, name = _JSON.rpartition(".")
+        # JSON values of any kind in the notation of Avro's own library: a record that contains itself in
+        # lists and maps.
         parts = ["null", "boolean", "long", "double", "string"]
         inner = [{"type": "array", "items": name}, {"type": "map", "values": name}]
         fields = [{"name": "value", "type": [*parts, *inner]}]
@@ -334,11 +371,16 @@ class Definer:
 
     def _one_of(self, hints: Iterable[Any]) -> Any:
         """A union, each type once; of a single type, the type itself."""
-        found: list[Any] = []
+        kinds: list[Any] = []
         for hint in hints:
             kind = self._of(hint)
-            found += [one for one in (kind if isinstance(kind, list) else [kind]) if one not in found]
-        return found[0] if len(found) == 1 else found
+            # A union must not contain a union, nor a type twice.
+            kinds += [
+                branch_kind
+                for branch_kind in (kind if isinstance(kind, list) else [kind])
+                if branch_kind not in kinds
+            ]
+        return kinds[0] if len(kinds) == 1 else kinds
 
     def _field(self, attribute: Attribute) -> dict[str, Any]:
         # The branch of the default comes first in a union: only so may it be the default.
@@ -349,11 +391,15 @@ class Definer:
             try:
                 form = default_form(hint, default)
             except _NoForm:
+                # No form: the default is computed, or is no value that a definition can state. The field gets
+                # a zero, so that it can be added to a schema: by Avro's rules a new field needs a default.
                 is_computed = True
         if branches is not None:
-            first = next((one for one in branches if form is not ABSENT and _fits(one, default)), None)
+            first = next(
+                (branch for branch in branches if form is not ABSENT and _fits(branch, default)), None
+            )
             kind = self._one_of(
-                branches if first is None else sorted(branches, key=lambda one: one is not first)
+                branches if first is None else sorted(branches, key=lambda branch: branch is not first)
             )
         else:
             kind = self._of(hint)
@@ -362,6 +408,7 @@ class Definer:
             try:
                 form, field["computed"] = _zero(hint, ()), True
             except _NoForm:
+                # Not even a zero: a model that contains itself without an end. The field is required then.
                 field.pop("computed", None)
         return field if form is ABSENT else {**field, "default": form}
 
@@ -379,35 +426,43 @@ def default_form(hint: Any, value: Any) -> Any:
         raise _NoForm
     branches = alternatives(hint)
     if branches is not None:
-        branch = next((one for one in branches if _fits(one, value)), ABSENT)
+        branch = next((branch_hint for branch_hint in branches if _fits(branch_hint, value)), ABSENT)
         if branch is ABSENT:
             raise _NoForm
         return default_form(branch, value)
     if get_origin(hint) is Literal:
+        # The hint says which values there may be; the value itself says which type it has.
         return default_form(type(value), value)
     base = primitive_base(hint)
     if base is not None:
         return _primitive_form(base, value)
     item = item_hint(hint)
     if item is not ABSENT and isinstance(value, list | tuple | set | frozenset):
-        forms = [default_form(item, one) for one in value]
+        forms = [default_form(item, item_value) for item_value in value]
         # The order of a set is another one in each process.
         return sorted(forms, key=json.dumps) if isinstance(value, set | frozenset) else forms
     parts = places(hint)
     if parts is not None and isinstance(value, tuple) and len(parts) == len(value):
-        return [default_form(part, one) for part, one in zip(parts, value, strict=True)]
+        return [default_form(part, item_value) for part, item_value in zip(parts, value, strict=True)]
     values = map_hint(hint)
     if values is not ABSENT and isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: default_form(values, one) for key, one in value.items()}
+        return {key: default_form(values, item_value) for key, item_value in value.items()}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _member_name(hint, value)
     library = library_of(hint)
     if library == RECORD and isinstance(value, hint):
         return plain(value)
     if library == TYPED_DICT and isinstance(value, dict):
-        return {one.name: default_form(one.hint, value.get(one.name, ABSENT)) for one in attributes_of(hint)}
+        # A key that the default lacks is ABSENT, and has no form: the default cannot be stated as a whole.
+        return {
+            attribute.name: default_form(attribute.hint, value.get(attribute.name, ABSENT))
+            for attribute in attributes_of(hint)
+        }
     if library is not None and library != TYPED_DICT and isinstance(value, hint):
-        return {one.name: default_form(one.hint, getattr(value, one.member)) for one in attributes_of(hint)}
+        return {
+            attribute.name: default_form(attribute.hint, getattr(value, attribute.member))
+            for attribute in attributes_of(hint)
+        }
     raise _NoForm
 
 
@@ -416,12 +471,16 @@ def _primitive_form(base: Any, value: Any) -> Any:
         if not isinstance(value, base):
             raise _NoForm
         return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    # An int is a float to type checkers.
     if base is float and type(value) is int:
         value = float(value)
     if not isinstance(value, base) or (isinstance(value, bool) and base is not bool):
         raise _NoForm
+    # A number beyond a long, and infinities, are in no definition.
     if (base is int and not -_LONG <= value < _LONG) or (base is float and not math.isfinite(value)):
         raise _NoForm
+    # Avro's notation has a character for each byte. A value of a derived class is stated as the type it is
+    # derived from.
     return value.decode("latin-1") if base is bytes else None if value is None else base(value)
 
 
@@ -435,7 +494,9 @@ def _member_name(kind: Any, value: Any) -> str:
 def _own_defaults(kind: Any) -> Any:
     if library_of(kind) == RECORD:
         return plain(kind())
-    return {one.name: default_form(one.hint, one.default) for one in attributes_of(kind)}
+    return {
+        attribute.name: default_form(attribute.hint, attribute.default) for attribute in attributes_of(kind)
+    }
 
 
 def _fits(hint: Any, value: Any) -> bool:
@@ -456,6 +517,7 @@ def _zero(given: Any, outer: tuple[Any, ...]) -> Any:
     hint = plain_hint(given)
     branches = alternatives(hint)
     if branches is not None:
+        # The first branch: Avro takes defaults of a union from it.
         return _zero(branches[0], outer)
     if get_origin(hint) is Literal:
         return default_form(hint, get_args(hint)[0])
@@ -471,6 +533,7 @@ def _zero(given: Any, outer: tuple[Any, ...]) -> Any:
         return {"value": None}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return next(iter(hint)).name
+    # A model within itself: no value of it has an end.
     if hint in outer:
         raise _NoForm
-    return {one.name: _zero(one.hint, (*outer, hint)) for one in attributes_of(hint)}
+    return {attribute.name: _zero(attribute.hint, (*outer, hint)) for attribute in attributes_of(hint)}

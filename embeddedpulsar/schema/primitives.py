@@ -216,6 +216,7 @@ class _MillisecondsSchema(_MomentSchema):
     _layout = struct.Struct(">q")
 
     def _parts(self, obj: datetime) -> tuple[int]:
+        # Floor division cuts towards the past, also before 1970.
         return ((obj - _EPOCH) // _MS,)
 
     def _value(self, *parts: Any) -> datetime:
@@ -263,11 +264,14 @@ class InstantSchema(_MomentSchema):
     _kind, _layout = SchemaType.INSTANT, struct.Struct(">qi")
 
     def _parts(self, obj: datetime) -> tuple[int, int]:
+        # Java's Instant: seconds since 1970, negative before, and nanoseconds within the second, never
+        # negative.
         seconds, rest = divmod((obj - _EPOCH) // _US, 1_000_000)
         return seconds, rest * 1000
 
     def _value(self, *parts: Any) -> datetime:
         seconds, nanoseconds = parts
+        # Python has microseconds.
         return _EPOCH + timedelta(seconds=seconds, microseconds=nanoseconds // 1000)
 
 
@@ -298,6 +302,7 @@ class TimeSchema(_TimeOfDaySchema):
         return (_microseconds(obj) // 1000,)
 
     def _value(self, *parts: Any) -> time:
+        # A time before 1970 in Java's form is negative; the remainder is the time of day all the same.
         return _time(parts[0] % _DAY_MS * 1000)  # Java's may be of any day
 
 
@@ -332,11 +337,13 @@ class LocalDateSchema(_PrimitiveSchema[date]):
     _kind, _value_class, _layout = SchemaType.LOCAL_DATE, date, struct.Struct(">q")
 
     def _check(self, obj: date) -> None:
+        # A datetime is a date in Python, and its time would be lost.
         if isinstance(obj, datetime):
             raise TypeError(f"{obj!r} is a datetime; send value.date(), or use LocalDateTimeSchema()")
         self._validate_object_type(obj)
 
     def _parts(self, obj: date) -> tuple[int]:
+        # Python counts days from the year 1, Java's LocalDate from 1970.
         return (obj.toordinal() - _DAY_OF_EPOCH,)
 
     def _value(self, *parts: Any) -> date:
@@ -367,6 +374,7 @@ class LocalDateTimeSchema(_PrimitiveSchema[datetime]):
 
 
 def _check_local(kind: SchemaType, value: datetime | time, instead: str) -> None:
+    # A zone would be lost, and the time with it.
     if value.tzinfo is not None:
         text = f"send value.replace(tzinfo=None), or use {instead} for points in time"
         raise TypeError(f"{kind.name} has no time zone, and {value!r} has one; {text}")
@@ -378,11 +386,13 @@ def _microseconds(value: time) -> int:
 
 def _time(microseconds: int) -> time:
     if not 0 <= microseconds < _DAY_MS * 1000:
+        # Other clients may have written anything into eight bytes.
         raise ValueError(f"{microseconds} us is not a time of day; Message.data() has the bytes")
     return (datetime.min + timedelta(microseconds=microseconds)).time()
 
 
 def _day(number: int) -> date:
+    # Python's dates end with the year 9999, Java's do not.
     if not 1 <= number + _DAY_OF_EPOCH <= date.max.toordinal():
         raise OverflowError(number)
     return date.fromordinal(number + _DAY_OF_EPOCH)
@@ -395,5 +405,5 @@ def primitive_schema(kind: SchemaType) -> Schema[Any] | None:
         >>> primitive_schema(SchemaType.INT8).decode(b"*")
         42
     """
-    found = _BY_TYPE.get(kind)
-    return None if found is None else found()
+    schema_class = _BY_TYPE.get(kind)
+    return None if schema_class is None else schema_class()

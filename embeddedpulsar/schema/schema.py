@@ -241,6 +241,7 @@ def checked_version(schema: Schema[Any], topics: Iterable[str], *, is_producer: 
         InvalidTopicName: one of the names is not a topic name.
         ValueError: the schema returns something that is not a version. Further errors are the schema's own.
     """
+    # Nothing to check for plain bytes, the default of every producer and consumer.
     if schema is BYTES:
         return -1
     from embeddedpulsar.topic_name import TopicName  # 1.5 ms of the import of the package
@@ -248,8 +249,10 @@ def checked_version(schema: Schema[Any], topics: Iterable[str], *, is_producer: 
     version = -1
     for topic in topics:
         name = TopicName.parse(topic)
+        # Partitions share the schemas of their topic.
         version = schema.check_topic(name.base, is_producer=is_producer)
         if not isinstance(version, int) or not -1 <= version <= _LAST_VERSION:
+            # The version is the application's own: it may come from a service that is wrong.
             raise ValueError(f"{schema!r} gives {topic} the schema version {version!r}, which is none")
     return version
 

@@ -21,6 +21,7 @@ Definition = dict[str, Any]
 
 
 def _library() -> Any:
+    # Loaded with this module if it is installed: `encode` and `decode` use it for each message.
     try:
         import fastavro
     except ImportError:
@@ -88,6 +89,7 @@ class AvroSchema(Schema[T]):
         if record_cls is None and schema_definition is None:
             raise AssertionError("give a record class or a schema_definition")
         if record_cls is None:
+            # A definition without a class: values are dicts.
             definition: Any = schema_definition
             self._use_codec(None)
         else:
@@ -98,6 +100,7 @@ class AvroSchema(Schema[T]):
         super().__init__(record_cls or dict, SchemaType.AVRO, definition, "AVRO")
         self._is_record = record_cls is not None
         self._parsed = parsed(definition)
+        # By definition: a topic has few versions, and resolving takes far longer than reading a message.
         self._writers: dict[str, tuple[Any, Any]] = {}  # by definition
 
     def _use_codec(self, kind: Any) -> Any:
@@ -118,6 +121,7 @@ class AvroSchema(Schema[T]):
         return definition
 
     def __getstate__(self) -> dict[str, Any]:
+        # Closures cannot be pickled: they are made again from the class.
         return {name: value for name, value in vars(self).items() if name not in _OF_CODEC}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -141,6 +145,7 @@ class AvroSchema(Schema[T]):
         try:
             fastavro.schemaless_writer(buffer, self._parsed, self._encode(obj))
         except RecursionError:
+            # fastavro calls itself for each level, so a value that contains itself ends the stack.
             raise ValueError("the value contains itself, or is nested too deeply") from None
         return buffer.getvalue()
 
@@ -181,18 +186,21 @@ class AvroSchema(Schema[T]):
         """
         if writer is None:
             return self.decode(data)
-        found = self._writers.get(writer._definition)
-        if found is None:
-            found = self._writers[writer._definition] = self._resolution(writer)
-        written, reader = found
+        definitions = self._writers.get(writer._definition)
+        if definitions is None:
+            # Kept for the life of the schema: definitions of a topic are few.
+            definitions = self._writers[writer._definition] = self._resolution(writer)
+        written, reader = definitions
         try:
             return self._decoded(data, written, reader)
         except fastavro.read.SchemaResolutionError as error:
+            # The registry refuses schemas that do not fit; a topic with ALWAYS_COMPATIBLE has them.
             raise ValueError(f"written with a schema that this one cannot read: {error}") from error
 
     def _resolution(self, writer: SchemaInfo) -> tuple[Any, Any]:
         """The definitions of the writer and the reader, for one another."""
         own = self._schema_info.schema()
+        # The same text, or a type that has no definition in Avro: nothing to resolve.
         if writer.schema() == own or writer.schema_type() != SchemaType.AVRO:
             return self._parsed, self._parsed
         written, reader = definitions_for(
@@ -220,6 +228,7 @@ def parsed(definition: Any) -> Any:
     """
     try:
         check_levels(definition)
+        # By way of JSON: what has no JSON text is no definition.
         return fastavro.parse_schema(json.loads(json.dumps(definition)))
     except Exception as error:  # the library raises what its steps raise: KeyError, for example
         text = f"not a valid Avro definition: {_why_invalid(definition, error)}"
@@ -231,6 +240,7 @@ def _why_invalid(definition: Any, error: BaseException) -> str:
     if isinstance(error, fastavro.schema.SchemaParseException | fastavro.schema.UnknownType):
         return str(error)
     try:
+        # The library's own errors say which step failed, not what is wrong; the package's parser says that.
         check_levels(definition)
         read_definition(json.dumps(definition), strict=True)
     except (ValueError, TypeError, RecursionError) as reason:
@@ -252,6 +262,7 @@ def definitions_for(
     if isinstance(written, dict) and isinstance(wanted, dict) and "name" in written:
         # As in pulsar-client: the name of the class does not count.
         written = written | {key: wanted.get(key) for key in ("name", "namespace")}
+    # Before defaults are given: a field that was left out needs none.
     if leaves_defaults:
         _leave_defaults(wanted, written)
     if gives_defaults:
@@ -260,18 +271,24 @@ def definitions_for(
 
 
 def _leave_defaults(reader: Any, writer: Any) -> None:
+    # By the names of records, with the fields that the writer has of each.
     written = {
         record.get("name"): {field["name"] for field in record["fields"]} for record in _records(writer)
     }
+    # A field with a default that was not written is left out of the reader: the class itself gives the
+    # default, which may be one that no definition states.
     for record in _records(reader):
-        there = written.get(record.get("name"))
-        if there is not None:
+        names_written = written.get(record.get("name"))
+        if names_written is not None:
             record["fields"] = [
-                field for field in record["fields"] if "default" not in field or field["name"] in there
+                field
+                for field in record["fields"]
+                if "default" not in field or field["name"] in names_written
             ]
 
 
 def _records(definition: Any) -> Iterator[Any]:
+    # Wherever a definition may have a record: in unions, fields, items and values.
     if isinstance(definition, list):
         for branch in definition:
             yield from _records(branch)
@@ -286,9 +303,9 @@ def _records(definition: Any) -> Iterator[Any]:
 
 def with_defaults(definition: str) -> str:
     """The definition with None as the default of each field that may be None."""
-    found = json.loads(definition)
-    _give_defaults(found)
-    return json.dumps(found)
+    form = json.loads(definition)
+    _give_defaults(form)
+    return json.dumps(form)
 
 
 def _give_defaults(definition: Any) -> None:
@@ -299,6 +316,7 @@ def _give_defaults(definition: Any) -> None:
     elif isinstance(definition, dict):
         for field in definition.get("fields", ()):
             kind = field["type"]
+            # The default of a union belongs to its first type, so null must come first.
             if isinstance(kind, list) and kind[:1] == ["null"]:
                 field.setdefault("default", None)
             _give_defaults(kind)
