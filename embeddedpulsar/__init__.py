@@ -189,10 +189,12 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    # Bound here on first access, so the second one does not come through this function.
     if name in _LAZY:
         value = getattr(import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
+    # As attributes without an import, as `pulsar.asyncio` and `pulsar.functions` are.
     if name in ("asyncio", "functions"):
         return import_module(f"embeddedpulsar.{name}")
     # With `name` and `obj` the interpreter adds the most similar name.
@@ -227,12 +229,15 @@ def connect(service_url: Any, **options: Any) -> Client:
     """
     from embeddedpulsar.client.client_config import is_cluster
 
+    # By the form alone: a client of this package is not made for an address of a cluster, nor the other way
+    # round.
     if is_cluster(service_url):
         from embeddedpulsar.cluster.client import connected
 
         return connected(service_url, **options)
-    made: Client = __getattr__("Client")(service_url, **options)
-    return made
+    # Through `__getattr__`, as an attribute of this module: it is replaced there by tests.
+    client: Client = __getattr__("Client")(service_url, **options)
+    return client
 
 
 __all__ = [

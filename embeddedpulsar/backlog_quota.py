@@ -55,6 +55,7 @@ class BacklogQuota(NamedTuple):
             embeddedpulsar.exceptions.InvalidConfiguration: Pulsar error: ...
         """
         for name, limit in (("limit_size", self.limit_size), ("limit_time", self.limit_time)):
+            # True is an int in Python, and no limit.
             if isinstance(limit, bool) or not isinstance(limit, int) or limit < -1:
                 raise InvalidConfiguration(f"{name} is an integer from -1, which means none, not {limit!r}")
         if self.policy not in BACKLOG_QUOTA_POLICIES:
@@ -74,8 +75,10 @@ class BacklogQuota(NamedTuple):
             Traceback (most recent call last):
             embeddedpulsar.exceptions.InvalidConfiguration: Pulsar error: ...
         """
+        # Only a retention with both limits drops messages by age or size on its own.
         if retention.time_minutes <= 0 or retention.size_mb <= 0:
             return
+        # MB and minutes here, bytes and seconds in the quota.
         size, seconds = retention.size_mb << 20, retention.time_minutes * 60
         if self.limit_size >= size or self.limit_time >= seconds:
             raise InvalidConfiguration(

@@ -115,6 +115,7 @@ class Damage(_Fields):
         done: str = "",
         remedy: str = "",
     ) -> Damage:
+        # What follows from damage of a kind is mostly the same, so callers state only what differs.
         usual = _CONSEQUENCES[kind]
         place = (path, ledger_id, first_entry, last_entry, offset, end_offset)
         return super().__new__(
@@ -124,12 +125,14 @@ class Damage(_Fields):
     def __str__(self) -> str:
         place = self.kind
         if self.ledger_id:
+            # Entry -1 is "unknown"; a range that ends before it begins is none.
             entries = "unknown entries"
             if self.last_entry >= 0:
                 entries = f"entries {self.first_entry} to {self.last_entry}"
             elif self.kind == INDEX or self.first_entry > self.last_entry:
                 entries = "no entries"
             place += f", {entries} of ledger {self.ledger_id}"
+        # Offset 0 of a file that is no log says nothing.
         if self.ledger_id or self.offset:
             place += f" at offset {self.offset}"
         owner = f"{self.topic}: " if self.topic else ""

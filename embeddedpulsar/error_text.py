@@ -62,9 +62,10 @@ def nearest(name: str, known: Iterable[str], similarity: float = 0.75) -> str | 
     """
     import difflib  # takes 3 ms, and is needed for a wrong name only
 
+    # Names are compared without their case, and shown as they are.
     lower: dict[str, str] = {}
-    for one in known:
-        lower.setdefault(one.lower(), one)
+    for known_name in known:
+        lower.setdefault(known_name.lower(), known_name)
     near = difflib.get_close_matches(name.lower(), lower, 1, similarity)
     return lower[near[0]] if near else None
 
@@ -82,13 +83,23 @@ def with_nearest_argument(error: TypeError, function: Any) -> TypeError | None:
     """
     text = str(error)
     traceback = error.__traceback__
+    # Only the call itself: an error with a deeper frame was raised inside of it, perhaps by a call of the
+    # application, and has nothing to do with these arguments.
     if _UNEXPECTED not in text or traceback is None or traceback.tb_next is not None:
         return None  # raised further down, by another call
     name = text.rpartition(_UNEXPECTED)[2].strip("'")
     code = function.__code__
-    known = [one for one in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if one[0] != "_"]
-    known = [one for one in known if one not in ("self", "cls")]
-    near = nearest(name, known) or next((one for one in known if name in one or one in name), None)
+    # Arguments with a default of a leading underscore are internal.
+    known = [
+        argument
+        for argument in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if argument[0] != "_"
+    ]
+    known = [argument for argument in known if argument not in ("self", "cls")]
+    # Where no spelling is similar, a part of the name: "timeout" for "timeout_millis".
+    near = nearest(name, known) or next(
+        (argument for argument in known if name in argument or argument in name), None
+    )
     hint = f"did you mean {near!r}?" if near else f"there are {', '.join(known)}"
     return TypeError(f"{text}; {hint}")
 

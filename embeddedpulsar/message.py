@@ -130,6 +130,7 @@ class MessageOrigin:
         if partition is None:
             from embeddedpulsar.topic_name import TopicName  # 1.5 ms of the import of the package
 
+            # Parsed here only for origins that are made without it, those of unsent messages for example.
             partition = TopicName.parse(topic_name).partition
         self.partition = partition
 
@@ -200,6 +201,7 @@ class Message(Generic[T]):
         """Return the payload, as it was sent. ``b""`` for a null value."""
         entry = self._entry
         offsets = entry.offsets
+        # Hot: locals, and one slice of the payload of the whole entry.
         index = self._index
         return entry.payload[offsets[index] : offsets[index + 1]]
 
@@ -214,8 +216,10 @@ class Message(Generic[T]):
             Exception: any exception of the schema for a payload that does not fit it.
         """
         origin = self._origin
+        # A schema that needs more of the message than its payload: its writer's schema, or its key.
         if origin.by_message:
             offsets, index = self._entry.offsets, self._index
+            # No bytes are an empty payload or a null value; only then is the bitmap looked at.
             if offsets[index] == offsets[index + 1] and self._entry.null(index):
                 return cast("T", self._null_value())
             return cast("T", origin.schema.decode_message(self))
@@ -227,6 +231,7 @@ class Message(Generic[T]):
     def _null_value(self) -> object:
         """The value of a null value: None, unless a schema finds a key in the key of the message."""
         schema = self._origin.schema
+        # A pair whose key is stored apart has a key, also where its value is null.
         if hasattr(schema, "decode_keyed") and self.partition_key():
             return schema.decode_message(self)
         return None
@@ -235,13 +240,15 @@ class Message(Generic[T]):
         """Return the id of the message, which equals the id that `Producer.send` returned."""
         entry = self._entry
         partition = self._origin.partition
+        # A batch of one has an index as well: the flag of the entry says it, and not the number of messages.
         if entry.batched:
             return make(entry.ledger_id, entry.entry_id, self._index, partition, entry.count)
-        found = make(entry.ledger_id, entry.entry_id, -1, partition, 0)
+        message_id = make(entry.ledger_id, entry.entry_id, -1, partition, 0)
+        # Only entries that are put together of chunks have the attribute.
         first_chunk = getattr(entry, "first_chunk", None)
         if first_chunk is not None:
-            found._first_chunk = make(first_chunk[0], first_chunk[1], -1, partition, 0)
-        return found
+            message_id._first_chunk = make(first_chunk[0], first_chunk[1], -1, partition, 0)
+        return message_id
 
     def topic_name(self) -> str:
         """Return the full name of the topic; on a partitioned topic, of the partition."""
@@ -280,6 +287,7 @@ class Message(Generic[T]):
         Eight characters holding a big-endian counter, as in ``pulsar-client``; ``""`` without a schema.
         """
         version = self._entry.schema_version
+        # Pulsar's clients show the version as the eight bytes of a long, in a str.
         return version.to_bytes(8, "big").decode("latin-1") if version >= 0 else ""
 
     def writer_schema(self) -> SchemaInfo | None:
@@ -312,6 +320,7 @@ class Message(Generic[T]):
     def sequence_id(self) -> int:
         """Return the sequence id the producer gave the message (not in ``pulsar-client``)."""
         ids = self._entry.sequence_ids()
+        # Ids that count up are not stored, only the first one.
         return ids[self._index] if ids is not None else self._entry.first_sequence_id + self._index
 
     def has_null_value(self) -> bool:
@@ -339,6 +348,7 @@ class Message(Generic[T]):
         if not isinstance(payload, bytes):
             raise TypeError(f"data is {type(payload).__name__}, not bytes")
         fields = self.properties() if properties is None else dict(properties)
+        # The entry stays shared: its other messages are not affected.
         return Message(_ChangedEntry(self._entry, index, payload, fields), index, self._origin)
 
     def __copy__(self) -> Self:
@@ -348,6 +358,8 @@ class Message(Generic[T]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # All that the message can be asked for, of this message alone: the entry may be a megabyte, and its
+        # map does not go to another process.
         index, entry, origin = self._index, self._entry, self._origin
         fields = {
             "ledger_id": entry.ledger_id,
@@ -386,9 +398,11 @@ class _ChangedEntry:
         self._entry = entry
         self._properties = properties
         self.payload = payload
+        # Only the slice of this message matters; those before it are empty.
         self.offsets = [0] * (index + 1) + [len(payload)]
 
     def __getattr__(self, name: str) -> Any:
+        # Everything but payload and properties is that of the entry.
         return getattr(self._entry, name)
 
     def properties(self, index: int) -> dict[str, str]:
@@ -405,6 +419,7 @@ class _KeptEntry:
     acked = None
 
     def __init__(self, index: int, fields: dict[str, Any]) -> None:
+        # The values of this message alone, at the place that it had in its batch.
         vars(self).update(fields)
         self._rows = index + 1
         self.offsets = [0] * self._rows + [len(fields["payload"])]
@@ -416,6 +431,7 @@ class _KeptEntry:
     @property
     def first_sequence_id(self) -> int:
         """The sequence id of message 0, as if the ids of the batch were consecutive."""
+        # `Message.sequence_id` adds the index to this.
         first: int = self.sequence_id - self._rows + 1
         return first
 

@@ -87,6 +87,8 @@ class MessageId:
             >>> MessageId(0, 1, 2, 3).serialize().hex()
             '0801100218002003'
         """
+        # Fields in the order of their numbers, as protobuf writes them: ledger 1, entry 2, partition 3, batch
+        # index 4, batch size 6, first chunk 7. Defaults are left out.
         parts = [b"\x08", _varint(self._ledger), b"\x10", _varint(self._entry)]
         if self._partition != -1:
             parts += (b"\x18", _varint(self._partition))
@@ -95,6 +97,7 @@ class MessageId:
         if self._batch_size:
             parts += (b"\x30", _varint(self._batch_size))
         first_chunk = getattr(self, "_first_chunk", None)
+        # Pulsar's clients write the first chunk of a chunked message into the id of the last.
         if first_chunk is not None:
             nested = first_chunk.serialize()
             parts += (b"\x3a", _varint(len(nested)), nested)
@@ -116,6 +119,7 @@ class MessageId:
             >>> MessageId.deserialize(bytes.fromhex("08051006"))
             (5,6,-1,-1)
         """
+        # pulsar-client raises this error for a text.
         if isinstance(message_id_bytes, str):
             raise ValueError(_PARSE_ERROR)
         if not isinstance(message_id_bytes, bytes | bytearray | memoryview):
@@ -156,12 +160,15 @@ class MessageId:
         return text if first_chunk is None else f"{first_chunk!r};{text}"
 
     def __hash__(self) -> int:
+        # Without the partition, which does not change where equal ids fall, and which ids of a single log
+        # lack.
         return hash((self._ledger, self._entry, self._batch_index))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MessageId):
             return NotImplemented
         return (
+            # The entry first: it differs most often.
             self._entry == other._entry
             and self._ledger == other._ledger
             and self._batch_index == other._batch_index
@@ -211,12 +218,13 @@ _new = object.__new__
 def _whole(number: SupportsIndex, bits: int) -> int:
     """Return a plain int; NumPy integers are accepted as well."""
     try:
-        found = index(number)
+        whole = index(number)
     except TypeError:
         raise TypeError(f"a MessageId is made of ints, not of {type(number).__name__}") from None
-    if not -1 << (bits - 1) <= found < 1 << (bits - 1):
+    # Checked here, since protobuf would cut the number off and name another message.
+    if not -1 << (bits - 1) <= whole < 1 << (bits - 1):
         raise TypeError(f"a MessageId has no room for {number}: it is no number of {bits} bits")
-    return int(found)
+    return int(whole)
 
 
 def _order(message_id: MessageId) -> tuple[int, int, int]:
@@ -236,6 +244,7 @@ def _varint(value: int) -> bytes:
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return a number of a protobuf message, and where it ends; raises ValueError if it is cut off."""
     value = 0
+    # A varint of 64 bits takes ten bytes at most; what goes on longer is none.
     for shift in range(0, 70, 7):
         if at >= len(data):
             break
@@ -248,12 +257,15 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _signed(value: int, bits: int) -> int:
+    # Two's complement, as protobuf has negative numbers.
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def skip_field(data: bytes, at: int, wire_type: int) -> int:
     """Return the end of the value of a field; raises ValueError if it is cut off."""
+    # Fields that this release does not know are skipped by their type: 0 is a varint, 1 and 5 are 8 and 4
+    # bytes, 2 has its length before it. Groups, 3 and 4, are in no message of Pulsar.
     if wire_type == 0:
         return read_varint(data, at)[1]
     if wire_type == 2:
@@ -262,6 +274,7 @@ def skip_field(data: bytes, at: int, wire_type: int) -> int:
         length = 8 if wire_type == 1 else 4
     else:
         raise ValueError(_PARSE_ERROR)
+    # A length that leads behind the end would be taken for a short field.
     if length > len(data) - at:
         raise ValueError(_PARSE_ERROR)
     return at + length
@@ -274,6 +287,8 @@ def _parse(data: bytes, *, nested: bool) -> MessageId:
     while at < len(data):
         key, at = read_varint(data, at)
         field, wire_type = key >> 3, key & 7
+        # One level: the first chunk is no chunked message itself, and a nested one could be as deep as the
+        # bytes allow.
         if field == 7 and wire_type == 2 and not nested:
             start = read_varint(data, at)[1]
             at = skip_field(data, at, wire_type)
@@ -281,9 +296,11 @@ def _parse(data: bytes, *, nested: bool) -> MessageId:
         elif wire_type == 0:
             numbers[field], at = read_varint(data, at)
         elif field == 0:
+            # There is no field 0, so these bytes are no protobuf message.
             raise ValueError(_PARSE_ERROR)
         else:
             at = skip_field(data, at, wire_type)
+    # Both are required in `MessageIdData`.
     if 1 not in numbers or 2 not in numbers:
         raise ValueError(_PARSE_ERROR)
     self = make(
@@ -291,6 +308,7 @@ def _parse(data: bytes, *, nested: bool) -> MessageId:
         _signed(numbers[2], 64),
         _signed(numbers.get(4, -1), 32),
         _signed(numbers.get(3, -1), 32),
+        # Some clients write -1 for "no batch".
         max(_signed(numbers.get(6, 0), 32), 0),
     )
     if first_chunk is not None:

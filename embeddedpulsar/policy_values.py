@@ -166,6 +166,7 @@ class AutoTopicCreationOverride(NamedTuple):
         """
         _with_flag(self.allow_auto_topic_creation, "allow_auto_topic_creation")
         if self.topic_type not in (NON_PARTITIONED, PARTITIONED):
+            # The number belongs to one of the two types: with the other it would be stored and ignored.
             raise InvalidConfiguration(f"topic_type is {NON_PARTITIONED} or {PARTITIONED}: {self}")
         partitions = self.default_num_partitions
         if self.topic_type == NON_PARTITIONED:

@@ -17,11 +17,13 @@ else:
     from collections import namedtuple
     from types import FunctionType
 
+    # Written in C, so that reading a field costs what it costs with `typing`.
     # The descriptor of a field, which is written in C.
     _Field = type(namedtuple("_", "field").field)
     _NEW = {"_new": tuple.__new__, "__builtins__": {}}
     _CODES = {}
 
+    # One base for all records, so that methods exist once and not once for each class.
     class _Record(tuple):
         """What all the classes share. Compares, hashes and unpacks as a tuple."""
 
@@ -37,6 +39,7 @@ else:
 
         def _replace(self, /, **values):
             """Return a record with some fields replaced."""
+            # `pop` leaves the names that are no field.
             record = self._make(map(values.pop, self._fields, self))
             if values:
                 raise ValueError(f"unexpected field names: {list(values)!r}")
@@ -57,6 +60,9 @@ else:
 
     def _new_of(fields, defaults):
         """The ``__new__`` of a class: one code for each number of fields, with the names of these."""
+        # `eval` compiles a function of so many arguments once. For another class with as many fields, the
+        # code is copied and its variables are renamed, so keyword arguments and errors have the names of the
+        # fields.
         code = _CODES.get(len(fields))
         if code is None:
             names = ", ".join(f"_{at}" for at in range(len(fields)))
@@ -69,10 +75,13 @@ else:
         """Turns the body of a class with the base `NamedTuple` into a class of records."""
 
         def __new__(cls, name, bases, body):
+            # Fields are the annotated names, in their order; other names of the body stay what they are.
             fields = tuple(body.get("__annotations__", ()))
             defaults = {field: body.pop(field) for field in fields if field in body}
+            # As in `typing`: an argument without a default cannot follow one with a default.
             if tuple(defaults) != fields[len(fields) - len(defaults) :]:
                 raise TypeError(f"{name}: fields without a default follow fields with one")
+            # The descriptors read the tuple by position.
             body |= {field: _Field(at, f"Alias for field number {at}") for at, field in enumerate(fields)}
             body["__new__"] = new = _new_of(fields, tuple(defaults.values()) or None)
             new.__annotations__ = body.get("__annotations__", {})
@@ -86,4 +95,5 @@ else:
             body.setdefault("__doc__", f"{name}({', '.join(fields)})")
             return type(name, (_Record,), body)
 
+    # Without `_RecordType.__new__`, which is for classes that have this one as their base.
     NamedTuple = type.__new__(_RecordType, "NamedTuple", (), {})

@@ -301,6 +301,7 @@ def read_setting(where: str, name: str, value: str, default: object) -> int | bo
         >>> read_setting("a test", "allowAutoTopicCreation", "FALSE", True)
         False
     """
+    # The default decides the type. bool comes first: True is an int in Python.
     if isinstance(default, bool):
         word = value.lower()
         if word in _TRUE or word in _FALSE:
@@ -311,10 +312,12 @@ def read_setting(where: str, name: str, value: str, default: object) -> int | bo
             number = int(value)
         except ValueError:
             raise InvalidConfiguration(f"{where}: {name} is a number, not {value!r}") from None
+        # A setting without a range takes any number.
         low, high = _RANGES.get(name, (number, number))
         if not low <= number <= high:
             raise InvalidConfiguration(f"{where}: {name} is a number from {low} to {high}, not {number}")
         return number
+    # A setting without choices takes any text.
     if value not in (choices := _CHOICES.get(name, (value,))):
         raise InvalidConfiguration(f"{where}: {name} is {' or '.join(choices)}, not {value!r}")
     return value

@@ -78,8 +78,8 @@ class TopicName(NamedTuple):
         """
         if not isinstance(text, str):
             raise InvalidTopicName(f"{text!r}: a topic name is a str, not {type(text).__name__}")
-        found = _known.get(text)
-        return _remember(text) if found is None else found
+        name = _known.get(text)
+        return _remember(text) if name is None else name
 
     @property
     def full(self) -> str:
@@ -119,16 +119,18 @@ _known: dict[str, TopicName] = {}
 
 def _remember(text: str) -> TopicName:
     """Parse a name, and know its full name too: what is asked for by a short name goes on by the full one."""
-    found = _parsed(text)
+    name = _parsed(text)
+    # Dropped as a whole: what is in use is back after a few calls, and keeping an order would cost each call.
     if len(_known) >= _REMEMBERED:
         _known.clear()
-    _known[text] = _known[found.full] = found
-    return found
+    _known[text] = _known[name.full] = name
+    return name
 
 
 def _parsed(text: str) -> TopicName:
     domain, separator, path = text.partition("://")
     if separator:
+        # With a domain the local name may have slashes, in Pulsar's legacy form of four parts.
         parts = path.split("/", 3)
     else:
         domain, parts = PERSISTENT, text.split("/")
@@ -141,6 +143,7 @@ def _parsed(text: str) -> TopicName:
     if len(parts) < 3:
         raise _invalid(text, "after the domain write 'tenant/namespace/topic'")
     *owners, local = parts
+    # Before the parts in general: what tenant and namespace may contain is stricter than the local name.
     for part in owners:
         if not _is_plain(part):
             raise _invalid(text, "tenant and namespace are made of A-Z a-z 0-9 _ - = : . and not empty")
@@ -156,6 +159,7 @@ def partition_index(name: str) -> int:
         >>> [partition_index(name) for name in ("t-partition-7", "t-partition-07", "t-partition--1", "t")]
         [7, -1, -1, -1]
     """
+    # Canonical digits alone, so that one partition has one name: "-partition-07" is a topic of its own.
     base, separator, digits = name.rpartition(PARTITION_SUFFIX)
     return int(digits) if base and separator and _is_canonical_number(digits) else -1
 
@@ -186,6 +190,7 @@ def check_visible(name: TopicName) -> None:
         Traceback (most recent call last):
         embeddedpulsar.exceptions.InvalidTopicName: ...U+200B ZERO WIDTH SPACE...
     """
+    # Of names in ASCII nothing is invisible: control characters are refused for all names.
     if name.local.isascii():
         return
     from unicodedata import category
@@ -218,6 +223,7 @@ def directory_name(full_name: str) -> str:
         >>> directory_name("persistent://public/default/Orders EU")
         't-5pcpvgwarqibhgoqfc7qfm3g4u-orders-eu'
     """
+    # The hash makes the directory unique; the rest of the name is for people that look into the store.
     local = full_name.partition("://")[2].split("/", 2)[-1] or full_name
     return _hashed("t", full_name, local)
 
@@ -242,9 +248,11 @@ def is_directory_of(directory: str, full_name: str) -> bool:
         >>> is_directory_of("../../etc", "persistent://public/default/t")
         False
     """
+    # The second and later topics of a name have a number behind the hash.
     first, separator, life = directory.partition(LIFE_SEPARATOR)
     if separator and not (life.isascii() and life.isdecimal()):
         return False
+    # Compared as text with what the name gives, so no path can lead out of the store.
     name = directory_name(full_name)
     return first in (name, f"{name[2:4]}/{name}")
 

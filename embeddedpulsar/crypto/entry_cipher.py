@@ -18,10 +18,12 @@ from embeddedpulsar.crypto.keys import DATA_KEY_SIZE, CryptoKeyReader, require_c
 from embeddedpulsar.encryption import EncryptedKey, EncryptionContext, EncryptionFacts
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, PulsarException
 
+# Four hours, as Pulsar's Java client keeps a data key.
 REFRESH_S: Final = 4 * 3600.0
 _RETRY_S: Final = 60.0
 _PREFIX_SIZE: Final = 4
 _ALIGNMENT: Final = 8
+# The limit that NIST SP 800-38D has for vectors made at random. Those here count, which would allow more.
 _MOST_ENTRIES: Final = 1 << 32
 
 
@@ -73,10 +75,14 @@ class EntryCipher:
         Raises:
             CryptoError: in a forked child, a public key is not to be had.
         """
+        # A forked child has the key and the counter of its parent: with the next entry of each, one vector
+        # would serve two texts, which reveals both. The child's first entry has a key of its own.
         if fork.GENERATION != self._generation:
             self._renew()
         elif self._monotonic() >= self._due or self._count >= _MOST_ENTRIES:
             self._exchange()
+        # Four random bytes of the key and a counter of eight: 12 bytes, as AES-GCM takes them without
+        # hashing.
         iv = self._prefix + self._count.to_bytes(8, "big")
         self._count += 1  # before it is used: an interrupt may waste one, never give it twice
         return seal_entry(encoded, self._topic, last_sequence_id, self._fields, iv, self._encrypt)
@@ -84,12 +90,17 @@ class EntryCipher:
     @property
     def growth(self) -> int:
         """The most bytes by which encryption makes an entry larger that is no part of a chunked message."""
+        # The fields and the ciphertext are each padded to the alignment of frames.
         return ENVELOPE.size + len(self._fields) + TAG_SIZE + 2 * _ALIGNMENT
 
     def _exchange(self) -> None:
         try:
+            # A key reader may fail for a while, a key server being down. The old key is as good as before, so
+            # messages go on; the application is notified, and the next try is in a minute.
             self._renew()
         except Exception as error:
+            # Except where the counter is at its end: a vector that repeats would give texts away, so nothing
+            # more is encrypted.
             if self._count >= _MOST_ENTRIES:
                 raise
             self._due = self._monotonic() + _RETRY_S
@@ -99,6 +110,8 @@ class EntryCipher:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         data_key = os.urandom(DATA_KEY_SIZE)
+        # Before anything of this object changes: if a public key cannot be read, the old key stays in use as
+        # a whole.
         wrapped = [self._wrapped(name, data_key) for name in self._names]
         self._fields = pack_keys(wrapped)
         cipher: Any = AESGCM(data_key)
@@ -110,6 +123,8 @@ class EntryCipher:
 
     def _wrapped(self, name: str, data_key: bytes) -> EncryptedKey:
         try:
+            # The reader is the application's: what it raises has no type that a caller of `send` could
+            # expect.
             key, metadata = self._reader.get_public_key(name, {})
         except PulsarException:
             raise
@@ -161,11 +176,14 @@ class EntryOpener:
 
     def plain(self, sealed: SealedView) -> tuple[EncryptionFacts, bytes]:
         """What stands behind the metadata of an entry; errors as in `open`."""
+        # Without a reader nothing is looked up: each entry that is asked for fails alike.
         if self._reader is None:
             raise CryptoError("there is no crypto_key_reader; give one with the private key")
         from cryptography.exceptions import InvalidTag
 
         try:
+            # Topic, flags, counts and all of the body before the ciphertext are authenticated, so an entry
+            # that was changed or copied to another topic fails here.
             facts = sealed.facts(self._topic, False)
             cipher = self._cipher(facts.keys)
             return facts, cipher.decrypt(facts.param, sealed.payload, facts.associated_data)
@@ -179,16 +197,22 @@ class EntryOpener:
 
     def knows(self, sealed: SealedView) -> bool:
         """Whether a data key of the entry was unwrapped: what failed nevertheless was the entry alone."""
+        # A key is known by its wrapped bytes: names and metadata may be the same for many data keys.
         try:
             return any(key.value in self._known for key in sealed.keys_wrapped())
         except CorruptionError:
+            # An entry whose fields cannot be read is to blame itself; no key would open it.
             return True
 
     def _cipher(self, keys: tuple[EncryptedKey, ...]) -> Any:
+        # One data key is wrapped once for each recipient: any of them will do, one that is known already at
+        # no cost.
         for key in keys:
             cipher = self._known.get(key.value)
             if cipher is not None:
                 return cipher
+        # The first error is shown: the keys behind it are those of other recipients, which this reader need
+        # not have.
         errors = []
         for key in keys:
             try:
@@ -202,12 +226,15 @@ class EntryOpener:
 
         assert self._reader is not None
         try:
+            # The metadata of the public key came with the message, so that the reader may choose a version.
             pem, _ = self._reader.get_private_key(key.name, dict(key.metadata))
         except CryptoError:
             raise
         except Exception as error:
             raise CryptoError(f"the key reader has no private key {key.name!r}: {error!r}") from error
         cipher = AESGCM(unwrap(pem, key.value, key.name))
+        # Kept by age of unwrapping. Producers exchange their keys, so old ones are of use for old messages
+        # alone.
         self._known[key.value] = cipher
         while len(self._known) > _MOST_KEYS:
             self._known.popitem(last=False)
@@ -218,7 +245,7 @@ _IV_SIZE: Final = 12
 
 
 class RowsCipher:
-    """Role: encrypts the records of one staged file, or decrypts them in the same order. Invariants: a key
+    """Encrypts the records of one staged file, or decrypts them in the same order. Invariants: a key
     serves one file. Callers: one thread.
 
     Args:
@@ -228,6 +255,7 @@ class RowsCipher:
     def __init__(self, key: bytes | None = None) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        # A key serves one file, so a counter from 1 is a vector that never repeats.
         self.key: Final = key or os.urandom(DATA_KEY_SIZE)
         self._cipher: Final[Any] = AESGCM(self.key)
         self._count = 0

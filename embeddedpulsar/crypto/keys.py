@@ -123,6 +123,7 @@ def _read(path: str, kind: str, key_name: str) -> bytes:
         raise CryptoError(f"the {kind} key {key_name!r} could not be read: {error}") from error
 
 
+# Names the use of the derived key, so that the same secret gives no key for anything else (RFC 5869).
 _INFO: Final = b"embeddedpulsar data key"
 DATA_KEY_SIZE: Final = 32
 
@@ -156,6 +157,7 @@ def wrap(public_pem: bytes, data_key: bytes, name: str) -> bytes:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     key: Any = _loaded(load_pem_public_key, (public_pem,), "public", name)
+    # A key that is too short for the data key, for example: RSA of 512 bits.
     try:
         if isinstance(key, rsa.RSAPublicKey):
             return key.encrypt(data_key, _oaep())
@@ -187,11 +189,14 @@ def unwrap(private_pem: bytes, wrapped: bytes, name: str) -> bytes:
         raise CryptoError(
             f"the private key {name!r} is not the one this message was encrypted for"
         ) from error
+    # A key of another length was not wrapped by a producer of Pulsar's format.
     if len(data_key) != DATA_KEY_SIZE:
         raise CryptoError(f"the private key {name!r} gives a data key of {len(data_key)} bytes, not 32")
     return data_key
 
 
+# The PEM text is the key of the cache, so a file that is exchanged is loaded again. 16 keys are more than a
+# program has at a time.
 @lru_cache(maxsize=16)
 def _private_key(pem: bytes) -> Any:
     """A private key. Loading one of RSA checks its primes, which costs a hundred times what unwrapping does,
@@ -204,6 +209,8 @@ def _private_key(pem: bytes) -> Any:
 def _loaded(load: Any, arguments: tuple[Any, ...], kind: str, name: str) -> Any:
     from cryptography.exceptions import UnsupportedAlgorithm
 
+    # UnsupportedAlgorithm: a curve or a form that this build of the library does not have. TypeError: a
+    # private key with a password.
     try:
         return load(*arguments)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -230,6 +237,7 @@ def _wrap_by_curve(public: ec.EllipticCurvePublicKey, data_key: bytes) -> bytes:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.keywrap import aes_key_wrap
 
+    # An ephemeral key pair for this data key alone; its private half is forgotten here.
     own = ec.generate_private_key(public.curve)
     point = _point(own.public_key())
     secret = own.exchange(ec.ECDH(), public)
@@ -240,8 +248,11 @@ def _unwrap_by_curve(private: ec.EllipticCurvePrivateKey, wrapped: bytes) -> byt
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.keywrap import aes_key_unwrap
 
+    # The length of a point depends on the curve, so the recipient's own one says where the wrapped key
+    # begins.
     own = _point(private.public_key())
     point, rest = wrapped[: len(own)], wrapped[len(own) :]
+    # Refuses a point that is not on the curve, which could give the private key away.
     other = ec.EllipticCurvePublicKey.from_encoded_point(private.curve, point)
     secret = private.exchange(ec.ECDH(), other)
     return aes_key_unwrap(_derived(secret, point, own), rest)

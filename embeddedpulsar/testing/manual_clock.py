@@ -55,6 +55,7 @@ class ManualClock:
     __slots__ = ("_before", "_is_used", "_monotonic_us", "_schedulers", "_wall_us")
 
     def __init__(self, wall_ms: int | None = None, monotonic: float = 1_000.0) -> None:
+        # Whole microseconds: sums of floats would drift, and two timers of one moment would be due at two.
         self._wall_us = 1000 * (time.time_ns() // 1_000_000 if wall_ms is None else wall_ms)
         self._monotonic_us = round(monotonic * 1e6)
         self._schedulers: list[ManualScheduler] = []
@@ -62,6 +63,7 @@ class ManualClock:
         self._is_used = False
 
     def __enter__(self) -> ManualClock:
+        # A stack, since one clock may be used inside of another.
         """Make it the clock of the stores that are opened from now on."""
         self._before.append(clocks.CLOCK)
         clocks.CLOCK = self
@@ -96,25 +98,32 @@ class ManualClock:
             seconds = seconds.total_seconds()
         if seconds < 0:
             raise ValueError(f"a monotonic clock cannot go back by {-seconds} s; use set_wall_ms for a step")
+        # A test that opens its client too early would wait for a clock that nothing looks at.
         if self._before and not self._is_used:
             raise RuntimeError(
                 "no store was opened with this clock: open the client inside the with statement"
             )
         end = self._monotonic_us + round(seconds * 1e6)
+        # One moment after the other: a timer may set another one that is due before the end, and sees the
+        # clock at its own time.
         while True:
-            self._schedulers = [one for one in self._schedulers if not one.is_closed]
-            due = [at for one in self._schedulers if (at := one.next_due()) is not None]
+            # Stores that were closed have closed their schedulers.
+            self._schedulers = [scheduler for scheduler in self._schedulers if not scheduler.is_closed]
+            due = [at for scheduler in self._schedulers if (at := scheduler.next_due()) is not None]
             if not due or (next_us := round(min(due) * 1e6)) > end:
                 break
+            # All that is due at this moment, of every store, in the order of the schedulers.
             self._move_to(next_us)
             for scheduler in self._schedulers:
                 scheduler.run_due()
+        # Nothing more is due up to the end.
         self._move_to(end)
         for store in list(REGISTRY.stores.values()):
             if store.clock is self:
                 store.mailbox.ring_self()  # threads that sleep until a message is due look again
 
     def _move_to(self, monotonic_us: int) -> None:
+        # Never back, since a monotonic clock does not go back.
         passed = max(0, monotonic_us - self._monotonic_us)
         self._monotonic_us += passed
         self._wall_us += passed
@@ -186,6 +195,7 @@ class ManualScheduler:
         """As `Scheduler.call_later`."""
         if self.is_closed:
             raise SchedulerClosed("the scheduler is closed")
+        # Rounded, or a timer could be due between two microseconds, at a time that the clock never shows.
         due = round(self._clock.monotonic() + max(0.0, delay_s), 6)  # a time at which the clock can stand
         timer = Timer(self._timers, due, function)
         try:
@@ -210,6 +220,7 @@ class ManualScheduler:
         Exceptions are not logged but come out: a test wants to see them.
         """
         count = 0
+        # What a function makes due at once runs in the same call, so a test need not call twice.
         while due := self._take_due():
             for function in due:
                 function()

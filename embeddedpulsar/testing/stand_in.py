@@ -48,6 +48,7 @@ class StandIn(ModuleType):
         return self._source_or_name
 
     def __getattr__(self, name: str) -> Any:
+        # `import` asks modules for names of its own; finding those in the other module would mislead it.
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(self._source, name)
@@ -73,6 +74,7 @@ class AsyncioClient(asyncio_client.Client):
 def _local(service_url: Any) -> Any:
     if not is_cluster(service_url):
         return service_url
+    # Nested stores: the last `with` statement counts. None refuses addresses of clusters.
     if not _targets or _targets[-1] is None:
         raise RuntimeError(
             f"{service_url!r} is a cluster, and no test that has a store for it is running: "
@@ -85,23 +87,26 @@ def _local(service_url: Any) -> Any:
 def stand_ins() -> dict[str, ModuleType]:
     """The modules by name. Made once: what a module imported in one test serves in the next one, too."""
     schema, exceptions = embeddedpulsar.schema, embeddedpulsar.exceptions
-    found: dict[str, ModuleType] = {
+    modules: dict[str, ModuleType] = {
         "pulsar.asyncio": StandIn("pulsar.asyncio", asyncio_client, Client=AsyncioClient),
         "pulsar.exceptions": StandIn("pulsar.exceptions", exceptions),
         "pulsar.tableview": StandIn("pulsar.tableview", embeddedpulsar),
         "pulsar.schema": StandIn("pulsar.schema", schema),
     }
+    # In `pulsar-client` these are modules of their own; here one module has all of their names.
     for part in ("definition", "schema", "schema_avro", "schema_protobuf"):
-        found[f"pulsar.schema.{part}"] = StandIn(f"pulsar.schema.{part}", schema)
+        modules[f"pulsar.schema.{part}"] = StandIn(f"pulsar.schema.{part}", schema)
     for name in (
         "pulsar.functions",
         *(f"pulsar.functions.{part}" for part in ("context", "function", "serde")),
     ):
-        found[name] = StandIn(name, "embeddedpulsar.functions")
-    own = {name.partition(".")[2]: module for name, module in found.items() if name.count(".") == 1}
+        modules[name] = StandIn(name, "embeddedpulsar.functions")
+    # The modules below `pulsar` are attributes of it.
+    own = {name.partition(".")[2]: module for name, module in modules.items() if name.count(".") == 1}
+    # `_pulsar` is the extension of `pulsar-client`, which programs import for its enumerations.
     for name in ("pulsar", "_pulsar"):
-        found[name] = StandIn(name, embeddedpulsar, Client=Client, __version__=_VERSION, **own)
-    return found
+        modules[name] = StandIn(name, embeddedpulsar, Client=Client, __version__=_VERSION, **own)
+    return modules
 
 
 @contextmanager
@@ -134,8 +139,10 @@ def patched_pulsar(service_url: str | os.PathLike[str] | None = None) -> Iterato
         b'soup'
     """
     new = stand_ins()
+    # What was imported before, of pulsar-client or of an earlier call, is put back at the end.
     before = {name: module for name, module in sys.modules.items() if _is_of_pulsar(name)}
     changes = _rebind(before, new)
+    # The names are bound before anything that may fail; whatever fails, all is undone.
     try:
         _targets.append(service_url)
         for name in before:
@@ -144,10 +151,12 @@ def patched_pulsar(service_url: str | os.PathLike[str] | None = None) -> Iterato
         yield new["pulsar"]
     finally:
         _targets.pop()
+        # Also what was imported inside, or a later test would get modules of this one.
         for name in [name for name in sys.modules if _is_of_pulsar(name)]:
             del sys.modules[name]
         sys.modules.update(before)
         for namespace, name, old, stand_in in changes:
+            # Only what still is the stand-in: the test may have bound the name to something else.
             if namespace.get(name) is stand_in:
                 namespace[name] = old
 
@@ -160,20 +169,26 @@ def _rebind(
     before: dict[str, ModuleType], new: dict[str, ModuleType]
 ) -> list[tuple[dict[str, Any], str, object, object]]:
     """Replace what modules imported from ``before``; return what was replaced, by what, and where."""
+    # By identity, since a class may be bound under another name: `from pulsar import Client as C`.
     replacements: dict[int, object] = {}
     for name, module in before.items():
+        # A stand-in of an outer call is right already.
         if isinstance(module, StandIn) or name not in new:
             continue
         replacements[id(module)] = new[name]
+        # What a module has imported from elsewhere, `json` for example, is not pulsar's and stays.
         for attribute, value in vars(module).items():
             if _is_of_pulsar(getattr(value, "__module__", None) or "") and hasattr(new[name], attribute):
                 replacements[id(value)] = getattr(new[name], attribute)
     changes: list[tuple[dict[str, Any], str, object, object]] = []
     if not replacements:
         return changes
+    # A list, since looking at a module may import others.
     for name, module in list(sys.modules.items()):
+        # Modules of this package know what they mean.
         if _is_of_pulsar(name) or name.partition(".")[0] == "embeddedpulsar":
             continue
+        # Some entries of `sys.modules` are no modules.
         namespace = getattr(module, "__dict__", {})
         for attribute, value in list(namespace.items()):
             stand_in = replacements.get(id(value))

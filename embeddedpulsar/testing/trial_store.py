@@ -39,27 +39,34 @@ def trial_store(path: Place | None = None, **settings: object) -> Iterator[Place
         ...     client.create_producer("orders").send(b"soup").entry_id()
         0
     """
+    # In memory each test has a name of its own, so tests of one process do not see each other.
     store = f"memory://test-{next(_numbers)}" if path is None else path
     lines = [f"{name}={_text(value)}" for name, value in settings.items()]
+    # Settings of a directory are in its file, those of a store in memory in the URL.
     if path is not None:
         os.makedirs(path, exist_ok=True)
         if settings:
             with open(os.path.join(path, "broker.conf"), "w", encoding="utf-8") as file:
                 file.writelines(f"{line}\n" for line in lines)
+    # A store in memory ends with its last client. This handle keeps it until the end of the `with` statement.
     kept = Store.open(f"{store}?{'&'.join(quote(line, '=') for line in lines)}") if path is None else None
     try:
         yield store
     finally:
+        # Clients first, the last one first, then the handle: callbacks run in reverse, and each of them
+        # whatever the others raise.
         with ExitStack() as closing:
             if kept is not None:
                 closing.callback(kept.release)
             for client in reversed(OPEN_CLIENTS.of_store(ServiceUrl.parse(store).store)):
                 closing.callback(_close, client)
+    # A directory that no client opened has nothing to check.
     if path is not None and set(os.listdir(path)) - {"broker.conf"}:
         assert_clean(path)
 
 
 def _close(client: ClientCore) -> None:
+    # The test may close it at the same moment.
     with suppress(AlreadyClosed):
         client.close()
 

@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "pulsar_store(kind, **settings): the store of the test: memory or directory, and the settings of its "
         "broker.conf",
     )
+    # For the whole run, since modules of tests import `pulsar` when they are collected, before any fixture.
     if config.getini("patch_pulsar"):
         from embeddedpulsar.testing import patched_pulsar
 
@@ -58,6 +59,7 @@ def pulsar_store(request: pytest.FixtureRequest) -> Iterator[str | Path]:
     """
     from embeddedpulsar.testing import trial_store
 
+    # A fixture that is asked for in another order would replace the clock of a store that is open already.
     if "pulsar_clock" in request.fixturenames:
         request.getfixturevalue("pulsar_clock")  # in use before the store is opened
     kind, settings = _wanted(request)
@@ -69,6 +71,7 @@ def pulsar_store(request: pytest.FixtureRequest) -> Iterator[str | Path]:
 def _wanted(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     marker = request.node.get_closest_marker("pulsar_store")
     settings = dict(marker.kwargs) if marker is not None else {}
+    # The kind by name or by position, then the option of the configuration file.
     kind = settings.pop("kind", None) or (marker.args[0] if marker is not None and marker.args else None)
     if kind is None:
         kind = request.config.getini("pulsar_store")
@@ -84,6 +87,7 @@ def pulsar_client(pulsar_store: str | Path) -> Iterator[Client]:
 
     client = Client(pulsar_store)
     yield client
+    # Not `close`, which raises if the test has closed the client itself.
     client.shutdown()
 
 
