@@ -152,7 +152,7 @@ class ReceiverQueue:
                 views = fetch(room, size)
             finally:
                 room -= sum(view.count for view in views)
-                limiter.settle(room, size - sum(view.offsets[-1] - view.offsets[0] for view in views))
+                limiter.give_back(room, size - sum(view.offsets[-1] - view.offsets[0] for view in views))
             return views
 
         self.limiter = limiter

@@ -489,7 +489,7 @@ class PublishThrottle:
                 break
             room, size = room - messages, size - length
             paid.add(out)
-        limiter.settle(room, size)
+        limiter.give_back(room, size)
         self._paid = paid
         count = 0
         while count < len(entries) and entries[count] in paid:

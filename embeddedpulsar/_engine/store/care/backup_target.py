@@ -88,16 +88,19 @@ class Manifest(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(one.length for one in self.files.values())
+        return sum(record.length for record in self.files.values())
 
     def write(self, target: str) -> None:
         """Let the backup in ``target`` be this one. Durable and atomic: until then it is the one before."""
         lines = [json.dumps(record, separators=(",", ":")) + "\n" for record in self.files.values()]
         body = "".join(lines).encode()
+        # Two checksums: the first line must be believed before the count and the checksum in it are.
         head: dict[str, Any] = {"name": _FORMAT_NAME, "format": BACKUP_FORMAT, **self._asdict()}
         head |= {"files": len(self.files), "crc": crc32(body)}
         front = json.dumps(head).encode()
         head_crc = f"{crc32(front):08x}\n".encode()
+        # The one step that makes the backup this one: before it the directory holds the backup before, after
+        # it the new one. What either no longer names is removed afterwards, or by the next backup.
         disk.DISK.atomic_write(os.path.join(target, MANIFEST), front + b"\n" + head_crc + body, durable=True)
 
 
@@ -115,6 +118,7 @@ def read_manifest(target: str) -> Manifest | None:
         UnsupportedFormatVersion: a newer release wrote it.
     """
     path = os.path.join(target, MANIFEST)
+    # Read as a whole: records are small, and a manifest that is cut off must not pass for a shorter one.
     try:
         data = disk.DISK.read_file(path)
     except FileNotFoundError:
@@ -122,20 +126,26 @@ def read_manifest(target: str) -> Manifest | None:
     try:
         front, head_crc, body = data.split(b"\n", 2)
         head = json.loads(front)
+        # The name and the format come before the checksums: a foreign file is no damaged manifest, and a
+        # newer format may count its checksums in another way.
         if head["name"] != _FORMAT_NAME:
             raise ForeignFileError(path=path, reason="it is no manifest of a backup", remedy=_REMEDY)
         if head["format"] > BACKUP_FORMAT:
             reason = f"this backup has format {head['format']}; this release knows up to {BACKUP_FORMAT}"
             raise UnsupportedFormatVersion(path=path, reason=reason, remedy="upgrade embeddedpulsar")
+        # Over the records as bytes, so that nothing of them is parsed that was not written so.
         if int(head_crc, 16) != crc32(front) or head["crc"] != crc32(body):
             raise ValueError("its checksum is wrong")
         records = [FileRecord(*json.loads(line)) for line in body.splitlines()]
+        # Paths of a manifest become paths of the restored store. One that leads out of it would let a changed
+        # backup write anywhere.
         for record in records:
             if not _OBJECT.fullmatch(record.object) or not _is_below(record.path):
                 raise ValueError(f"it names the file {record.path!r}, kept as {record.object!r}")
         head["files"] = {record.path: record for record in records}
         return Manifest(*(head[name] for name in Manifest._fields))
     except (ValueError, KeyError, TypeError) as e:
+        # What a changed or cut manifest raises depends on where it is damaged.
         raise CorruptionError(path=path, reason=f"the manifest is damaged: {e}", remedy=_REMEDY) from None
 
 
@@ -151,7 +161,7 @@ failpoints.declare("backup:object_written", "backup:objects_done", "backup:manif
 
 
 class BackupTarget:
-    """Role: takes the files of a store, one after the other. Invariants: bytes that the manifest in place
+    """Takes the files of a store, one after the other. Invariants: bytes that the manifest in place
     counts are never changed. One process at a time writes into a target; a lock on the directory ensures it.
     Callers: one thread.
 
@@ -171,6 +181,7 @@ class BackupTarget:
         self._taken: Final[dict[str, FileRecord]] = {}  # all that were, also if they were dropped since
         self._made: Final[set[str]] = set()
         self._written: Final[set[str]] = set()
+        # A second process, or a restore, in the same target would use objects that this one removes.
         try:
             if not self._lease.try_exclusive():
                 raise NotAllowedError(
@@ -178,6 +189,8 @@ class BackupTarget:
                 )
             self.before: Final = read_manifest(path)
             foreign = sorted(set(descriptors.names_in(path)) - {MANIFEST, OBJECTS})
+            # A target is never a directory with anything else: its files would be in the way of a restore,
+            # and a typing error in the path could make a backup inside of a store.
             foreign = [name for name in foreign if not name.endswith(_LEFTOVER)]
             if foreign:
                 reason = f"it is no directory of backups: it holds {foreign[0]}"
@@ -194,10 +207,14 @@ class BackupTarget:
         return known
 
     def take_bytes(self, path: str, data: bytes, size: int = 0) -> None:
+        # A file may be taken twice in one backup, since topics are copied again that moved; what this backup
+        # took counts before the backup before.
         """Take a small file, of which this is the content."""
+        # The content decides for a small file: its times say nothing, because such files are replaced as a
+        # whole.
         known, size, identity = self._known(path), max(size, len(data)), _digest(data)
         if known is not None and (known.size, known.identity) == (size, identity) and self._has(known):
-            self._note(known)
+            self._record(known)
             return
         record = FileRecord(path, self._new_object(), len(data), size, crc32(data), identity)
         self._write(record.object, 0, data)
@@ -219,6 +236,8 @@ class BackupTarget:
             FileNotFoundError: it is gone.
             CorruptionError: it is shorter.
         """
+        # The case of a segment: what was copied stays as it is, and only what is new is appended to its
+        # object.
         known = self._known(path)
         fd = disk.DISK.open_file(source, os.O_RDONLY)
         try:
@@ -228,6 +247,9 @@ class BackupTarget:
                 raise CorruptionError(path=source, reason=f"it has {size} bytes, not {length}")
             header = disk.DISK.pread(fd, min(head, length), 0)
             identity = _digest(f"{status.st_ino} ".encode(), header)
+            # Four reasons to copy it anew: it was never copied; it is another file under the name, by inode
+            # and header; the manifest counts more bytes than the file has to give, as after a restore from an
+            # older backup; or its last bytes are not those of the file.
             if (
                 known is None
                 or known.identity != identity
@@ -236,9 +258,12 @@ class BackupTarget:
             ):
                 known = FileRecord(path, self._new_object(), 0, 0, 0, identity)
             record = known._replace(length=length, size=size)
+            # Nothing new. The record is noted all the same, since the size of the file may have changed.
             if known.length == length:
-                self._note(record)
+                self._record(record)
                 return False
+            # The object grows before the manifest counts the new bytes. A kill between leaves bytes behind
+            # the length of the manifest in place, which nothing reads and the next backup writes again.
             self._finish(record._replace(crc=self._append(fd, known, length)))
         finally:
             os.close(fd)
@@ -253,12 +278,14 @@ class BackupTarget:
         fd = disk.DISK.open_file(source, os.O_RDONLY)
         try:
             status = os.fstat(fd)
+            # Inode and times may be the same for two files of one name, so a small file is compared as a
+            # whole.
             if status.st_size <= _SMALL:
                 self.take_bytes(path, disk.DISK.pread(fd, status.st_size, 0))
                 return
             known, identity = self._known(path), _identity_of(status)
             if known is not None and known.identity == identity and self._ends_alike(fd, known):
-                self._note(known)
+                self._record(known)
                 return
             record = FileRecord(path, self._new_object(), 0, status.st_size, 0, identity)
             crc = self._append(fd, record, status.st_size)
@@ -284,8 +311,10 @@ class BackupTarget:
         try:
             status = os.fstat(fd)
             identity = _identity_of(status)
+            # An index says what its segment says, so it is copied again whenever the segment has grown; a
+            # page of it that is mapped changes without a time.
             if not is_new and known is not None and known.identity == identity and self._has(known):
-                self._note(known)
+                self._record(known)
                 return
             data = disk.DISK.pread(fd, status.st_size if end is None else end, 0)
         finally:
@@ -306,6 +335,7 @@ class BackupTarget:
         """Whether the last bytes of an object are at the same place of a file."""
         if not known.length:
             return True
+        # The last bytes alone: the whole of a segment would be read at every backup.
         at = max(0, known.length - _COMPARED)
         try:
             copy = disk.DISK.open_file(self._object_path(known.object), os.O_RDONLY)
@@ -319,20 +349,24 @@ class BackupTarget:
 
     def drop(self, directory: str) -> None:
         """Forget the files that were taken of a directory. What was copied of them is not copied again."""
+        # The topic is copied again, from its beginning; objects stay, so what has not changed is not copied
+        # twice.
         for path in [path for path in self.records if path.startswith(f"{directory}/")]:
             del self.records[path]
 
-    def forget(self, path: str) -> None:
+    def drop_record(self, path: str) -> None:
         """Forget a file that was taken."""
         self.records.pop(path, None)
 
-    def _note(self, record: FileRecord) -> None:
+    def _record(self, record: FileRecord) -> None:
         self.records[record.path] = self._taken[record.path] = record
 
     def _append(self, fd: int, known: FileRecord, length: int) -> int:
         crc, at = known.crc, known.length
+        # A MiB at a time: a segment need not fit into memory, and the meter shows progress.
         while at < length:
             data = disk.DISK.pread(fd, min(_CHUNK, length - at), at)
+            # A segment is never shortened; if it is, the copy has a hole and is given up.
             if not data:
                 raise CorruptionError(path=known.path, reason="it became shorter while it was read")
             crc = crc32(data, crc)
@@ -364,7 +398,7 @@ class BackupTarget:
     def _finish(self, record: FileRecord) -> None:
         if record.length:
             self._written.add(self._object_path(record.object))
-        self._note(record)
+        self._record(record)
         failpoints.hit("backup:object_written")
 
     def publish(self, manifest: Manifest) -> None:

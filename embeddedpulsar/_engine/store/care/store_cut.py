@@ -526,7 +526,7 @@ class SinksCut:
             found = [(directories[name], floor) for name, _, floor in plan["logs"] if name in directories]
             if not found:  # a backup of other topics: the batch is stored when it comes again
                 for name in (PENDING, *(file for file, *_ in plan["files"])):
-                    self._target.forget(self._relative(place, name))
+                    self._target.drop_record(self._relative(place, name))
             for directory, floor in found:
                 path, content = commit_pin(directory, split_tail(floor)[0], key, place.file(PENDING))
                 self._target.take_bytes(os.path.relpath(path, self._root).replace(os.sep, "/"), content)

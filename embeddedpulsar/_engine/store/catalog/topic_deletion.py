@@ -53,15 +53,20 @@ def delete(session: StoreSession, entry: TopicEntry, now_ms: int, check: Check) 
         check: called with each log before and after the mark, with nothing changed if it raises.
     """
     staged = None
+    # None: partitions were added between the listing and the lock, and they have to be opened first.
     while staged is None:
+        # Opened before the catalog lock is taken: opening may make files and wait, and all creation of topics
+        # waits for that lock.
         with contextlib.ExitStack() as uses:
             topics = []
-            for one in _made(session.catalog.with_logs(entry)):
-                use = session.use_topic(one.name)
+            for log_entry in _made(session.catalog.with_logs(entry)):
+                use = session.use_topic(log_entry.name)
                 uses.callback(use.release)
                 topics.append(use.topic)
             staged = _delete_topics(session, entry, topics, now_ms, check)
+    # After the locks: the processes that have the topic open find it deleted, and those that wait wake up.
     session.peers.ring_all()
+    # The slow part: removing files needs no lock, since nothing refers to these directories any more.
     had_notes = [session.directories.staging.remove(directory) for directory in staged]
     if any(had_notes):
         late = late_import("embeddedpulsar._engine.cold.fetching")
@@ -81,27 +86,40 @@ def _delete_topics(
         BrokerMetadataError: ``check`` refused it. Nothing was changed.
         LockTimeout: another process stays in a lock of the topic. Nothing was changed.
     """
+    # Under the catalog lock from here: no process can make the topic, or a partition of it, anew before it is
+    # gone.
     catalog, directories, note = session.catalog, session.directories, ""
     try:
         catalog.lock.acquire()
         current = catalog.find(entry.name)
+        # By incarnation: a topic that was deleted and made again in between is another one, and is not to be
+        # deleted.
         if current is None or current.incarnation != entry.incarnation:
             raise TopicNotFound(f"{entry.name}: no such topic in {session.root}; it was deleted meanwhile")
         entries = catalog.with_logs(current)
-        if {one.name for one in _made(entries)} != {topic.name for topic in topics}:
+        if {log_entry.name for log_entry in _made(entries)} != {topic.name for topic in topics}:
             return None
+        # The partitioned topic itself has a directory with its description; for a topic without partitions
+        # the two are one.
         ended = list(dict.fromkeys([current, *entries]))
+        # The note first: a process that dies between the record and the move leaves it to the next opening of
+        # the store, which puts the directories away. It is not flushed, since the first opening after a boot
+        # looks at all of them.
         try:
-            note = directories.staging.note_end([directories.relative(one) for one in ended])
+            note = directories.staging.note_end([directories.relative(ended_entry) for ended_entry in ended])
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:noted")
+            # A bounded time for locks of topics: while this waits, no topic of the store can be made.
             deadline.within(_BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, check))
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:recorded")
-            staged = [directories.put_away(directories.relative(one)) for one in ended]
+            # The record is durable: the topic does not exist any more, whatever comes. Moving its directory
+            # away frees the name for a new topic.
+            staged = [directories.put_away(directories.relative(ended_entry)) for ended_entry in ended]
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:moved")
         finally:
+            # Also after an error: the note names directories of topics that still exist then.
             if note:
                 remove_tree(note)
     finally:
@@ -118,23 +136,32 @@ def _mark_all(
     session: StoreSession, entry: TopicEntry, topics: Sequence[Topic], now_ms: int, check: Check
 ) -> None:
     """Do steps 1 to 3."""
+    # A first look without any change, so that a topic in use is refused without disturbing it.
     for topic in topics:
         check(topic)
     if failpoints.ACTIVE:
         failpoints.hit("deletion:checked")
     marked = []
     try:
+        # Noted before it is marked: an interrupt between the two must not leave a mark behind.
         for topic in topics:
             marked.append(topic)
             mark(topic, DELETED)
+        # Appends stop with the mark, and attaching looks at it under the lock of the topic. So who has
+        # attached before the mark is seen here, and who comes after it is refused.
         for topic in topics:
             check(topic)  # a producer or consumer may have attached since
         if failpoints.ACTIVE:
             failpoints.hit("deletion:marked")
+        # The decision, durable before anything is removed.
         session.catalog.append_topic_deleted(entry, now_ms, durable=True)
     except BaseException:
+        # Still in the catalog: the record was not written, so the topic goes on. If it was written, the error
+        # came after it, and the deletion stands.
         if session.catalog.find(entry.name) is not None:
             for topic in marked:
+                # A process that stays in the lock keeps its mark until the next open, which clears it where
+                # the catalog has the topic.
                 with contextlib.suppress(LockTimeout):  # the next process that opens it clears the mark
                     deadline.unbounded(deadline.within, _BELOW_CATALOG_S, mark, topic, 0)
         raise

@@ -41,8 +41,8 @@ DOMAINS: Final = (NON_PERSISTENT, PERSISTENT)
 class TopicChanges:
     """The topics of a store whose names match, partitioned ones in place of their partitions.
 
-    Role: collects from its creation on which topics are made, grow or are deleted, so that `take` looks at
-    these only, however many topics there are.
+    Role: collects from its creation on which topics are made, grow or are deleted, so that `take_changes`
+    looks at these only, however many topics there are.
 
     Args:
         catalog: the catalog of the store.
@@ -57,20 +57,20 @@ class TopicChanges:
     def all(self, beginning: str = "") -> dict[str, TopicEntry]:
         """Return the topics that match, by name, sorted; of those alone whose names, behind the domain, begin
         so."""
-        listed = [one for domain in DOMAINS for one in self._catalog.listed(f"{domain}://{beginning}")]
+        listed = [pair for domain in DOMAINS for pair in self._catalog.listed(f"{domain}://{beginning}")]
         names = [name for name, _ in listed if self._matches(name)]
         entries = {name: self._catalog.find(name) for name in names if not self._is_partition(name)}
         return {name: entry for name, entry in entries.items() if entry is not None}
 
-    def take(self) -> dict[str, TopicEntry | None]:
+    def take_changes(self) -> dict[str, TopicEntry | None]:
         """Return the changes since the last call: what each topic is now, None if it does not exist."""
         names = [name for name in self._catalog.take_changes(self._changed) if self._matches(name)]
         return {name: self._catalog.find(name) for name in names if not self._is_partition(name)}
 
     def is_current(self, entry: TopicEntry) -> bool:
         """Whether the topic of an entry was neither deleted nor made again since the entry was read."""
-        found = self._catalog.find(entry.name)
-        return found is not None and found.incarnation == entry.incarnation
+        current = self._catalog.find(entry.name)
+        return current is not None and current.incarnation == entry.incarnation
 
     def _is_partition(self, name: str) -> bool:
         if PARTITION_SUFFIX not in name:
@@ -211,13 +211,16 @@ class TopicList:
 
     def names(self, namespace: str | None = None) -> list[str]:
         """Full names of all topics, or those of a namespace, sorted; partitions in place of their topic."""
-        found = []
+        full_names = []
         for name, partitions in self._catalog.listed_in(namespace):
+            # The topic itself has no log: its partitions stand for it.
             if partitions:
-                found += partition_names(name, partitions)
+                full_names += partition_names(name, partitions)
             elif PARTITION_SUFFIX not in name or not self._partitions_of_base(TopicName.parse(name)):
-                found.append(name)
-        return found
+                # A partition that was opened has an entry of its own; it is in the list already, by its
+                # topic.
+                full_names.append(name)
+        return full_names
 
     def changes_of(self, matches: Callable[[str], bool]) -> TopicChanges:
         """The topics whose full names match, and how they change from now on; to be closed."""
@@ -260,16 +263,21 @@ class TopicList:
             TopicNotFound: no such topic or namespace, and it may not be made.
         """
         name = TopicName.parse(text)
+        # The usual case without a lock: a topic that exists.
         entry = self._catalog.find(name.full)
         if entry is not None:
             return entry.partitions
+        # The partitions of a partitioned topic exist with it; a name beyond them is refused where it is
+        # opened.
         if not create or self._partitions_of_base(name):
             return 0
+        # Looked up again under the lock: another process may have made it, and a name is made once.
         try:
             self._catalog.lock.acquire()
             entry = self._catalog.find(name.full)
             if entry is None:
                 wanted = self._check_may_create(name, True)
+                # A name like that of a partition is never partitioned itself.
                 entry = self._create(name, 0 if name.partition >= 0 else wanted.default_num_partitions or 0)
         finally:
             self._catalog.lock.release()
@@ -294,6 +302,8 @@ class TopicList:
                 entry = self._catalog.find(name.full)
                 if entry is None:
                     partitions = self._partitions_of_base(name)
+                    # Either a topic of its own, for which the rules of creation hold, or a partition that
+                    # exists with its topic and only has no entry yet.
                     if not partitions:
                         self._check_may_create(name, create)
                     else:
@@ -302,6 +312,7 @@ class TopicList:
             finally:
                 self._catalog.lock.release()
         check_has_log(name, entry)
+        # Announced with many others and never opened: its directory is made now.
         if not entry.is_made:
             entry = self._session.directories.make(entry, self._clock.wall_ms(), durable=self._durable)
         return entry
@@ -317,6 +328,7 @@ class TopicList:
         if entry is not None:
             check_has_log(name, entry)
             return self._session.directories.is_used(entry)
+        # No entry: a partition that was never opened, or nothing at all.
         partitions = self._partitions_of_base(name)
         if not partitions:
             self._check_may_create(name, create=False)
@@ -379,6 +391,8 @@ class TopicList:
         """
         names = list({name.full: name for name in map(TopicName.parse, texts)}.values())
         is_durable = self._durable if durable is None else durable
+        # Steps of a bounded size: one record of the catalog is written at once, so a step is made whole or
+        # not at all.
         for first in range(0, len(names), AT_ONCE):
             step = names[first : first + AT_ONCE]
             try:
@@ -390,6 +404,7 @@ class TopicList:
                 self._catalog.lock.release()
 
     def _check_new(self, names: Sequence[TopicName]) -> None:
+        # By namespace, because the limit of topics is one of the namespace.
         more: dict[str, list[TopicName]] = {}
         for name in names:
             if self._catalog.find(name.full) is not None:
@@ -403,6 +418,7 @@ class TopicList:
                 check_visible(name)
                 check_not_of_system(name)
                 more.setdefault(name.namespace_name, []).append(name)
+        # Once for all new topics of a namespace, or each would pass by itself and all together exceed it.
         for those in more.values():
             self._session.check_limit(those[0], len(those))
 
@@ -416,12 +432,15 @@ class TopicList:
             TopicNotFound: no such namespace.
         """
         name = TopicName.parse(text)
+        # A partitioned topic "t-partition-0" would have a partition that looks like one of "t".
         if name.partition >= 0:
             raise InvalidTopicName(
                 f"{name.full!r}: this is the name of a partition; the topic would be {name.base}"
             )
         check_partitions(partitions)
         check_visible(name)
+        # All checks are made under the lock: between them and the record no other process can make a topic of
+        # the name.
         try:
             self._catalog.lock.acquire()
             known = self._catalog.find(name.full)
@@ -429,6 +448,7 @@ class TopicList:
                 kind = f"with {known.partitions} partitions" if known.partitions else "and is not partitioned"
                 raise NotAllowedError(f"{name.full} exists already, {kind}")
             self._check_namespace(name)
+            # A topic that is named like a partition would become one, with messages that were never routed.
             for other, _ in self._catalog.listed(f"{name.full}{PARTITION_SUFFIX}"):
                 parsed = TopicName.parse(other)
                 if parsed.partition >= 0 and parsed.base == name.full:
@@ -469,11 +489,16 @@ class TopicList:
                     f"{name.full} has {entry.partitions} partitions and cannot have {partitions}: a topic "
                     "only grows, because messages would be lost"
                 )
+            # As many as there are changes nothing, so a call that is repeated after an interrupt is no error.
             if partitions > entry.partitions:
                 self._session.check_limit(name, partitions - entry.partitions)
+                # Partitions are made with their subscriptions before the catalog knows them: producers see
+                # them only afterwards, so no message of theirs is without a subscription. A kill leaves
+                # directories that no entry names; the next growth takes them as they are.
                 if subscriptions:
                     for index in range(entry.partitions, partitions):
                         self._prepare(name.of_partition(index), subscriptions, open_topic)
+                # From here on producers and consumers see the new partitions.
                 self._session.directories.grow(
                     entry._replace(partitions=partitions), self._clock.wall_ms(), durable=self._durable
                 )

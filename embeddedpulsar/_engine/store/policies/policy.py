@@ -210,11 +210,13 @@ def fields_policy(
         default: another default.
         more: other fields of the policy.
     """
+    # The fields have the order of the settings.
     names = [setting.name for setting in settings]
 
     def of_settings(settings: BrokerSettings, own: Sequence[Fields]) -> Value:
         return kind(*(getattr(settings, name) for name in names))
 
+    # Packed and unpacked by fields with Pulsar's names, so documents read like Pulsar's.
     return TopicPolicy(
         key,
         default or of_settings,

@@ -49,12 +49,15 @@ class PublishedRate:
         self._seen = log.survey().appended()
         self.rate = (0, 0)
 
-    def look(self) -> tuple[int, int]:
+    def measure(self) -> tuple[int, int]:
         """Messages and bytes a second."""
         now_ns = self._wall_ns()
         passed_ns = now_ns - self._at_ns
+        # Once a second: the survey reads shared words, and two looks shortly after one another would measure
+        # noise. A clock that was set back is measured anew at once.
         if not 0 <= passed_ns < _SECOND_NS:
             seen = self._log.survey().appended()
+            # At least a second, so that a clock that was set back gives no huge rate.
             passed_ns = max(passed_ns, _SECOND_NS)
             self.rate = (
                 max(0, seen.messages - self._seen.messages) * _SECOND_NS // passed_ns,
@@ -67,10 +70,11 @@ class PublishedRate:
 def publish_limiter(topic: Topic, clock: Clock) -> RateLimiter | None:
     """The limiter of the producers of a topic; None if they have no limit."""
     value, group = topic.policies.values((PUBLISH_RATE, HELD_GROUP))
+    # Each limiter that holds is asked in turn: the topic's, then that of its resource group.
     rates = []
     if not value.is_unlimited:
         words = topic.ledger.words
-        rate = Rate(*(max(0, one) for one in value))
+        rate = Rate(*(max(0, field) for field in value))
 
         def count() -> None:
             words[TopicWord.PUBLISH_LIMITED] += 1
@@ -95,16 +99,21 @@ def dispatch_limiter(topic: Topic, clock: Clock, subscription: tuple[Any, Lock] 
         subscription: the words of its subscription and their lock; None for a reader, which has a
             subscription of its own in this process alone.
     """
+    # One question to the policies, which is answered from a cache: most topics have no limit, and this is
+    # asked for every consumer.
     if not topic.policies.once(_is_dispatch_limited):
         return None
     rates = []
     of_topic = topic.policies.value(DISPATCH_RATE)
+    # Words of the topic are shared by all processes and all subscriptions.
     if not of_topic.is_unlimited:
         words = topic.ledger.words
         rates.append(
             _dispatch_rate(topic.ledger, clock, of_topic, words, TopicWord.DISPATCH_RATE, topic.ledger.lock)
         )
     of_each = topic.policies.value(SUBSCRIPTION_DISPATCH_RATE)
+    # The limit of a subscription: in its own words, since each subscription has as much. A reader has a
+    # subscription that no other process sees, so its words are in this process.
     if not of_each.is_unlimited:
         if subscription is None:
             rates.append(
@@ -115,6 +124,7 @@ def dispatch_limiter(topic: Topic, clock: Clock, subscription: tuple[Any, Lock] 
             rates.append(
                 _dispatch_rate(topic.ledger, clock, of_each, words, SubscriptionWord.DISPATCH_RATE, lock)
             )
+    # The group last: its lock is the innermost one.
     group = topic.policies.value(HELD_GROUP)
     return topic.group_words.limiter(group, DISPATCHING, rates, clock.wall_ns)
 
@@ -128,30 +138,36 @@ def check_subscribe_rate(topic: Topic, consumer: str, now_ns: int) -> None:
     Raises:
         NotAllowedError: it did so too often lately.
     """
+    # 0 or less is no limit.
     rate, period_s = topic.policies.value(SUBSCRIBE_RATE)
     if rate <= 0:
         return
     words, period_ns = topic.ledger.words, period_s * _SECOND_NS
+    # A word holds a digest of the name: names are of any length. 0 stands for an empty pair.
     digest = late_import("hashlib").blake2b(consumer.encode(), digest_size=8).digest()
     key = int.from_bytes(digest, "little") or 1
     first = TopicWord.SUBSCRIBERS
     pairs = range(first, first + 2 * SUBSCRIBERS, 2)
     try:
         topic.ledger.lock.acquire()
-        found = next((pair for pair in pairs if words[pair] == key), None)
-        if found is None:
-            found = min(pairs, key=lambda pair: words[pair + 1])
-            words[found + 1] = 0  # first, in case the process dies before the next line
-            words[found] = key
-        empty_ns = words[found + 1]
+        slot = next((pair for pair in pairs if words[pair] == key), None)
+        if slot is None:
+            # No pair has the consumer: the one whose bucket was empty longest ago is the least loss.
+            slot = min(pairs, key=lambda pair: words[pair + 1])
+            words[slot + 1] = 0  # first, in case the process dies before the next line
+            words[slot] = key
+        empty_ns = words[slot + 1]
+        # A bucket holds as much as may flow in within one period.
         if not now_ns - period_ns <= empty_ns <= now_ns:  # long ago, or the clock was set back
             empty_ns = now_ns - period_ns
+        # Less than one token.
         if (now_ns - empty_ns) * rate < period_ns:
             raise NotAllowedError(
                 f"Subscribe limited by subscribe rate limit per consumer: the consumer {consumer!r} may "
                 f"subscribe to {topic.name} {rate} times in {period_s} s; try again later, or raise the rate"
             )
-        words[found + 1] = empty_ns + period_ns // rate
+        # A token costs the time in which one flows in.
+        words[slot + 1] = empty_ns + period_ns // rate
     finally:
         topic.ledger.lock.release()
 
@@ -159,7 +175,7 @@ def check_subscribe_rate(topic: Topic, consumer: str, now_ns: int) -> None:
 def _dispatch_rate(
     log: Log, clock: Clock, value: DispatchRate, words: Any, first: int, lock: Lock
 ) -> SharedRate:
-    messages, size = (max(0, one) for one in value[:2])
+    messages, size = (max(0, field) for field in value[:2])
     period_s = value.rate_period_in_second
     rate = Rate(messages, size, period_s * _SECOND_NS)
     if not value.relative_to_publish_rate:
@@ -167,7 +183,8 @@ def _dispatch_rate(
     published = PublishedRate(log, clock.wall_ns)
 
     def relative() -> Rate:
-        more, more_size = published.look()
+        more, more_size = published.measure()
+        # 0 is no limit, and stays none.
         return Rate(
             messages and messages + more * period_s, size and size + more_size * period_s, rate.period_ns
         )

@@ -90,6 +90,8 @@ class SharedRate:
     def room(self, now_ns: int) -> tuple[int, int]:
         """Messages and bytes that may pass now; 0 or less if none. Under the lock."""
         words, first, rate = self._words, self._first, self._rate()
+        # The clock was set back since the last look: the times of the buckets go back as much, so that the
+        # level of each stays.
         back = words[first + _STAMP] - now_ns
         if back > 0:
             for word in (first + _MESSAGES, first + _BYTES):
@@ -101,31 +103,37 @@ class SharedRate:
         )
 
     def _tokens(self, word: int, rate: int, period_ns: int, now_ns: int) -> int:
+        # 0 is no limit.
         if rate <= 0:
             return BOUNDLESS
+        # Tokens are time: as much as has passed since the bucket was empty, and no more than one period.
         return int((now_ns - max(self._words[word], now_ns - period_ns)) * rate // period_ns)
 
-    def take(self, messages: int, size: int, now_ns: int) -> None:
+    def take_tokens(self, messages: int, size: int, now_ns: int) -> None:
         """Take tokens, more than there are if need be; give them back if negative. Under the lock."""
         rate, floor = self._rate(), now_ns - self._rate().period_ns
-        for word, most, count in ((_MESSAGES, rate.messages, messages), (_BYTES, rate.size, size)):
-            if most > 0 and count:
-                empty = max(self._words[self._first + word], floor) + count * rate.period_ns // most
+        # More than there are may be taken: an entry is one step, however large; its tokens are owed, and the
+        # next steps wait.
+        for word, allowed, count in ((_MESSAGES, rate.messages, messages), (_BYTES, rate.size, size)):
+            if allowed > 0 and count:
+                empty = max(self._words[self._first + word], floor) + count * rate.period_ns // allowed
+                # A bucket that is owed without end would never be full again after a mistake in a rate.
                 self._words[self._first + word] = min(max(0, empty), _LONGEST_NS)
 
     def due_ns(self) -> int:
         """When the next token of each kind is there."""
         rate, due = self._rate(), 0
-        for word, most in ((_MESSAGES, rate.messages), (_BYTES, rate.size)):
-            if most > 0:
-                due = max(due, self._words[self._first + word] + -(-rate.period_ns // most))
+        for word, allowed in ((_MESSAGES, rate.messages), (_BYTES, rate.size)):
+            if allowed > 0:
+                # Rounded up: a token that is there only in part does not help.
+                due = max(due, self._words[self._first + word] + -(-rate.period_ns // allowed))
         return due
 
 
 class RateLimiter:
     """The rates that hold for one producer or consumer together.
 
-    Role: `reserve` takes tokens from each of them before anything is stored or read, and `settle` returns
+    Role: `reserve` takes tokens from each of them before anything is stored or read, and `give_back` returns
     what was not used. Between the two a process may die: then the tokens of this one step are lost, and come
     back with time.
     Callers: any thread that may wait for the locks.
@@ -159,35 +167,40 @@ class RateLimiter:
         Raises:
             LockTimeout: a lock was not free in time; nothing was taken.
         """
+        # From one rate to the next, with what the one before has granted.
         now_ns, got = self._wall_ns(), (messages, size)
         taken: list[tuple[int, int]] = []
         try:
             for rate in self._rates:
-                got = self._take(rate, *got, now_ns)
+                got = self._take_from(rate, *got, now_ns)
                 taken.append(got)
+                # Nothing of this rate: what others have granted is given back below.
                 if not got[0]:
                     return got
             self.due_ns = 0
             self._got = got
             return got
         except BaseException:
+            # An error, a lock that was not free for example: all that was taken is given back.
             got = 0, 0
             raise
         finally:  # of those that had more
+            # What a rate granted beyond the smallest of all is given back to it.
             for rate, (had, had_size) in zip(self._rates, taken, strict=False):
                 self._change(rate, got[0] - had, got[1] - had_size, now_ns)
 
-    def _take(self, rate: SharedRate, messages: int, size: int, now_ns: int) -> tuple[int, int]:
+    def _take_from(self, rate: SharedRate, messages: int, size: int, now_ns: int) -> tuple[int, int]:
         try:
             rate.lock.acquire()
             room, room_size = rate.room(now_ns)
             if room <= 0 or room_size <= 0:
+                # Counted once for each wait, not for each look.
                 if not self.due_ns:
                     rate.on_throttled()
                 self._asked_ns, self.due_ns = now_ns, max(rate.due_ns(), now_ns + 1)
                 return 0, 0
             messages, size = min(messages, room), min(size, room_size)
-            rate.take(messages, size, now_ns)
+            rate.take_tokens(messages, size, now_ns)
             return messages, size
         finally:
             rate.lock.release()
@@ -196,16 +209,17 @@ class RateLimiter:
         if messages or size:
             try:
                 rate.lock.acquire()
-                rate.take(messages, size, now_ns)
+                rate.take_tokens(messages, size, now_ns)
             finally:
                 rate.lock.release()
 
-    def settle(self, messages: int, size: int) -> None:
+    def give_back(self, messages: int, size: int) -> None:
         """Return what was taken and not used; negative for what was used in addition.
 
         Raises:
             LockTimeout: a lock was not free in time; some rates were not changed.
         """
+        # What passed is what was taken less what was not used.
         got, self._got = self._got, (0, 0)
         if messages or size:
             now_ns = self._wall_ns()
@@ -299,10 +313,12 @@ def _changed(session: Session, change: GroupChange) -> dict[str, Any]:
         InvalidConfiguration: there is no such group, or the name or the limits make no sense.
         NotAllowedError: it is there already, or in use, or there are too many.
     """
+    # Under the catalog lock, so no other process changes the groups between this look and the document.
     forms: dict[str, Any] = dict(session.policies.of_namespace(OWNER).get(GROUPS.key, {}))
     name, limits, before = change.name, change.limits, forms.get(change.name)
     if limits is not None and not isinstance(limits, ResourceGroup):
         raise InvalidConfiguration(f"the limits of a resource group are a ResourceGroup, not {limits!r}")
+    # Three cases: a new group, the end of one, and other limits.
     if change.is_new:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidConfiguration(
@@ -310,6 +326,8 @@ def _changed(session: Session, change: GroupChange) -> dict[str, Any]:
             )
         if before is not None:
             raise NotAllowedError(f"there is a resource group {name!r} already; change it with an update")
+        # A slot of words in store.ctl, the same for all processes. It is cleared before the document names
+        # it: another group may have had it, and its counts are not those of this one.
         slot = _free_slot(forms)
         form = to_fields(limits) | {_SLOT: slot}
         session.group_words.clear(slot)
@@ -317,12 +335,14 @@ def _changed(session: Session, change: GroupChange) -> dict[str, Any]:
     if before is None:
         raise no_group(name, forms)
     if limits is None:
+        # A group in use cannot go: its topics would be without a limit, with nothing to show for it.
         user = next(_users(session, name), None)
         if user is not None:
             raise NotAllowedError(f"the resource group {name!r} is in use by {user}; take it out there first")
         del forms[name]
         return forms
-    given = {key: one for key, one in to_fields(limits).items() if one >= 0}
+    # -1 in an update means "as before"; for a new group it means no limit.
+    given = {key: limit for key, limit in to_fields(limits).items() if limit >= 0}
     return forms | {name: before | given}
 
 
@@ -338,6 +358,8 @@ def _free_slot(forms: Mapping[str, Any]) -> int:
 
 def _users(session: Session, group: str) -> Iterator[str]:
     """The topics and namespaces that name a group."""
+    # The list of owners is kept by the documents; None where it is not known, as in stores of before it was
+    # kept, and then every name is looked at.
     names = session.policies.owners(GROUP_NAME.owners)
     if names is None:
         names = [*session.catalog.namespaces(), *(name for name, _ in session.catalog.listed_in(None))]
@@ -354,9 +376,9 @@ def no_group(name: str, there: Mapping[str, Any]) -> InvalidConfiguration:
 
 
 def _existing(session: Session, name: Any) -> Any:
-    there = session.policies.of_namespace(OWNER).get(GROUPS.key, {})
-    if name not in there:
-        raise no_group(name, there)
+    forms = session.policies.of_namespace(OWNER).get(GROUPS.key, {})
+    if name not in forms:
+        raise no_group(name, forms)
     return name
 
 
@@ -404,9 +426,10 @@ def held_group(system: Mapping[str, Any], levels: Sequence[Mapping[str, Any]]) -
     groups = system.get(GROUPS.key)
     if not groups:
         return {}
-    name = next((one[GROUP_NAME.key] for one in levels if one.get(GROUP_NAME.key) is not None), None)
-    found = groups.get(name)
-    return {} if found is None else {_HELD: found | {"name": name}}
+    # The nearest level that names a group decides; an unknown name holds nothing.
+    name = next((level[GROUP_NAME.key] for level in levels if level.get(GROUP_NAME.key) is not None), None)
+    form = groups.get(name)
+    return {} if form is None else {_HELD: form | {"name": name}}
 
 
 class Direction(NamedTuple):
@@ -497,8 +520,10 @@ class GroupWords:
             rates: those it has beside that of the group.
             wall_ns: the time.
         """
+        # No group: the rates of the topic alone, without counting.
         if group is None or not group.is_limited(direction):
             return RateLimiter(rates, wall_ns) if rates else None
+        # Negative limits are none.
         rate = Rate(*(max(0, getattr(group.limits, name)) for name in direction.limits))
         words, lock = self._words, self._lock
         shared, limited, passed = (_first_word(group.slot) + word for word in direction.words)
@@ -506,6 +531,7 @@ class GroupWords:
         def note_limited() -> None:
             words[limited] += 1
 
+        # Counted in words that all processes share; the lock makes the sum right.
         def count(messages: int, size: int) -> None:
             try:
                 lock.acquire()
@@ -514,6 +540,7 @@ class GroupWords:
             finally:
                 lock.release()
 
+        # The group last: its lock is the store lock, the innermost of all.
         mine = SharedRate(words, shared, lock, lambda: rate, note_limited)
         return RateLimiter([*rates, mine], wall_ns, count)
 

@@ -77,7 +77,7 @@ class SequenceTable:
         self.was_on, self.boot = command.on, command.boot
         self.base = max(self.base, command.base)
 
-    def forget(self, command: ForgetProducer, time_ms: int) -> None:
+    def forget_name(self, command: ForgetProducer, time_ms: int) -> None:
         """Follow the command that forgets a name."""
         self.names.pop(command.name, None)
 
@@ -86,6 +86,7 @@ class SequenceTable:
         highest, word = command.highest, command.word
         known = self.names.get(command.name)
         if known is not None:
+            # What is known of a name never shrinks: an older command may be replayed behind a newer one.
             highest, word = max(highest, known.highest), max(word, known.word)
         self.names[command.name] = Remembered(highest, word, command.final, time_ms)
 
@@ -108,11 +109,12 @@ class SequenceTable:
             before_ms: ms since the epoch.
         """
         idle = [(known.since_ms, name) for name, known in self.names.items() if name not in in_use]
+        # Two limits: names unused for too long, and of the others the oldest that are too many.
         forgotten = [name for since_ms, name in idle if since_ms < before_ms]
         too_many = len(self.names) - len(forgotten) - most
         if too_many > 0:
-            left = sorted((since_ms, name) for since_ms, name in idle if since_ms >= before_ms)
-            forgotten += [name for _, name in left[:too_many]]
+            kept = sorted((since_ms, name) for since_ms, name in idle if since_ms >= before_ms)
+            forgotten += [name for _, name in kept[:too_many]]
         return [ForgetProducer(name) for name in forgotten]
 
     # -- snapshots ---------------------------------------------------------------------------------
@@ -193,6 +195,7 @@ class ProducerTable:
         self.waiting[command.producer_id] = command
 
     def _note_grant(self, command: ProducerCommand) -> None:
+        # Numbers and epochs rise whatever the order in which producers go.
         self.next_id = max(self.next_id, command.producer_id + 1)
         self.epoch = max(self.epoch, command.epoch)
 
@@ -201,34 +204,38 @@ class ProducerTable:
         gone = self.connected.pop(number, None) or self.waiting.pop(number, None)
         if gone is not None:
             self.sequences.note_left(gone.name, time_ms)
+        # A producer that was fenced is kept until its client has seen it: it would take itself for connected
+        # otherwise.
         if gone is not None and command.reason == REASON_FENCED:
             self.fenced[number] = gone.client_uuid
         else:
             self.fenced.pop(number, None)
 
     def _terminate(self, command: Terminate, time_ms: int) -> None:
+        # The first end counts; a topic is terminated once.
         self.terminated = self.terminated or command
 
     def everybody(self) -> list[ProducerCommand]:
         """The connected, then those who wait, each in order of arrival."""
-        found: list[ProducerCommand] = list(self.connected.values())
-        found += self.waiting.values()
-        return found
+        producers: list[ProducerCommand] = list(self.connected.values())
+        producers += self.waiting.values()
+        return producers
 
     def connected_names(self) -> set[str]:
         """The names that are in use."""
-        return {one.name for one in self.everybody()}
+        return {producer.name for producer in self.everybody()}
 
     def clients(self) -> set[bytes]:
         """The leases of all producers in the table: those to probe."""
-        found = set(self.fenced.values())
-        for one in self.everybody():
-            found.add(one.client_uuid)
-        return found
+        uuids = set(self.fenced.values())
+        for producer in self.everybody():
+            uuids.add(producer.client_uuid)
+        return uuids
 
     def detach_commands(self, dead: set[bytes], reason: int) -> list[TopicCommand]:
         """The commands that detach all producers of the clients ``dead``."""
-        gone = [one.producer_id for one in self.everybody() if one.client_uuid in dead]
+        gone = [producer.producer_id for producer in self.everybody() if producer.client_uuid in dead]
+        # A dead client need not see that it was fenced.
         gone += [number for number, uuid in self.fenced.items() if uuid in dead]
         return [DetachProducer(number, reason) for number in gone]
 
@@ -245,15 +252,19 @@ class ProducerTable:
             ProducerBusy: its name is taken, the topic is exclusively another's, or full.
             ProducerFenced: it wants the topic for itself, at once, and is not alone.
         """
+        # Four modes, and a topic that is free, shared, or held. First the cases that are refused.
         mode = request.access_mode
+        # Exclusive waits for nothing: the topic must be without any producer.
         if mode == _EXCLUSIVE and (self.connected or self.waiting):
             raise ProducerFenced(
                 f"the topic is in use by {self._holder(request)}; close it, wait for it with "
                 "ProducerAccessMode.WaitForExclusive, or replace it with ExclusiveWithFencing"
             )
         self._check_name(request)
-        held = [one for one in self.connected.values() if one.access_mode != _SHARED]
+        # At most one of these, by the invariant of the table.
+        held = [producer for producer in self.connected.values() if producer.access_mode != _SHARED]
         if mode == _SHARED:
+            # A shared producer may not pass those that wait for the topic alone, or they would wait for ever.
             if held or self.waiting:
                 raise ProducerBusy(
                     f"the topic is exclusively held by, or promised to, {self._holder(request)}; close it, "
@@ -262,10 +273,14 @@ class ProducerTable:
             if most and len(self.connected) >= most:
                 raise ProducerBusy(f"the topic has {most} producers, as many as maxProducersPerTopic allows")
             return [AttachProducer(self.next_id, 0, *request)]
+        # Free: any exclusive mode gets it, with the next epoch.
         if not self.connected and not self.waiting:
             return [self._grant(self.next_id, request)]
+        # Waits in the queue; it is promoted when the last of those before it goes.
         if mode == _WAIT:
             return [EnqueueProducer(self.next_id, 0, *request)]
+        # Fencing: all that are connected or wait are detached first, so that the new one is alone from its
+        # first entry on. Their next append finds the higher epoch.
         out: list[TopicCommand] = [
             DetachProducer(number, REASON_FENCED) for number in (*self.connected, *self.waiting)
         ]
@@ -273,20 +288,23 @@ class ProducerTable:
 
     def promote(self) -> list[TopicCommand]:
         """The command that grants the topic to the first in the queue, if it is free."""
+        # Only when the topic is free: a shared producer that is still there keeps it.
         if self.connected or not self.waiting:
             return []
+        # In the order of arrival.
         first = next(iter(self.waiting.values()))
         return [self._grant(first.producer_id, ProducerRequest(*first[2:]))]
 
     def _grant(self, producer_id: int, request: ProducerRequest) -> AttachProducer:
+        # A higher epoch with each grant, so that an append of a holder before is recognized.
         return AttachProducer(producer_id, self.epoch + 1, *request)
 
     def _check_name(self, request: ProducerRequest) -> None:
         if request.access_mode == _FENCING:
             return  # it replaces the producer that has the name
-        for one in self.everybody():
-            if one.name == request.name:
-                where = " by this very process" if one.client_uuid == request.client_uuid else ""
+        for producer in self.everybody():
+            if producer.name == request.name:
+                where = " by this very process" if producer.client_uuid == request.client_uuid else ""
                 raise ProducerBusy(
                     f"a producer named {request.name!r} is connected{where}; close it, or give another name"
                 )
@@ -295,8 +313,9 @@ class ProducerTable:
         """The producers that are there, for the text of an error; which are of the process that asks."""
         everybody = self.everybody()
         names = ", ".join(
-            repr(one.name) + (" of this very process" if one.client_uuid == request.client_uuid else "")
-            for one in everybody[:3]
+            repr(producer.name)
+            + (" of this very process" if producer.client_uuid == request.client_uuid else "")
+            for producer in everybody[:3]
         )
         return names + (f" and {len(everybody) - 3} more" if len(everybody) > 3 else "")
 
@@ -305,8 +324,8 @@ class ProducerTable:
     def to_fields(self) -> dict[str, Any]:
         """The state as a document."""
         return {
-            "connected": [list(one) for one in self.connected.values()],
-            "waiting": [list(one) for one in self.waiting.values()],
+            "connected": [list(producer) for producer in self.connected.values()],
+            "waiting": [list(producer) for producer in self.waiting.values()],
             "fenced": [[number, uuid] for number, uuid in self.fenced.items()],
             "next_id": self.next_id,
             "epoch": self.epoch,
@@ -324,8 +343,8 @@ class ProducerTable:
         table = cls()
         try:
             for row in fields["connected"]:
-                one = AttachProducer(*row)
-                table.connected[one.producer_id] = one
+                attached = AttachProducer(*row)
+                table.connected[attached.producer_id] = attached
             for row in fields["waiting"]:
                 waiting = EnqueueProducer(*row)
                 table.waiting[waiting.producer_id] = waiting
@@ -346,7 +365,7 @@ RECORDS.handlers.update(
         DetachProducer: ProducerTable._detach,
         Terminate: ProducerTable._terminate,
         RememberProducer: lambda table, *command: table.sequences.remember(*command),
-        ForgetProducer: lambda table, *command: table.sequences.forget(*command),
+        ForgetProducer: lambda table, *command: table.sequences.forget_name(*command),
         SetDeduplication: lambda table, *command: table.sequences.switch(*command),
     }
 )
@@ -441,6 +460,7 @@ class TopicJournal:
             TopicNotFound: the topic's state word has one of the bits ``refused``: it was deleted.
             LockTimeout: the lock was not free within ``timeout_s`` (default: that of the ledger).
         """
+        # Collected under the lock, rung after it: a process that wakes up takes the lock at once.
         to_ring: set[bytes] = set()
 
         def commit(commands: Sequence[TopicCommand]) -> None:
@@ -448,14 +468,18 @@ class TopicJournal:
 
         try:
             self.lock.acquire(self.lock_timeout_s if timeout_s is None else timeout_s)
+            # Looked at under the lock: deletion sets the bit under it.
             if self.words[TopicWord.STATE] & refused:
                 raise TopicNotFound("the topic was deleted")
+            # First what others have decided, then the dead, then the caller: it decides on the table as it is
+            # now.
             self.follow()
             dead = self._dead()
             if dead:
                 commit(self.table.detach_commands(dead, REASON_DEAD))
             return work(commit)
         finally:
+            # Released before ringing and reporting, which take system calls and code of the application.
             self.lock.release()
             for uuid in to_ring:
                 self.peers.ring(uuid)
@@ -468,17 +492,21 @@ class TopicJournal:
         Under the topic lock.
         """
         words = self.words
+        # After a reboot the word of the journal is one of before; recovery finds the end by the records.
         wanted = words[TopicWord.EPOCH] + 1
         if words[JOURNAL_CHECKED] != wanted:
             self.journal.recover(self._clock.wall_ms())
+            # Noted after the recovery: a kill during it leaves it to the next process.
             words[JOURNAL_CHECKED] = wanted
         self.journal.catch_up()
+        # A terminated topic stays so in every process: the word alone does not survive a reboot.
         if self.table.terminated is not None:
             self.enforce_end()
 
     def enforce_end(self) -> None:
         """Have all processes refuse appends, as the table says: the word that they look at is lost with a
         reboot, or when the process that terminated the topic was killed. Under the topic lock."""
+        # Written only if it is not set, since this is called in every section.
         if not self.words[TopicWord.STATE] & TERMINATED:
             self.words[TopicWord.STATE] |= TERMINATED
             self.words[TopicWord.OWNER] = ATTENTION
@@ -499,17 +527,20 @@ class TopicJournal:
         if not commands:
             return set()
         records = [encode_command(command) for command in commands]
+        # Most topics never have a journal: it is made with the first command.
         if self.journal.exists:
             self.journal.append(records, self._clock.wall_ms())
         else:
             self.journal.create(records, self._clock.wall_ms())
+        # Who may act now: the fenced, who must see it; those who wait, who may be promoted; and exclusive
+        # holders, who may have lost the topic.
         table = self.table
         concerned = set(table.fenced.values())
         for waiting in table.waiting.values():
             concerned.add(waiting.client_uuid)
-        for one in table.connected.values():
-            if one.epoch:
-                concerned.add(one.client_uuid)
+        for producer in table.connected.values():
+            if producer.epoch:
+                concerned.add(producer.client_uuid)
         return concerned
 
     def sync(self) -> None:
@@ -518,6 +549,8 @@ class TopicJournal:
         Raises:
             OSError: the flush failed; what the disk has is unknown.
         """
+        # The journal first, then the name of its file: without the name after a power loss, the content is
+        # lost.
         self.journal.sync()
         if not self._is_named:
             disk.DISK.fsync_dir(self._directory)

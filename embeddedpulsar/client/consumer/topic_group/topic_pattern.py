@@ -86,7 +86,7 @@ class MatchingTopics:
 
     def follow(self) -> bool:
         """Let topics join and leave. Returns False if one of them is to be tried again."""
-        self._waiting.update(self._changes.take())
+        self._waiting.update(self._changes.take_changes())
         for name in list(self._waiting):
             try:
                 deadline.within(_JOIN_S, self._change, name)
@@ -110,7 +110,7 @@ class MatchingTopics:
                 self._join(entry, _logs(entry), known is not None and known.incarnation == entry.incarnation)
             except Exception as error:
                 self._client.check_open()
-                self._waiting.update(self._changes.take())
+                self._waiting.update(self._changes.take_changes())
                 is_going = isinstance(error, AlreadyClosed | FileNotFoundError | TopicNotFound)
                 if self._waiting[name] == entry and not is_going:
                     raise

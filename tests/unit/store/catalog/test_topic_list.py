@@ -346,14 +346,14 @@ def test_changes_are_collected_for_those_who_follow(store: Store):
     other = Store.open(store.root)
     try:
         assert list(changes.all("public/default/")) == [f"{NAME}-0"] == list(changes.all())
-        assert changes.all("public/functions/") == {} == changes.take()
+        assert changes.all("public/functions/") == {} == changes.take_changes()
         other.topics.create_topic("orders-1")
         other.topics.create_topic("bills")
         other.topics.create_partitioned("orders", 2)
         other.use_topic("orders-partition-1").release()
         other.use_topic("orders-partition-7x").release()
         store.delete_topic("orders-0")
-        found = changes.take()
+        found = changes.take_changes()
         assert {name: entry and entry.partitions for name, entry in found.items()} == {
             f"{NAME}-1": 0,
             NAME: 2,
@@ -363,14 +363,14 @@ def test_changes_are_collected_for_those_who_follow(store: Store):
         store.grow_partitions("orders", 3)
         store.delete_topic("orders-1")
         store.topics.create_topic("orders-1")
-        again = changes.take()
+        again = changes.take_changes()
         assert again[NAME].partitions == 3
         assert again[f"{NAME}-1"].incarnation != found[f"{NAME}-1"].incarnation
         store.delete_partitioned_topic("orders")
-        assert changes.take()[NAME] is None
+        assert changes.take_changes()[NAME] is None
         changes.close()
         changes.close()
         store.topics.create_topic("orders-2")
-        assert changes.take() == {}
+        assert changes.take_changes() == {}
     finally:
         other.release()

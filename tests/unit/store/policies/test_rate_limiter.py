@@ -70,7 +70,7 @@ def test_what_is_owed_is_made_good():
     """A batch larger than what is left passes, and the next one waits for it."""
     bucket = Bucket(Rate(10, 0))
     got, size = bucket.limiter.reserve(35, 1)
-    bucket.limiter.settle(got - 35, size - 1)
+    bucket.limiter.give_back(got - 35, size - 1)
     bucket.now += 5 * SECOND // 2
     assert bucket.limiter.reserve(1, 1) == (0, 0)
     bucket.now = bucket.limiter.due_ns
@@ -87,7 +87,7 @@ def test_what_was_not_used_comes_back():
         (0, 0),
         (BOUNDLESS, BOUNDLESS),
     ]
-    bucket.limiter.settle(4, 200)
+    bucket.limiter.give_back(4, 200)
     assert [one.room(bucket.now) for one in bucket.shared][:2] == [(94, BOUNDLESS), (4, 200)]
     assert bucket.limiter.reserve(4, 100) == (4, 100)
     assert bucket.limiter.reserve(4, 100) == (0, 0)
@@ -129,7 +129,7 @@ def test_random_programs():
             limiter = rng.choice(others)
             got, _ = limiter.reserve(rng.randint(1, 3), 1)
             unused = rng.randint(0, got)
-            limiter.settle(unused, 0)
+            limiter.give_back(unused, 0)
             passed += got - unused
             most = rate + rate * (bucket.now - BEGIN) // SECOND
             assert passed <= most
