@@ -75,6 +75,8 @@ def fetch(directory: str, note: ColdLedger) -> str:
     others find the log when it is there. A process that may not write there gets a copy of its own."""
     path = log_path(directory, note.ledger_id)
     try:
+        # One fetch at a time for each topic: it may be gigabytes, and those that wait find the log
+        # when it is there.
         lock = FileLock(fetch_lock_path(directory))
     except FileNotFoundError:
         raise FileNotFoundError(path) from None  # the topic was deleted
@@ -82,15 +84,20 @@ def fetch(directory: str, note: ColdLedger) -> str:
         return _fetch_beside(note)
     try:
         lock.acquire(_LOCK_S)
+        # Work that must not wait, on a timer or an event loop, does not begin what may take minutes.
         if not deadline.left(_LOCK_S):
             raise LockTimeout(
                 f"ledger {note.ledger_id} of {note.topic} is fetched back by a call that may wait"
             )
+        # Looked at again under the lock: another process may have fetched it, or the ledger was
+        # trimmed.
         if os.path.exists(path):
             return path
         current = offloaded_ledger(directory, note.ledger_id)
         if current is None:
             raise FileNotFoundError(path)
+        # What a killed fetch left goes first; room is made before, so the limit holds while the new
+        # log is written.
         _remove_unfinished(directory)
         _make_room(directory, current)
         _fetch_to(current, f"{path}{_FETCHED}", path)
@@ -101,12 +108,13 @@ def fetch(directory: str, note: ColdLedger) -> str:
     return path
 
 
-def _fetch_to(note: ColdLedger, made: str, path: str) -> None:
-    fd = disk.DISK.create_exclusive(made)
+def _fetch_to(note: ColdLedger, building: str, path: str) -> None:
+    fd = disk.DISK.create_exclusive(building)
     shown_s, pause_s = clock.CLOCK.monotonic(), _SHOWN_S
     package_log.info("%s: fetching ledger %d back from %s", note.topic, note.ledger_id, note.location)
     try:
         try:
+            # Frames are small, so some hundred are written by one call; a large one goes at once.
             offset, pieces = 0, list[bytes]()
             for piece in log_of(note):
                 pieces.append(piece)
@@ -120,13 +128,15 @@ def _fetch_to(note: ColdLedger, made: str, path: str) -> None:
         except StorageFullError as error:
             raise refusal(note, str(error), "make room on the disk of the store, and call again") from error
         # Flushed before it has the name, or a power loss would leave a damaged log of that name.
-        disk.DISK.fsync(fd, made)
+        disk.DISK.fsync(fd, building)
         failpoints.hit("fetch:written")
-        disk.DISK.replace(made, path)
+        disk.DISK.replace(building, path)
         failpoints.hit("fetch:renamed")
+    # Also a Ctrl-C: what was written so far is not whole, and under its own name it would never be
+    # used.
     except BaseException:
         with contextlib.suppress(OSError):
-            disk.DISK.unlink(made)
+            disk.DISK.unlink(building)
         raise
     finally:
         os.close(fd)
@@ -141,6 +151,8 @@ def _show(note: ColdLedger, offset: int) -> None:
 
 def _fetch_beside(note: ColdLedger) -> str:
     """A copy of the log in the directory for temporary files; it goes when the caller has opened it."""
+    # This process may not write to the store, so it has a copy, which has no name once the caller has
+    # opened it.
     fd, path = tempfile.mkstemp(".log", "embeddedpulsar-", nofollow.canonical(tempfile.gettempdir()))
     try:
         with os.fdopen(fd, "wb") as out:
@@ -161,12 +173,15 @@ def log_of(note: ColdLedger) -> Iterator[bytes]:
     Raises:
         ColdReadError: they cannot be had.
     """
+    # Without a table of messages (encrypted topics) the frames are whole.
     frames, messages = note.object_named(FRAMES), note.object_named(MESSAGES)
     if frames is None:
         raise refusal(note, "the note of it names no frames")
     digest, size = hashlib.sha256(), FIRST_FRAME_OFFSET
     from embeddedpulsar._engine.cold.frames import read_frames
 
+    # The header page stands in the note, frames come from the location. The digest of all decides at
+    # the end, so a caller that writes must not use what it got before.
     yield note.page()
     try:
         location = location_of(note.location)
@@ -176,6 +191,8 @@ def log_of(note: ColdLedger) -> Iterator[bytes]:
                 digest.update(frame)
                 size += len(frame)
                 yield frame
+    # Everything that may come of damaged or foreign bytes in pyarrow. The reader gets one error that
+    # names the location.
     except (LocationError, CorruptionError, OSError, ValueError, LookupError, TypeError) as error:
         reason = error.reason if isinstance(error, CorruptionError) else text_of(error)
         raise refusal(note, reason) from error
@@ -189,12 +206,13 @@ def verify(note: ColdLedger, location: Location) -> None:
     Raises:
         LocationError: one is missing, or has other bytes.
     """
-    for one in note.objects:
-        found = location.digest(one.name)
-        if found != (one.size, one.digest):
+    # The note has size and digest of each object, of the moment when it was written.
+    for stored in note.objects:
+        digest = location.digest(stored.name)
+        if digest != (stored.size, stored.digest):
             raise LocationError(
-                f"{location.path(one.name)} has {found[0]} bytes with SHA-256 {found[1][:16]}..., where "
-                f"{one.size} bytes with {one.digest[:16]}... were stored"
+                f"{location.path(stored.name)} has {digest[0]} bytes with SHA-256 {digest[1][:16]}..., where "
+                f"{stored.size} bytes with {stored.digest[:16]}... were stored"
             )
 
 
@@ -202,11 +220,11 @@ def problem_of(note: ColdLedger) -> str:
     """See `_engine.log.cold_ledger.problem_of`."""
     try:
         location = location_of(note.location)
-        for one in note.objects:
-            size = location.size(one.name)
-            if size != one.size:
-                found = "is missing" if size is None else f"has {size} bytes, not {one.size}"
-                return f"{location.path(one.name)} {found}"
+        for stored in note.objects:
+            size = location.size(stored.name)
+            if size != stored.size:
+                text = "is missing" if size is None else f"has {size} bytes, not {stored.size}"
+                return f"{location.path(stored.name)} {text}"
     except (LocationError, InvalidConfiguration, ImportError) as error:
         return f"the location {note.location} cannot be looked at: {str(error).strip()}"
     return ""
@@ -234,13 +252,16 @@ def _remove_unfinished(directory: str) -> None:
 
 def _make_room(directory: str, note: ColdLedger) -> None:
     """Remove logs that were fetched back before, but for the last ones. Processes that read them read on."""
-    there = []
-    for one in cold_ledgers(directory):
-        path = log_path(directory, one.ledger_id)
-        if one.released_ms:
+    # Only logs that were removed here before and came back. One that was never removed is kept on
+    # purpose.
+    fetched = []
+    for each in cold_ledgers(directory):
+        path = log_path(directory, each.ledger_id)
+        # By the time of the file: the last ones that were fetched stay.
+        if each.released_ms:
             with contextlib.suppress(FileNotFoundError):
-                there.append((os.stat(path).st_mtime_ns, path))
-    for _, path in sorted(there)[: max(0, len(there) - MOST_FETCHED + 1)]:
+                fetched.append((os.stat(path).st_mtime_ns, path))
+    for _, path in sorted(fetched)[: max(0, len(fetched) - MOST_FETCHED + 1)]:
         with contextlib.suppress(FileNotFoundError):
             disk.DISK.unlink(path)
 
@@ -264,10 +285,13 @@ def remove_leftovers(directory: str) -> list[str]:
     names = []
     with contextlib.suppress(FileNotFoundError):
         names = descriptors.names_in(directory)
+    # One after the other; what a location refuses keeps its note, and the next call tries again.
     for name in sorted(name for name in names if name.endswith(COLD_SUFFIX)):
         path = os.path.join(directory, name)
         try:
             note = parse_cold_ledger(disk.DISK.read_file(path))
+            # Objects first, then the note: a crash between leaves a note whose objects are gone, and
+            # deleting them again does nothing. The other way round they would stay for ever.
             if is_own(note, directory):
                 location, rights = location_of(note.location), rights_in(os.path.dirname(directory))
                 for ending in ENDINGS:

@@ -44,6 +44,7 @@ _GROUP_ENTRIES: Final = 1 << 16
 
 def hole_of(buffer: Any, at: int, header: FrameHeader, has_rows: bool) -> tuple[int, int]:
     """Where in the frame at ``at`` its values stand, and how many bytes they have; (-1, 0) for no hole."""
+    # Values of compressed or encrypted entries do not stand in the frame as the table has them.
     if not has_rows or header.codec or header.kind != KIND_ENTRY or header.flags & FLAG_CHUNK:
         return -1, 0
     start, end = at + HEADER_SIZE + header.metadata_length, at + header.length - TRAILER_SIZE
@@ -67,12 +68,17 @@ def write_frames(buffer: Any, start: int, end: int, has_rows: bool, out: Any) ->
     """
     digest = hashlib.sha256()
     with pq.ParquetWriter(out, SCHEMA, compression="zstd", use_dictionary=False) as writer:
+        # A group of rows holds 8 MiB or 65,536 entries: what a reader has in memory at a time.
         rows: list[tuple[int, int, int, bytes]] = []
         size = 0
         for at, header in frames(buffer, start, end):
+            # Nothing damaged is offloaded: the log is removed afterwards, and the damage would be all
+            # there is.
             verify_body(buffer, at, header)
             hole_at, hole_size = hole_of(buffer, at, header, has_rows)
             frame = bytes(buffer[at : at + header.length])
+            # Of the whole frames, so that what is put together later is compared with what was in the
+            # log.
             digest.update(frame)
             if hole_at >= 0:
                 frame = frame[:hole_at] + frame[hole_at + hole_size :]
@@ -110,6 +116,7 @@ def read_frames(file: Any, messages: Any | None) -> Iterator[bytes]:
     Raises:
         CorruptionError: the two do not fit together.
     """
+    # Two streams side by side, both in the order of entries: one group of each is in memory.
     values = iter(()) if messages is None else _joined(_values(pq.ParquetFile(messages)))
     current = next(values, None)
     source = pq.ParquetFile(file)
@@ -121,9 +128,11 @@ def read_frames(file: Any, messages: Any | None) -> Iterator[bytes]:
             if at < 0:
                 yield frame
                 continue
+            # The table has rows of every entry, also of those whose frames are whole.
             while current is not None and current.entry < entry:
                 current = next(values, None)
             data = current.data if current is not None and current.entry == entry else b""
+            # Frames and table of different attempts do not fit together.
             if len(data) != size:
                 raise CorruptionError(reason=f"entry {entry} has {len(data)} bytes of values, not {size}")
             yield b"".join((frame[:at], data, frame[at:]))
@@ -138,6 +147,8 @@ def _values(file: Any) -> Iterator[_Values]:
 
 def _runs(entries: Any, values: Any) -> Iterator[_Values]:
     """The values of each entry of a batch."""
+    # Run ends say where each entry's rows end, and the offsets of the column where its bytes do: no
+    # step per message.
     encoded = pc.run_end_encode(entries)
     ends, ids = encoded.run_ends.to_pylist(), encoded.values.to_pylist()
     _, offsets_buffer, data_buffer = values.buffers()
@@ -149,15 +160,16 @@ def _runs(entries: Any, values: Any) -> Iterator[_Values]:
         start = end
 
 
-def _joined(found: Iterable[_Values]) -> Iterator[_Values]:
+def _joined(pieces: Iterable[_Values]) -> Iterator[_Values]:
     """Entries whose messages were read in several pieces put together."""
+    # An entry may be cut by the end of a batch or a group of rows.
     last: _Values | None = None
-    for one in found:
-        if last is not None and last.entry == one.entry:
-            last = _Values(last.entry, last.data + one.data)
+    for piece in pieces:
+        if last is not None and last.entry == piece.entry:
+            last = _Values(last.entry, last.data + piece.data)
             continue
         if last is not None:
             yield last
-        last = one
+        last = piece
     if last is not None:
         yield last

@@ -56,14 +56,17 @@ def write(path: str, source: BinaryIO, rights: Rights) -> None:
     Raises:
         OSError: it is there already, or cannot be written.
     """
+    # Links above are the operator's and are followed once, here; below this line the path has none.
     directory = os.path.realpath(os.path.dirname(path))
     path = os.path.join(directory, os.path.basename(path))
-    made = _missing(directory)
-    _check_place(os.path.dirname(made[-1]) if made else directory, rights)
-    for place in reversed(made):
+    # Checked where the first new directory is made: the ones above exist, and their owner decides.
+    missing = _missing(directory)
+    _check_place(os.path.dirname(missing[-1]) if missing else directory, rights)
+    for place in reversed(missing):
         with contextlib.suppress(FileExistsError):
             disk.DISK.mkdir(place, rights.directory_mode)
             ownership.grant_directory(place, rights)
+    # Exclusive: an object is never overwritten. Each attempt has names of its own.
     fd = disk.DISK.open_file(path, _NEW, rights.file_mode)
     try:
         ownership.grant_file(fd, rights)  # before there is anything to be read
@@ -73,21 +76,23 @@ def write(path: str, source: BinaryIO, rights: Rights) -> None:
         disk.DISK.fsync(fd, path)
     finally:
         os.close(fd)
-    for place in (path, *made):
+    # Each new name is flushed in the directory that has it, from the inside out.
+    for place in (path, *missing):
         disk.DISK.fsync_dir(os.path.dirname(place))
 
 
 def _missing(directory: str) -> list[str]:
     """Itself and the directories above it that are not there, the innermost first."""
-    found = []
+    missing = []
     while directory and not os.path.isdir(directory):
-        found.append(directory)
+        missing.append(directory)
         directory = os.path.dirname(directory)
-    return found
+    return missing
 
 
 def _check_place(directory: str, rights: Rights) -> None:
     """Refuse to do as root what the owner of the store may not do: the location is the owner's choice."""
+    # Only root needs this: for any other user the system decides.
     if os.geteuid() or not rights.uid:
         return
     status = os.stat(directory)
@@ -105,6 +110,8 @@ def opened(path: str) -> io.FileIO:
     Raises:
         OSError: there is none, or something else than a file.
     """
+    # Before opening by the name, and after it by the descriptor: something else may have been put
+    # there between.
     _check_file(path, os.lstat(path))  # first: opening a device may do something
     fd = descriptors.opening(f"cannot read {path}", os.open, path, _READ)
     try:
@@ -145,6 +152,7 @@ def delete(path: str, rights: Rights) -> None:
     directory = os.path.realpath(os.path.dirname(path))
     path = os.path.join(directory, os.path.basename(path))
     try:
+        # Nothing there is success: the deletion is repeated after a crash.
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return
@@ -212,9 +220,12 @@ class Location:
         path = self.path(name)
         with _naming(f"cannot write {path}"):
             source.seek(0)
+            # Local files go through the package's own calls, which flush and set rights; pyarrow does
+            # neither.
             if self._kind == _LOCAL:
                 write(path, source, rights)
                 return
+            # Object stores have no directories; in others one is made.
             if self._kind not in _FLAT:
                 self._files.create_dir(os.path.dirname(path), recursive=True)
             with self._files.open_output_stream(path) as out:
@@ -232,8 +243,8 @@ class Location:
         """A small file, or its first ``most`` bytes."""
         path = self.path(name)
         with _naming(f"cannot read {path}"), self._source(path) as file:
-            found: bytes = file.read(most)
-            return found
+            data: bytes = file.read(most)
+            return data
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """The bytes of a file, in pieces of some MiB."""
@@ -244,11 +255,11 @@ class Location:
 
     def digest(self, name: str) -> tuple[int, str]:
         """Size and SHA-256 of a file, by reading it."""
-        found, size = hashlib.sha256(), 0
+        digest, size = hashlib.sha256(), 0
         for chunk in self.chunks(name):
-            found.update(chunk)
+            digest.update(chunk)
             size += len(chunk)
-        return size, found.hexdigest()
+        return size, digest.hexdigest()
 
     def verified(self, stored: ColdObject) -> Any:
         """An object for reading at any place, as ``pyarrow.NativeFile``: a copy of its bytes, which were
@@ -259,9 +270,11 @@ class Location:
         Raises:
             LocationError: it is missing, no file, or has other bytes.
         """
-        path, found, size = self.path(stored.name), hashlib.sha256(), 0
+        path, digest, size = self.path(stored.name), hashlib.sha256(), 0
         with contextlib.ExitStack() as undo:
             held: Any = None
+            # The copy is made before anything is parsed: a parser never sees bytes that were not
+            # compared.
             if stored.size > MOST_IN_MEMORY:
                 held = undo.enter_context(tempfile.TemporaryFile())
                 _OPEN.files.add(held)
@@ -270,16 +283,17 @@ class Location:
                 size += len(chunk)
                 if size > stored.size:
                     break  # it may have no end
-                found.update(chunk)
+                digest.update(chunk)
                 if held is None:
                     parts.append(chunk)
                 else:
                     held.write(chunk)
-            if (size, found.hexdigest()) != (stored.size, stored.digest):
+            # An object that is too long was cut above, so its digest says nothing; its size does.
+            if (size, digest.hexdigest()) != (stored.size, stored.digest):
                 raise LocationError(
                     f"{path} is not what was stored: it has "
                     + (
-                        f"{size} bytes with SHA-256 {found.hexdigest()[:16]}..."
+                        f"{size} bytes with SHA-256 {digest.hexdigest()[:16]}..."
                         if size <= stored.size
                         else f"more than {stored.size} bytes"
                     )
@@ -299,8 +313,8 @@ class Location:
         with _naming(f"cannot look at {path}"):
             if self._kind == _LOCAL:
                 return object_size(path)
-            found = self._files.get_file_info([path])[0]
-            return int(found.size or 0) if found.is_file else None
+            info = self._files.get_file_info([path])[0]
+            return int(info.size or 0) if info.is_file else None
 
     def delete(self, name: str, rights: Rights) -> None:
         """Remove a file. Does nothing if there is none.
@@ -339,6 +353,8 @@ def absolute_location(location: str, root: str) -> str:
         Traceback (most recent call last):
         embeddedpulsar.exceptions.InvalidConfiguration: ...the location /data/cold is in the store /data...
     """
+    # Made absolute when it is set, by the process that sets it: others have other working directories
+    # and homes.
     if "://" not in location:
         expanded = os.path.expanduser(location)
         if expanded.startswith("~"):
@@ -364,6 +380,7 @@ def check_location(location: str, root: str) -> None:
         return
     if not os.path.isabs(path):
         raise InvalidConfiguration(relative_text(location))
+    # With links resolved: a link beside the store may lead into it.
     place = os.path.realpath(path)
     if place == root or place.startswith(f"{root}{os.sep}"):
         raise InvalidConfiguration(
@@ -424,6 +441,7 @@ def filesystem_of(uri: str) -> tuple[Any, str]:
             raise InvalidConfiguration(relative_text(uri))
         return fs.LocalFileSystem(), os.path.normpath(uri)
     try:
+        # pyarrow first, which needs no package more; then fsspec with whatever is installed for it.
         files, path = fs.FileSystem.from_uri(uri)
     except Exception as error:  # noqa: BLE001 - pyarrow raises what its libraries raise
         return _by_fsspec(fs, uri, error)
@@ -434,14 +452,14 @@ def _by_fsspec(fs: Any, uri: str, error: Exception) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
 
-        found, path = url_to_fs(uri)
+        filesystem, path = url_to_fs(uri)
     except Exception as other:
         reason = f"{str(error).strip()}; fsspec: {other}"
         raise InvalidConfiguration(
             f"there is no file system for the location {uri}: {reason}; use a path, or a URI as "
             "s3://bucket/path"
         ) from other
-    return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+    return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
 
 
 def _pyarrow_fs() -> Any:
@@ -468,13 +486,14 @@ _opened: Final[dict[tuple[str, int], Location]] = {}
 def location_of(uri: str) -> Location:
     """The location of a URI; the same one for the same URI, but another one after a fork: connections belong
     to the parent. Errors as of `Location`."""
+    # Connections and threads of the libraries below do not survive a fork.
     key = uri, fork.GENERATION
-    found = _opened.get(key)
-    if found is None:
+    location = _opened.get(key)
+    if location is None:
         if len(_opened) >= _MOST_KEPT:
             _opened.clear()
-        found = _opened[key] = Location(uri)
-    return found
+        location = _opened[key] = Location(uri)
+    return location
 
 
 OWNER: Final = "owner"
@@ -508,6 +527,8 @@ def _owner(leftovers: str) -> str:
     path = os.path.join(leftovers, OWNER)
     try:
         fields = decode_document(disk.DISK.read_file(path), KIND_OBJECT_OWNER)
+        # The identity counts only in its place. A copied store has the document and another
+        # ``place``.
         status = nofollow.status(os.path.join(leftovers, PLACE))
     except FileNotFoundError:
         return ""
@@ -544,6 +565,7 @@ def make_owner(leftovers: str, report: DamageHook = package_log.damage) -> str:
         LockTimeout: another process is at it, and was stopped there.
         StorageError: what there is cannot be read, or a newer release wrote it.
     """
+    # Without the lock: an identity that counts never changes.
     owner = known_owner(leftovers)
     if owner:
         return owner
@@ -553,6 +575,8 @@ def make_owner(leftovers: str, report: DamageHook = package_log.damage) -> str:
     lock = FileLock(os.path.join(leftovers, _LOCK))
     try:
         lock.acquire(_LOCK_S)
+        # Under the lock and strictly: what cannot be read now must not be replaced; what is damaged
+        # is.
         try:
             owner = _owner(leftovers)
         except (CorruptionError, ForeignFileError) as e:
@@ -561,13 +585,13 @@ def make_owner(leftovers: str, report: DamageHook = package_log.damage) -> str:
             return owner  # another process was faster
         # 1. The place. A crash, here or before the next step is durable, leaves no identity, or one of
         # another place: no object has it.
-        place, made = os.path.join(leftovers, PLACE), os.urandom(16).hex()
+        place, identity = os.path.join(leftovers, PLACE), os.urandom(16).hex()
         with contextlib.suppress(FileNotFoundError):
             disk.DISK.unlink(place)
         fd = disk.DISK.create_exclusive(place)
         try:
             disk.DISK.fsync(fd, place)
-            fields = {"owner": made, "place": _place(os.fstat(fd))}
+            fields = {"owner": identity, "place": _place(os.fstat(fd))}
         finally:
             os.close(fd)
         failpoints.hit("owner:place_made")
@@ -575,7 +599,7 @@ def make_owner(leftovers: str, report: DamageHook = package_log.damage) -> str:
         path = os.path.join(leftovers, OWNER)
         disk.DISK.atomic_write(path, encode_document(KIND_OBJECT_OWNER, fields), durable=True)
         failpoints.hit("owner:written")
-        return made
+        return identity
     finally:
         lock.release()
         lock.close()

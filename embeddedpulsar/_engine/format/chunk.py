@@ -81,9 +81,9 @@ def read_chunk(fields: dict[str, Any]) -> Chunk:
     uuid, numbers = fields.get("uuid"), [fields.get(name) for name in ("chunk", "chunks", "size")]
     # The map is msgpack of any writer, so the types are looked at before anything is counted with.
     # `type` and not `isinstance`, because a bool is an int for Python and is no number here.
-    if type(uuid) is not str or not all(type(one) is int for one in numbers):
+    if type(uuid) is not str or not all(type(value) is int for value in numbers):
         raise CorruptionError(reason="a chunk without its fields")
-    number, total, size = (int(one or 0) for one in numbers)
+    number, total, size = (int(value or 0) for value in numbers)
     # Bounds before `unpack_runs` makes a tuple of that many places: a damaged count allocates
     # nothing.
     if not 0 <= number < total <= MOST_CHUNKS or not 0 <= size <= LARGEST_MESSAGE:
@@ -120,10 +120,10 @@ def pack_runs(entries: Sequence[Entry]) -> bytes:
     return b"".join(RUN.pack(*entries[start], end - start) for start, end in pairwise(breaks))
 
 
-def unpack_runs(packed: bytes, most: int) -> Iterator[Entry]:
-    """What `pack_runs` packed, which must be ``most`` entries."""
-    if len(packed) % RUN.size or sum(count for _, _, count in RUN.iter_unpack(packed)) != most:
-        raise CorruptionError(reason=f"places of {most} chunks in {len(packed)} bytes")
+def unpack_runs(packed: bytes, chunks: int) -> Iterator[Entry]:
+    """What `pack_runs` packed, which must be ``chunks`` entries."""
+    if len(packed) % RUN.size or sum(count for _, _, count in RUN.iter_unpack(packed)) != chunks:
+        raise CorruptionError(reason=f"places of {chunks} chunks in {len(packed)} bytes")
     before = (-1, -1)
     for ledger, first, count in RUN.iter_unpack(packed):
         if (ledger, first) <= before:

@@ -128,23 +128,23 @@ def locate(flags: int, count: int, buf: Buffer, pos: int, end: int) -> ColumnSli
     offsets, data, pos = _locate_var(count, buf, pos, end)
     # `OPTIONAL` is in stored order, so one pass finds each column behind the one before. Every end is
     # compared with ``end`` before the next begins: flags that lie cannot lead out of the body.
-    found: dict[str, Slice] = {}
+    slices: dict[str, Slice] = {}
     for flag, kind, name in OPTIONAL:
         if not flags & flag:
             continue
         if kind == "var":
-            found[name + "_offsets"], found[name + "_data"], pos = _locate_var(count, buf, pos, end)
+            slices[name + "_offsets"], slices[name + "_data"], pos = _locate_var(count, buf, pos, end)
         else:
             size = count * 8 if kind == "i64" else 16 if kind == "once" else (count + 7) // 8
             if pos + size > end:
                 raise CorruptionError(reason=f"column {name} of {count} messages does not fit")
-            found[name] = (pos, size)
+            slices[name] = (pos, size)
             pos += size + (-size & 7)
     # All bytes have to be used. Columns that are too short mean that flags or count are not those of
     # this body.
     if pos != end:
         raise CorruptionError(reason=f"columns end at {pos}, not at {end}")
-    return ColumnSlices(count, offsets, data, **found)
+    return ColumnSlices(count, offsets, data, **slices)
 
 
 def _locate_var(count: int, buf: Buffer, pos: int, end: int) -> tuple[Slice, Slice, int]:

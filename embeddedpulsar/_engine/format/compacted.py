@@ -156,7 +156,7 @@ def parse_compacted_header(data: bytes | memoryview) -> CompactedHeader:
 
 def pack_block_index(places: Sequence[BlockPlace]) -> bytes:
     """The block index, as it lies behind the last block."""
-    return b"".join(BLOCK_INDEX.pack(*one.first, one.publish_time, one.offset) for one in places)
+    return b"".join(BLOCK_INDEX.pack(*place.first, place.publish_time, place.offset) for place in places)
 
 
 def parse_block_index(data: bytes | memoryview, header: CompactedHeader) -> list[BlockPlace]:
@@ -190,7 +190,7 @@ def pack_block(
     # bytes. What is rare (chunks) stands in the map, which costs nothing where it is left out.
     rows = len(ids.ledgers)
     fields = pack_map(
-        {"heads": [list(one) for one in heads]}
+        {"heads": [list(head) for head in heads]}
         | ({"chunks": [[row, *first] for row, first in chunks.items()]} if chunks else {})
     )
     narrow = struct.pack(f"<{3 * rows}i", *ids.indexes, *ids.sizes, *ids.heads)
@@ -335,12 +335,12 @@ class CompactedEntry(EntryView):
         # A batch with gaps. A removed message has no row and no bytes: it begins and ends where the
         # next survivor begins, so its value is empty, and the batch indexes stay those that the log
         # gave.
-        found, row = [], start
+        batch_offsets, row = [], start
         for index in range(size):
-            found.append(offsets[row])
+            batch_offsets.append(offsets[row])
             row += row < end and ids.indexes[row] == index
-        found.append(offsets[row])
-        self.offsets = found
+        batch_offsets.append(offsets[row])
+        self.offsets = batch_offsets
         kept = sum(1 << index for index in indexes)
         self.skip = self.removed = kept ^ ((1 << size) - 1)
 
@@ -359,8 +359,8 @@ class CompactedEntry(EntryView):
         rows = self._rows
         if rows.__class__ is int:
             return int(rows) + i
-        found: int | None = rows.get(i)
-        return found
+        row: int | None = rows.get(i)
+        return row
 
     @property
     def _head(self) -> Head:

@@ -92,12 +92,12 @@ def compress(codec: int, data: Buffer) -> bytes:
         True
     """
     # First what is registered, then 0: `register` refuses 0, so no codec can hide "not compressed".
-    found = CODECS.get(codec)
-    if found is not None:
-        return found.compress(data)
+    registered = CODECS.get(codec)
+    if registered is not None:
+        return registered.compress(data)
     if codec == CODEC_NONE:
         return bytes(data)
-    known = ", ".join(f"{number} ({one.name})" for number, one in CODECS.items())
+    known = ", ".join(f"{number} ({each.name})" for number, each in CODECS.items())
     raise ValueError(f"no codec {codec}; use 0 (none), {known}")
 
 
@@ -117,14 +117,14 @@ def decompress(codec: int, data: Buffer, size: int, most: int = MAX_FRAME_SIZE) 
         raise CorruptionError(reason=f"{len(data)} bytes of {known.name} cannot hold {size} bytes")
     try:
         # A missing package is no damage of the entry: the message is readable elsewhere.
-        found = known.decompress(data, size)
+        plain = known.decompress(data, size)
     except ImportError:
         raise
     except Exception as e:  # lz4, zlib and cramjam share no error class
         raise CorruptionError(reason=f"{known.name}: {e}") from e
-    if len(found) != size:
-        raise CorruptionError(reason=f"{known.name} gave {len(found)} bytes instead of {size}")
-    return found
+    if len(plain) != size:
+        raise CorruptionError(reason=f"{known.name} gave {len(plain)} bytes instead of {size}")
+    return plain
 
 
 def _lz4(data: Buffer) -> bytes:
@@ -137,18 +137,18 @@ def _lz4(data: Buffer) -> bytes:
 def _unpack_lz4(data: Buffer, size: int) -> bytes:
     import lz4.block  # type: ignore[import-untyped,unused-ignore]
 
-    found: bytes = lz4.block.decompress(data, uncompressed_size=size)
-    return found
+    plain: bytes = lz4.block.decompress(data, uncompressed_size=size)
+    return plain
 
 
 def _unpack_zlib(data: Buffer, size: int) -> bytes:
     stream = zlib.decompressobj()
     # One byte more than expected is asked for, so that a stream that holds more is seen without
     # unpacking all of it.
-    found = stream.decompress(data, size + 1)
-    if len(found) <= size and not stream.eof:
+    plain = stream.decompress(data, size + 1)
+    if len(plain) <= size and not stream.eof:
         raise zlib.error("incomplete stream")
-    return found
+    return plain
 
 
 def _cramjam(name: str) -> Any:

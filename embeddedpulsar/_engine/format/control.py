@@ -247,12 +247,12 @@ def parse_control_header(buf: Buffer, kind: int | None = None) -> ControlHeader:
     """
     if len(buf) < CONTROL_HEADER_SIZE:
         raise CorruptionError(reason=f"control file of {len(buf)} bytes has no header", offset=0)
-    _, _, _, found, boot_id, device, inode, incarnation, crc = CONTROL_HEADER.unpack_from(buf, 0)
+    _, _, _, own_kind, boot_id, device, inode, incarnation, crc = CONTROL_HEADER.unpack_from(buf, 0)
     if not is_header(buf[:_COVERED], MAGIC, crc):
         refuse(buf[:_COVERED], MAGIC, crc, "control file")
-    if kind is not None and found != kind:
-        raise CorruptionError(reason=f"control file of kind {found} where kind {kind} belongs", offset=8)
-    return ControlHeader(found, boot_id, device, inode, incarnation)
+    if kind is not None and own_kind != kind:
+        raise CorruptionError(reason=f"control file of kind {own_kind} where kind {kind} belongs", offset=8)
+    return ControlHeader(own_kind, boot_id, device, inode, incarnation)
 
 
 def tail_word(ledger_id: int, end_offset: int) -> int:
@@ -345,8 +345,8 @@ def parse_ring(data: bytes) -> tuple[ControlHeader, Unwritten]:
     if len(words) > RingWord.PARTS:
         for place, index, size in _pairs(words, RingWord.PARTS, RING_SIZE // 8):
             if 0 <= index < size and place[1] >= 0:
-                bits, most = parts.get(place, (0, size))
-                parts[place] = (bits | 1 << index, max(most, size))
+                bits, bits_size = parts.get(place, (0, size))
+                parts[place] = (bits | 1 << index, max(bits_size, size))
     cumulative = []
     if any(words[RingWord.CUMULATIVE : RingWord.ENTRIES]):
         for place, index, size in _pairs(words, RingWord.CUMULATIVE, RingWord.ENTRIES):

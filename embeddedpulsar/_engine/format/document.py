@@ -153,7 +153,7 @@ def decode_document(data: Buffer, kind: int) -> dict[str, Any]:
     """
     if not DOCUMENT_HEADER_SIZE <= len(data) <= MAX_DOCUMENT_SIZE:
         raise CorruptionError(reason=f"a document of {len(data)} bytes", offset=0)
-    magic, version, found, length, crc = DOCUMENT_HEADER.unpack_from(data, 0)
+    magic, version, own_kind, length, crc = DOCUMENT_HEADER.unpack_from(data, 0)
     intact = length == len(data) and crc == document_crc(data)
     if magic != MAGIC and any(magic) and length != len(data):
         raise ForeignFileError(
@@ -167,8 +167,8 @@ def decode_document(data: Buffer, kind: int) -> dict[str, Any]:
             reason=f"a document of format version {version}; this release reads {FORMAT_VERSION}",
             remedy="upgrade embeddedpulsar",
         )
-    if found != kind:
-        raise CorruptionError(reason=f"a document of kind {found} where kind {kind} belongs", offset=6)
+    if own_kind != kind:
+        raise CorruptionError(reason=f"a document of kind {own_kind} where kind {kind} belongs", offset=6)
     return unpack_map(data[DOCUMENT_HEADER_SIZE:], MAX_DOCUMENT_SIZE)
 
 

@@ -345,8 +345,8 @@ class SealedView(EntryView):
 
     def transaction(self) -> tuple[int, int] | None:
         """Transaction id of the entry."""
-        found = self.fields.get(FIELD_TRANSACTION)
-        return (found[0], found[1]) if isinstance(found, list) and len(found) == 2 else None
+        halves = self.fields.get(FIELD_TRANSACTION)
+        return (halves[0], halves[1]) if isinstance(halves, list) and len(halves) == 2 else None
 
     def keys_wrapped(self) -> tuple[EncryptedKey, ...]:
         """The data key, once for each holder of a private key.
@@ -566,7 +566,7 @@ def decode_singles(
     out: list[EntryView],
     buf: bytes,
     at: int,
-    most: int,
+    max_entries: int,
     max_bytes: int,
     ledger_id: int,
     entry_id: int,
@@ -585,7 +585,7 @@ def decode_singles(
         out: where the entries go. Each keeps one copy of the bytes of its body.
         buf: a copy of a stretch of a segment.
         at: where the first frame begins in it.
-        most: entries, at most.
+        max_entries: at most so many.
         max_bytes: once so many bytes of frames were taken, no more are.
         ledger_id: of the segment.
         entry_id: expected at ``at``.
@@ -600,10 +600,10 @@ def decode_singles(
     # A frame needs its header in the buffer to be judged; ``max_bytes`` counts what was taken before
     # the last one.
     stop = min(size - MIN_FRAME_SIZE, at + max_bytes - 1)
-    end_id = entry_id + most
+    end_id = entry_id + max_entries
     length = MIN_FRAME_SIZE
     while at <= stop and entry_id < end_id:
-        length, own_crc, before, body_crc, magic, kind, codec, flags, found, time, count, start, _ = _unpack(
+        length, own_crc, before, body_crc, magic, kind, codec, flags, own_id, time, count, start, _ = _unpack(
             buf, at
         )
         # The body is cut before the checks, so that one copy serves checksum and view. A length that
@@ -617,7 +617,7 @@ def decode_singles(
             or kind != KIND_ENTRY
             or magic != MAGIC
             or before != crc
-            or found != entry_id
+            or own_id != entry_id
             or length & 7
             or length > size - at
             or not METADATA_SIZE <= start <= length - _AROUND - 8

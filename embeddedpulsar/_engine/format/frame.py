@@ -304,10 +304,10 @@ def refuse(covered: Buffer, magic: bytes, crc: int, kind: str) -> NoReturn:
     """
     # A wrong checksum proves damage whatever the version says, and only a right one makes "newer
     # release" a fact.
-    found = crc32(covered)
+    own_crc = crc32(covered)
     if covered[:4] == magic:
         version = int.from_bytes(covered[4:6], "little")
-        if found == crc and version > FORMAT_VERSION:
+        if own_crc == crc and version > FORMAT_VERSION:
             # A file of a newer release is whole: it must not be repaired, cut or moved away as
             # damage.
             raise UnsupportedFormatVersion(
@@ -316,7 +316,7 @@ def refuse(covered: Buffer, magic: bytes, crc: int, kind: str) -> NoReturn:
             )
         # On a machine of the other byte order the mark and the checksum stand reversed, and both have
         # to.
-        if found == int.from_bytes(crc.to_bytes(4, "little"), "big") and covered[6:8] == b"\x01\x02":
+        if own_crc == int.from_bytes(crc.to_bytes(4, "little"), "big") and covered[6:8] == b"\x01\x02":
             raise UnsupportedFormatVersion(
                 reason=f"this {kind} was written on a machine of the other byte order",
                 remedy="export it there",

@@ -373,8 +373,8 @@ def encode_assign(command: Assign) -> bytes:
         )
         parts += (numbers, bytes(-len(numbers) & 7))
     parts += [DELAYED_ENTRY.pack(*entry, 0) for entry in delayed]
-    parts += [ASSIGNED_RANGE.pack(*one) for one in ranges]
-    parts += [HANDED_COUNT.pack(*one) for one in handed]
+    parts += [ASSIGNED_RANGE.pack(*each) for each in ranges]
+    parts += [HANDED_COUNT.pack(*each) for each in handed]
     for ledger_id, first, owners, picks in shares:
         parts.append(SHARE_HEADER.pack(ledger_id, first, len(picks), len(owners), 0))
         parts += (struct.pack(f"<{len(owners)}Q", *owners), picks, bytes(-len(picks) & 7))
@@ -401,7 +401,7 @@ def decode_assign(payload: Buffer) -> Assign:
         raise CorruptionError(reason=f"an assignment of {runs} runs and {ranges} ranges in {end} bytes")
     waiting: tuple[tuple[int, int, int], ...] = ()
     if delayed:
-        waiting = tuple([one[:3] for one in DELAYED_ENTRY.iter_unpack(payload[at:ranges_at])])
+        waiting = tuple([fields[:3] for fields in DELAYED_ENTRY.iter_unpack(payload[at:ranges_at])])
         if any(entry > MAX_ENTRY_ID for *_, entry in waiting):
             raise CorruptionError(reason="a delayed entry no ledger has")
     assigned = tuple(ASSIGNED_RANGE.iter_unpack(payload[ranges_at:counts_at]))

@@ -107,11 +107,11 @@ class ColdLedger(NamedTuple):
 
     def object_named(self, ending: str) -> ColdObject | None:
         """The object whose name ends so; None if there is none."""
-        return next((one for one in self.objects if one.name.endswith(ending)), None)
+        return next((each for each in self.objects if each.name.endswith(ending)), None)
 
     def fields(self) -> dict[str, Any]:
         """The form in a document."""
-        return self._asdict() | {"objects": [list(one) for one in self.objects]}
+        return self._asdict() | {"objects": [list(each) for each in self.objects]}
 
     def packed(self) -> bytes:
         """The note as it is stored."""
@@ -130,8 +130,10 @@ def parse_cold_ledger(data: bytes) -> ColdLedger:
     """
     fields = decode_document(data, KIND_COLD_LEDGER)
     try:
+        # Fields of a newer release are left out; fields that an older release did not know have their
+        # defaults.
         known = {name: fields[name] for name in ColdLedger._fields if name in fields}
-        known["objects"] = tuple(ColdObject(*one) for one in known.get("objects", ()))
+        known["objects"] = tuple(ColdObject(*each) for each in known.get("objects", ()))
         return ColdLedger(**known)
     except TypeError as e:
         raise CorruptionError(reason=f"a note of an offloaded ledger with wrong values: {e}") from None
@@ -148,6 +150,8 @@ def read_cold_ledger(directory: str, ledger_id: int) -> ColdLedger | None:
         data = disk.DISK.read_file(path)
     except FileNotFoundError:
         return None
+    # Those that look after notes get a `CorruptionError`; readers get, by `offloaded_ledger`, an
+    # error that they do not step over.
     try:
         return parse_cold_ledger(data)
     except (CorruptionError, ForeignFileError) as e:
@@ -165,22 +169,22 @@ def offloaded_ledger(directory: str, ledger_id: int) -> ColdLedger | None:
             over damaged frames: the location has the messages, and they are read once the note is restored.
     """
     try:
-        found = read_cold_ledger(directory, ledger_id)
+        note = read_cold_ledger(directory, ledger_id)
     except CorruptionError as e:
         raise ForeignFileError(path=e.path, reason=e.reason, offset=e.offset, remedy=e.remedy) from None
-    return found if found is not None and found.state == OFFLOADED else None
+    return note if note is not None and note.state == OFFLOADED else None
 
 
 def cold_ledgers(directory: str) -> list[ColdLedger]:
     """All notes of a topic that can be read, the oldest ledger first; none if there is no such directory."""
-    found = []
+    notes = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for ledger_id in ledgers_of(descriptors.names_in(directory), COLD_SUFFIX):
             with contextlib.suppress(CorruptionError):
                 note = read_cold_ledger(directory, ledger_id)
                 if note is not None:
-                    found.append(note)
-    return found
+                    notes.append(note)
+    return notes
 
 
 def damaged_notes(directory: str) -> dict[int, StorageError]:
@@ -189,32 +193,34 @@ def damaged_notes(directory: str) -> dict[int, StorageError]:
     Such a note is neither replaced nor removed: it is all that says which objects belong to the ledger, and
     whether its log may go.
     """
-    found: dict[int, StorageError] = {}
+    errors: dict[int, StorageError] = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for ledger_id in ledgers_of(descriptors.names_in(directory), COLD_SUFFIX):
             try:
                 read_cold_ledger(directory, ledger_id)
             except CorruptionError as e:
-                found[ledger_id] = e
-    return found
+                errors[ledger_id] = e
+    return errors
 
 
 def ledgers_with_cold(directory: str, names: Iterable[str]) -> list[int]:
     """The ledgers of a directory that have a log, here or in a location, ascending."""
     names = list(names)
-    there = set(ledgers_of(names))
-    for ledger_id in set(ledgers_of(names, COLD_SUFFIX)) - there:
+    ledgers = set(ledgers_of(names))
+    # Only ledgers that have a note and no log cost a read. Most topics have none.
+    for ledger_id in set(ledgers_of(names, COLD_SUFFIX)) - ledgers:
         try:
-            is_there = offloaded_ledger(directory, ledger_id) is not None
+            is_readable = offloaded_ledger(directory, ledger_id) is not None
         except ForeignFileError:
-            is_there = True  # reading its header raises the error
-        if is_there:
-            there.add(ledger_id)
-    return sorted(there)
+            is_readable = True  # reading its header raises the error
+        if is_readable:
+            ledgers.add(ledger_id)
+    return sorted(ledgers)
 
 
 def is_away(directory: str, ledger_id: int) -> bool:
     """Whether the log of a ledger is in a location and not here."""
+    # The log first: while a ledger is offloaded both are there, and then the log is read.
     if os.path.exists(log_path(directory, ledger_id)):
         return False
     return offloaded_ledger(directory, ledger_id) is not None
@@ -243,29 +249,34 @@ def fetch(path: str) -> str:
     note = offloaded_ledger(directory, parse_ledger(name) or 0)
     if note is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    # Looked up again here: between the failed opening and now another process may have fetched it or
+    # trimmed the ledger.
     # By its name: the package that reads locations is above this one, and needs pyarrow.
-    found: str = late_import("embeddedpulsar._engine.cold.fetching").fetch(directory, note)
-    return found
+    fetched: str = late_import("embeddedpulsar._engine.cold.fetching").fetch(directory, note)
+    return fetched
 
 
 def problem_of(note: ColdLedger) -> str:
     """What is wrong with the objects of an offloaded ledger, by their sizes; "" for nothing."""
-    found: str = late_import("embeddedpulsar._engine.cold.fetching").problem_of(note)
-    return found
+    problem: str = late_import("embeddedpulsar._engine.cold.fetching").problem_of(note)
+    return problem
 
 
 def map_log(path: str, *, lean: bool = False) -> MappedFile:
     """Map the log of a closed ledger for reading, fetched if it is in a location. Errors as of `fetch`."""
-    return with_log(path, lambda found: MappedFile.open(found, writable=False, lean=lean))
+    return with_log(path, lambda place: MappedFile.open(place, writable=False, lean=lean))
 
 
 def with_log(path: str, open_log: Callable[[str], Opened]) -> Opened:
     """Open the log of a closed ledger by its path, or by that of a copy; fetched if it is in a location.
     Errors as of `fetch`."""
+    # Housekeeping may remove a log that was fetched before it is opened here, so the fetch is
+    # repeated. The last try raises what stands in the way.
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
             return open_log(path)
         copy = fetch(path)
+        # A copy beside the store has no name any more once it is open: the descriptor keeps it.
         if copy != path:
             try:
                 return open_log(copy)

@@ -110,12 +110,14 @@ def compacted_in(names: Iterable[str]) -> dict[str, int]:
         >>> compacted_in(["compacted.3", "compacted.4.new", "compaction", "compaction.1f.tmp", "ctl"])
         {'compacted.3': 3, 'compacted.4.new': -1, 'compaction.1f.tmp': -1}
     """
-    found = {
+    # Unfinished files of both kinds: of a compacted ledger, and of the document, which `atomic_write`
+    # makes beside it.
+    rests = {
         name: name.removeprefix(_COMPACTED)
         for name in names
         if name.startswith(_COMPACTED) or (name.startswith(f"{COMPACTION}.") and name.endswith(".tmp"))
     }
-    return {name: int(rest) if rest.isascii() and rest.isdigit() else -1 for name, rest in found.items()}
+    return {name: int(rest) if rest.isascii() and rest.isdigit() else -1 for name, rest in rests.items()}
 
 
 def subscriptions_path(directory: str) -> str:
@@ -236,6 +238,8 @@ def parse_ledger(name: str, suffix: str = LOG_SUFFIX) -> int | None:
         >>> parse_ledger("00000000000000000007.log"), parse_ledger("7.log"), parse_ledger("ctl")
         (7, None, None)
     """
+    # Exactly as `log_path` writes them: a file that a user renamed or numbered otherwise is none of
+    # the log's.
     digits = name.removesuffix(suffix)
     if digits == name or len(digits) != _LEDGER_DIGITS or not (digits.isascii() and digits.isdecimal()):
         return None
@@ -265,8 +269,8 @@ def ledgers_of(names: Iterable[str], suffix: str = LOG_SUFFIX) -> list[int]:
         >>> ledgers_of(["00000000000000000009.log", "ctl", "00000000000000000007.log"])
         [7, 9]
     """
-    found = [parse_ledger(name, suffix) for name in names]
-    return sorted(ledger for ledger in found if ledger is not None)
+    parsed = [parse_ledger(name, suffix) for name in names]
+    return sorted(ledger for ledger in parsed if ledger is not None)
 
 
 def pending_commit_path(directory: str, key: str) -> str:
@@ -276,6 +280,7 @@ def pending_commit_path(directory: str, key: str) -> str:
         directory: of the topic: ``topics/<dir>`` or ``topics/<xx>/<dir>`` of the store.
         key: of the sink.
     """
+    # Topics of a store lie one level below ``topics``, or two where there are many.
     above = os.path.dirname(os.path.abspath(directory))
     if os.path.basename(above) != TOPICS:
         above = os.path.dirname(above)

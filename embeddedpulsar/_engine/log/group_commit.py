@@ -78,12 +78,12 @@ class GroupCommit:
             directory = self._view.directory
             if self._is_closed or not os.path.isdir(directory):
                 raise AlreadyClosed(f"{directory}: the topic was closed or deleted")
-            made = FileLock(sync_lock_path(directory))
-            made.check_reopened = self._control.check_in_place
+            lock = FileLock(sync_lock_path(directory))
+            lock.check_reopened = self._control.check_in_place
             if self._lock is None:  # no call between this and the store: no other thread can come between
-                self._lock = made
+                self._lock = lock
             else:
-                made.close()
+                lock.close()
         return self._lock
 
     def wait_durable(self, end_word: int) -> None:
@@ -95,6 +95,7 @@ class GroupCommit:
             StoreGoneError: the store was removed, moved or replaced.
         """
         words = self._words
+        # Without the lock first: another process may have flushed beyond this entry already.
         if words[_SYNCED] < end_word:
             lock = self.lock
             try:
@@ -158,14 +159,16 @@ class GroupCommit:
         failpoints.hit("sync:after")
 
     def _ledgers(self, synced: int, target: int) -> list[int]:
+        # From the ledger in which the synced word lies up to the tail's; a roll between them leaves
+        # several.
         first, _ = split_tail(synced)
         last, _ = split_tail(target)
         chain = self._view.chain()
-        found = [ledger for ledger in chain.ids if first <= ledger < last]
+        ledgers = [ledger for ledger in chain.ids if first <= ledger < last]
         closed = chain.find(first)
         if closed is not None and synced >= first << 32 | closed.end_offset >> 3:
-            found.remove(first)  # all of it was flushed
-        return [*found, last] if target > synced else found
+            ledgers.remove(first)  # all of it was flushed
+        return [*ledgers, last] if target > synced else ledgers
 
     def _flush_segment(self, ledger_id: int) -> None:
         path = log_path(self._view.directory, ledger_id)
@@ -227,6 +230,8 @@ class GroupCommit:
 
     def sync_if_due(self) -> bool:
         """Flush what a dead process left dirty beyond the interval; return whether there was anything."""
+        # Written by any process without a lock: a hint. A flush too many is harmless, one too few is
+        # found by the next.
         since = self._words[DIRTY_SINCE_MS]
         if not since or self._wall_ms() - since < 1000 * self._interval_s:
             return False

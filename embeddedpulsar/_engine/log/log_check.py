@@ -130,6 +130,9 @@ def unverified(kind: str, path: str, error: Exception, ledger_id: int = 0) -> Pr
     Only what was read and found wrong is damage, of that kind. What could not be read is `UNREADABLE`, what a
     newer release wrote is `NEWER`: both with the remedy of the error in the place of that of the kind.
     """
+    # Three things that must not be mixed up: damage, which a repair may replace; what could not be
+    # read, which says nothing; and what a newer release wrote, which is right. Anything else is a
+    # fault of the program.
     told = named(error)
     if isinstance(told, DescriptorLimitError):
         return Problem(UNREADABLE, path, 0, str(told), ledger_id, remedy="check it again then")
@@ -183,6 +186,8 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
     problems = [words.problem] if words.problem else []
     problems += check_journal(directory, KIND_TOPIC, with_words=False)
     tail_ledger, tail_end = split_tail(words.of(TopicWord.TAIL))
+    # Where the words count, files above the tail's ledger do not exist: a writer may be making one at
+    # this moment.
     limit = tail_ledger if words.values else None
     unread = _unread_segments(directory, limit)
     if unread:  # each may be the link to those before it: nothing can be said of the log
@@ -201,6 +206,7 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
         for report in chain.damaged
         if report.ledger_id >= words.of(TopicWord.TRIM)
     ]
+    # Above the tail a stray is a roll under way, or one that died and is removed by the next.
     for ledger in chain.strays:
         if ledger < tail_ledger or not words.values:
             text = "a segment nothing refers to"
@@ -208,11 +214,14 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
     frames = messages = 0
     publish_ms = 0
     for link in chain.links:
+        # Ledgers below the trim point may vanish while they are read.
         ledger = link.header.ledger_id
         if ledger < words.of(TopicWord.TRIM):
             continue
         if watch is not None:
             watch(log_path(directory, ledger))
+        # What is here of an offloaded ledger is the note and the index. Its objects are looked at by
+        # their sizes only: reading them may take hours.
         if is_away(directory, ledger):
             note = offloaded_ledger(directory, ledger)
             if note is not None:
@@ -220,21 +229,28 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
                 frames += note.entries
                 messages += note.messages
                 continue
+        # A closed ledger ends where the next header says; the tail's where the word says; without
+        # words where its frames end.
         end = tail_end if words.values and ledger == tail_ledger else None
         try:
-            scan, found = _check_ledger(directory, link, end)
+            scan, problems_of_ledger = _check_ledger(directory, link, end)
+        # The ledger, or the whole topic, was removed meanwhile. That is for the caller to find out.
         except FileNotFoundError:
             raise
         except (OSError, StorageError) as e:
             problems.append(unverified(damage.HOLE, log_path(directory, ledger), e, ledger))
             continue
-        problems += found
+        problems += problems_of_ledger
         frames += scan.frames
         messages += scan.messages
+        # Publish times never go back, not even from one ledger to the next: searches by time rely on
+        # it.
         if link.header.base_publish_ms < publish_ms:
             text = f"base publish time {link.header.base_publish_ms} after {publish_ms}"
             problems.append(Problem(LINK, log_path(directory, ledger), 0, text, ledger))
         publish_ms = scan.last_publish_ms
+    # `walk_segments` begins at the newest header that can be read, so it does not miss the tail's by
+    # itself.
     if words.values and tail_ledger and tail_ledger not in [link.header.ledger_id for link in chain.links]:
         text = "the tail is in it, and it cannot be read"
         problems.append(
@@ -250,6 +266,8 @@ def _unread_segments(directory: str, limit: int | None) -> list[Problem]:
         if limit is not None and ledger > limit:
             continue
         try:
+            # Each header is read before the walk, because one that cannot be read would end it in the
+            # middle with an exception.
             find_segment_header(directory, ledger)
         except (FileNotFoundError, CorruptionError):
             continue  # trimmed meanwhile; or what walking the segments reports
@@ -259,6 +277,8 @@ def _unread_segments(directory: str, limit: int | None) -> list[Problem]:
 
 
 def _check_ledger(directory: str, link: Link, tail_end: int | None) -> tuple[ChainScan, list[Problem]]:
+    # Bodies, chain, times and trailers are verified by the scan; here its result is compared with
+    # what others say.
     header = link.header
     path = log_path(directory, header.ledger_id)
     end = link.end_offset if link.is_closed else tail_end
@@ -284,15 +304,18 @@ def _check_ledger(directory: str, link: Link, tail_end: int | None) -> tuple[Cha
     for offset, length in scan.bad_trailers:
         text = f"it does not repeat the frame's length {length}"
         problems.append(Problem(TRAILER, path, offset, text, header.ledger_id))
+    # A hole up to the end is reported as a hole, and not as a lost tail, too.
     reached = max([scan.end_offset, *(hole.end_offset for hole in scan.holes)])
     if end is not None and reached < end:
         text = f"the ledger should end at {end}: {scan.stop_reason or 'the file was cut'}"
         problems.append(Problem(damage.LOST_TAIL, path, reached, text, header.ledger_id))
+    # Behind a hole the counts of the scan are lower than those that were written, so nothing follows
+    # from a difference.
     if link.is_closed and not scan.holes:
         said = (link.end_offset, link.last_entry_id, link.last_crc, link.messages)
-        found = (scan.end_offset, scan.last_entry_id, scan.last_crc, scan.messages)
-        if said != found:
-            text = f"the next ledger says (end, last entry, crc, messages) {said}, found {found}"
+        measured = (scan.end_offset, scan.last_entry_id, scan.last_crc, scan.messages)
+        if said != measured:
+            text = f"the next ledger says (end, last entry, crc, messages) {said}, found {measured}"
             problems.append(Problem(LINK, path, scan.end_offset, text, header.ledger_id))
     return scan, problems + _check_index(directory, link, scan)
 
@@ -300,6 +323,8 @@ def _check_ledger(directory: str, link: Link, tail_end: int | None) -> tuple[Cha
 def _check_cold(directory: str, link: Link, note: ColdLedger) -> list[Problem]:
     """Check what is here of an offloaded ledger, and that its objects are in the location, by their sizes."""
     path, ledger = cold_path(directory, note.ledger_id), note.ledger_id
+    # Note and next header were written by different processes at different times; both name the same
+    # end.
     said = (note.end_offset, note.entries - 1, note.last_crc, note.messages)
     problems = []
     if link.is_closed and said != (link.end_offset, link.last_entry_id, link.last_crc, link.messages):
@@ -315,6 +340,8 @@ def _check_cold(directory: str, link: Link, note: ColdLedger) -> list[Problem]:
         slots = b""
     except (OSError, StorageError) as e:
         return [*problems, unverified(damage.INDEX, index, e, ledger)]
+    # Without its log an index cannot be compared with frames, so the note has the checksum that it
+    # had.
     if crc32(slots) != note.index_crc:
         text = "it is missing or damaged; it is derived from the log, which is fetched for that"
         problems.append(Problem(damage.INDEX, index, 0, text, ledger))
@@ -324,6 +351,7 @@ def _check_cold(directory: str, link: Link, note: ColdLedger) -> list[Problem]:
 def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:
     path, ledger = index_path(directory, link.header.ledger_id), link.header.ledger_id
     try:
+        # A missing index is no loss: it is derived from the frames when it is needed.
         data = disk.DISK.read_file(path)
         header = parse_index_header(data[:INDEX_HEADER_SIZE])
     except FileNotFoundError:
@@ -338,6 +366,8 @@ def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:
     count = len(scan.slots) // SLOT_SIZE
     # Behind a hole message counts differ from what was written; only the frames' checksums are compared.
     first = 20 if scan.holes else 0
+    # One report for each ledger: a shifted index would give one for every slot. A slot of a lost
+    # entry is not compared.
     for entry in range(count):
         at = SLOTS_OFFSET + entry * SLOT_SIZE
         expected = scan.slots[entry * SLOT_SIZE : (entry + 1) * SLOT_SIZE]
@@ -345,6 +375,7 @@ def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:
             text = f"slot {entry} does not fit its frame"
             problems.append(Problem(damage.INDEX, path, at, text, ledger))
             break
+    # Zero means that the block was not sealed, which a writer that died leaves: that is no damage.
     for block in range(count // SLOTS_PER_BLOCK):
         (crc,) = BLOCK_CRC.unpack_from(data, block_crc_offset(block))
         if crc and not is_block_sealed_and_intact(data, block):
@@ -365,6 +396,8 @@ def check_journal(directory: str, kind: int, *, with_words: bool = True) -> list
         kind: which of the two.
         with_words: whether what is wrong with the control words is reported, too.
     """
+    # Without words that may be believed, the files have to lead to one state, as a recovery would
+    # find it.
     words = _words_or_problem(directory, kind)
     problems = [words.problem] if words.problem and with_words else []
     if not words.values:
@@ -372,6 +405,7 @@ def check_journal(directory: str, kind: int, *, with_words: bool = True) -> list
     generation, end = split_journal(
         words.of(TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL)
     )
+    # The state does not exist: a removed subscription has a word and no journal.
     if not end:
         return problems
     path = journal_path(directory, generation)
@@ -381,11 +415,15 @@ def check_journal(directory: str, kind: int, *, with_words: bool = True) -> list
         if (header.generation, header.owner_kind) != (generation, kind):
             text = f"the header says generation {header.generation} of owner kind {header.owner_kind}"
             problems.append(Problem(JOURNAL, path, 8, text))
-        found, _ = valid_end(data, FIRST_RECORD_OFFSET, min(end, len(data)), header.chain_seed)
-        for _, record in records(data, FIRST_RECORD_OFFSET, found, header.chain_seed):
+        # Up to the commit word every byte counts. What lies behind it was never committed.
+        reached, _ = valid_end(data, FIRST_RECORD_OFFSET, min(end, len(data)), header.chain_seed)
+        # The type of a command that verifies may be one of a newer release, which a replica here
+        # could not apply.
+        for _, record in records(data, FIRST_RECORD_OFFSET, reached, header.chain_seed):
             _COMMANDS[kind].require_known(record.type)
-        if found != end:
-            problems.append(Problem(JOURNAL, path, found, f"the chain should continue to {end}"))
+        if reached != end:
+            problems.append(Problem(JOURNAL, path, reached, f"the chain should continue to {end}"))
+        # 0 is of a first generation, which starts from nothing.
         if header.snapshot_crc:
             path = snapshot_path(directory, generation)
             if document_crc(disk.DISK.read_file(path)) != header.snapshot_crc:
@@ -400,6 +438,8 @@ def check_journal(directory: str, kind: int, *, with_words: bool = True) -> list
 def _word_at_rest(directory: str, kind: int) -> int | None:
     """The commit word in a control file of another boot or place; None if nothing says what it was."""
     try:
+        # The word of a copy or of an earlier boot is no truth about the files, and still says that
+        # there were commands.
         data = disk.DISK.read_file(control_path(directory), CONTROL_SIZE).ljust(CONTROL_SIZE, b"\0")
     except (OSError, StorageError) as e:
         is_lost = isinstance(e, FileNotFoundError) and kind == KIND_SUBSCRIPTION
@@ -407,6 +447,8 @@ def _word_at_rest(directory: str, kind: int) -> int | None:
     word: int = _WORDS.unpack(data)[TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL]
     try:
         parse_control_header(data, kind)
+    # A damaged header says nothing of the words. A word without an end is then no proof that there
+    # were no commands, except of a topic and of a subscription that ends with its consumers.
     except (CorruptionError, UnsupportedFormatVersion):
         is_known = bool(split_journal(word)[1]) or kind == KIND_TOPIC or _is_volatile(directory)
         return word if is_known else None
@@ -418,19 +460,23 @@ def _is_volatile(directory: str) -> bool:
 
 
 def _check_newest_journal(directory: str, kind: int, word: int | None) -> list[Problem]:
-    found, _ = generations(directory)
-    if not found:
+    # The newest generation is the one that recovery prefers. `choose` finds out if an older one has
+    # to serve.
+    journals, _ = generations(directory)
+    if not journals:
         return []
     lost: list[Damage] = []
     try:
-        journal = JournalFile(directory, found[-1])
+        journal = JournalFile(directory, journals[-1])
         note_lost(directory, word, choose(directory, kind, lost).journal, lost)
     except FileNotFoundError:
         raise
     except (OSError, StorageError) as e:
-        return [unverified(JOURNAL, journal_path(directory, found[-1]), e)]
+        return [unverified(JOURNAL, journal_path(directory, journals[-1]), e)]
     if lost:  # no generation leads to the state
-        return [Problem(JOURNAL, one.path, one.offset, one.reason) for one in lost]
+        return [Problem(JOURNAL, each.path, each.offset, each.reason) for each in lost]
+    # With strict=False the records behind damage are found as well. Damage at the very end may be a
+    # record that was not finished when the power went, and is none.
     reached = commands = 0
     for end, record in journal.records(strict=False):
         reached, commands = end, commands + (record.type != BASE)
@@ -476,6 +522,8 @@ def _read_words(directory: str, kind: int) -> _Words:
         raise FileNotFoundError(directory)
     try:
         fd = disk.DISK.open_file(path, os.O_RDONLY)
+    # No control file: the topic was made a moment ago, or lost it. Recovery makes one, so it is no
+    # damage by itself.
     except FileNotFoundError:
         return _Words((), None)
     try:
@@ -486,6 +534,8 @@ def _read_words(directory: str, kind: int) -> _Words:
         header = parse_control_header(data, kind)
         if len(data) < CONTROL_SIZE:
             raise CorruptionError(reason=f"the file has {len(data)} bytes", offset=len(data))
+    # A new file has a header of zeros until its maker adopts it; beside files of a log that is a lost
+    # header.
     except CorruptionError as e:
         if not any(data[:CONTROL_HEADER_SIZE]) and _is_new(directory):
             return _Words((), None)
@@ -494,6 +544,7 @@ def _read_words(directory: str, kind: int) -> _Words:
         raise e.at(path) from None
     finally:
         os.close(fd)
+    # The same test as `ControlFile.is_trusted`, by one that may only read.
     is_here = (header.device, header.inode) == (status.st_dev, status.st_ino)
     if not is_here or not is_of_this_boot(header, directory):
         return _Words((), None)

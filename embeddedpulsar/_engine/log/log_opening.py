@@ -128,6 +128,7 @@ class LedgerOptions(_Fields):
             refusal,
             is_temporary,
         )
+        # A bool is an int, and False is right for this one field.
         for name, value in zip(cls._fields, values, strict=True):
             if isinstance(value, (int, float)) and value <= 0 and name != "is_temporary":
                 raise ValueError(f"{name} must be positive, not {value}")
@@ -176,8 +177,10 @@ def temporary_options(options: LedgerOptions, room: int) -> LedgerOptions:
     """
     size = options.segment_size
     if size == _DEFAULT_SEGMENT:
-        least, most = _TEMPORARY_SEGMENTS
-        size = max(least, min(room // _TEMPORARY_SHARE // _PAGE * _PAGE, most))
+        # A size that the application set is kept. The default is replaced, because 64 MiB may be all
+        # of ``/dev/shm``.
+        smallest, largest = _TEMPORARY_SEGMENTS
+        size = max(smallest, min(room // _TEMPORARY_SHARE // _PAGE * _PAGE, largest))
     return options._replace(
         segment_size=size,
         allocation_step=min(options.allocation_step, size, _TEMPORARY_STEP),
@@ -236,15 +239,20 @@ class DamageLog:
 
     def report(self, damage: Damage) -> None:
         """Hand `damage` on: now, or from the timer thread if the caller is inside the topic lock."""
+        # Known stretches are dropped here and not at the reader: several cursors of a process meet
+        # the same damage.
         damage = damage._replace(topic=self._name)
         key = (damage.kind, damage.ledger_id, damage.offset)
         is_locked = self._is_locked()
         if key not in self._seen:
+            # Bounded: a stretch that is reported again costs a line in a log.
             if len(self._seen) >= _REMEMBERED_TOPICS:
                 self._seen.clear()
             self._seen[key] = None
             self.count += 1
             self._pending.append(damage)
+            # The hook is code of the application, which must not run under a lock that other
+            # processes wait for.
             if is_locked:
                 self._call_later(0.0, self.deliver)
         if not is_locked:
@@ -252,6 +260,7 @@ class DamageLog:
 
     def deliver(self) -> None:
         """Hand on what is pending."""
+        # Taken out one by one, so that two threads that deliver at once hand each stretch on once.
         while self._pending:
             damage = self._pending.pop(0)
             (self.hook or package_log.damage)(damage)
@@ -300,11 +309,14 @@ def open_topic(
         FileNotFoundError: the directory is gone.
         StorageError: it belongs to another incarnation of the topic, or cannot be recovered.
     """
+    # A process that may not write makes no lock file either.
     if options.refusal is not None:
         return _open_to_look(directory, name, incarnation, options, scheduler, hook)
     lock = FileLock(lock_path(directory))
     damage = DamageLog(name, lambda: lock.held, scheduler.call_later, hook)
     try:
+        # The control words are opened before the lock is given its texts and checks: until then only
+        # `_control_of` uses it.
         control = _control_of(directory, lock, incarnation, options, damage.report)
     except BaseException:
         lock.close()
@@ -339,6 +351,8 @@ def _control_of(
 ) -> TopicControl:
     """The control words of a topic, true for this boot: mapped, made, or recovered under the topic lock."""
     try:
+        # Trusted words are the usual case, and take no lock. Each other case is looked at again under
+        # the lock, where another process may have solved it.
         control = TopicControl.open(directory)
     except (FileNotFoundError, CorruptionError):
         control = _create(directory, lock, incarnation, options, report)
@@ -362,6 +376,8 @@ def _create(
         except (FileNotFoundError, CorruptionError):
             # Segments without control words: they were lost, and recovery has to find the tail.
             is_new = not ledgers_of(descriptors.names_in(directory))
+            # A new topic is true from its first moment. With segments the new words are not believed
+            # (boot of zeros), and the recovery that follows derives them.
             boot = options.boot_id if is_new else _NO_BOOT
             if not is_new:
                 reason = "it is missing, or too short"
@@ -386,10 +402,13 @@ def _recover(
     recovery = descriptors.late_import("embeddedpulsar._engine.log.recovery.recovery")
     try:
         lock.acquire(options.lock_timeout_s)
+        # The header that was read before may be old: another process recovered the topic while this
+        # one waited for the lock.
         control.reload()
         control.check_incarnation(incarnation)
         is_possible = _is_possible(control)
         if not control.is_trusted(options.boot_id) or not is_possible:
+            # A reboot or a copy is no damage and is not reported.
             if control.is_damaged:
                 report(Damage(control.path, reason="its header is damaged", kind=CONTROL))
             elif control.is_trusted(options.boot_id):
@@ -411,6 +430,8 @@ class DerivedControl(TopicControl):
     __slots__ = ("_read",)
 
     def __init__(self, directory: str) -> None:
+        # Read, not mapped: mapped words would change under the derived ones once a process recovers
+        # the topic.
         path = control_path(directory)
         status, data = _read(path)
         self._read: Final = data
@@ -419,6 +440,7 @@ class DerivedControl(TopicControl):
     @property
     def is_outdated(self) -> bool:
         """Whether the file is another one by now, or has other contents."""
+        # All bytes are compared, because recovery writes into the same file.
         status, data = _read(self.path)
         return (data, status.st_dev, status.st_ino) != (self._read, self.home.device, self.home.inode)
 
@@ -458,6 +480,8 @@ def read_control(
         FileNotFoundError: the directory is gone.
         StorageError: it belongs to another incarnation of the topic, or the segments contradict each other.
     """
+    # First the file itself: if its words are true, they are mapped and followed like a writer's. A
+    # file that is gone or damaged is the case of `DerivedControl`.
     with contextlib.suppress(FileNotFoundError, CorruptionError):
         control = TopicControl.open(directory, writable=False)
         try:
@@ -470,6 +494,8 @@ def read_control(
         control.close()
     derived = DerivedControl(directory)
     derived.check_incarnation(incarnation)
+    # The log of a non-persistent topic ends with its boot. The first process that may write empties
+    # it; for this one it is empty already.
     if not is_kept:
         derived.clear()
         return derived
@@ -486,6 +512,7 @@ class ReadOnlyLogView(LogView):
 
     def _repair_index(self, ledger_id: int, entry_id: int) -> bytes:
         """Derive the index of a ledger from its frames, use it in this process, and return its slots."""
+        # Mapped anew, then compared again; only if it still does not fit are all frames read.
         SEGMENTS.drop(self.control.home, ledger_id)  # its owner may have repaired it
         segment = self.segment(ledger_id)
         last, _ = self.extent(ledger_id)

@@ -28,6 +28,8 @@ def messages_between(view: LogView, after: Position, through: Position) -> int:
     if through <= after:
         return 0
     chain = view.chain()
+    # Both counts have the same origin, that of the chain, so the difference is exact within one
+    # snapshot.
     return max(0, _messages_through(view, chain, through) - _messages_through(view, chain, after))
 
 
@@ -43,6 +45,8 @@ def messages_after(view: LogView, after: Position) -> int:
 def entries_between(view: LogView, after: Position, through: Position) -> int:
     """Retained entries behind `after`, up to and including `through`."""
     chain = view.chain()
+    # Ledgers that were trimmed are not in the chain and do not count. An end behind the tail counts
+    # up to the tail.
     count = 0
     for ledger_id in (*chain.ids, chain.tail_ledger):
         if not ledger_id or not after.ledger_id <= ledger_id <= through.ledger_id:
@@ -57,6 +61,8 @@ def entries_between(view: LogView, after: Position, through: Position) -> int:
 
 def _messages_through(view: LogView, chain: LedgerChain, position: Position) -> int:
     """Messages from the chain's origin up to and including `position`, or where it would be."""
+    # Three cases: behind the tail, before what is retained (or between two ledgers), and in a
+    # retained ledger.
     ledger_id = chain.at_or_after(position.ledger_id)
     if not ledger_id:  # behind the tail
         ledger_id, entry_id = chain.tail_ledger, -1
@@ -68,6 +74,7 @@ def _messages_through(view: LogView, chain: LedgerChain, position: Position) -> 
         last, _ = view.extent(ledger_id)
         entry_id = min(position.entry_id, last)
     closed = chain.find(ledger_id)
+    # The end of a closed ledger is known from the header that follows: no index is read.
     if closed is not None and entry_id == closed.last_entry_id:
         return closed.messages_before + closed.messages
     before = closed.messages_before if closed is not None else chain.messages_before_tail
@@ -85,32 +92,37 @@ def find_by_publish_time(view: LogView, publish_ms: int) -> Position:
     """
     chain = view.chain()
     ledger_id = chain.floor_by_time(publish_ms)
+    # The ledger that begins before the time may still end before it: then the answer is the first
+    # entry of the next.
     while ledger_id:
         try:
-            found, entries = _find_in(view, ledger_id, publish_ms)
+            entry_id, entries = _find_in(view, ledger_id, publish_ms)
         except (FileNotFoundError, CorruptionError):  # trimmed or lost: what can be read begins behind it
-            found = entries = 0
+            entry_id = entries = 0
         following = chain.after(ledger_id)
-        if found < entries or not following:
-            return Position(ledger_id, found)
+        if entry_id < entries or not following:
+            return Position(ledger_id, entry_id)
         ledger_id = following
     return Position(0, 0)
 
 
 def _find_in(view: LogView, ledger_id: int, publish_ms: int) -> tuple[int, int]:
     """The first entry of a ledger at `publish_ms` or later, and how many entries the ledger has."""
+    # A time before the ledger's base gives its first entry, and asks no index.
     last, end = view.extent(ledger_id)
     entries = last + 1
     segment = view.segment(ledger_id)
     delta = publish_ms - segment.header.base_publish_ms
     if delta <= 0:
         return 0, entries
-    found = segment.index.first_published_at(delta, entries)
+    entry_id = segment.index.first_published_at(delta, entries)
     # The index is only a hint: both frames around the answer must agree.
-    at, before = (_published(view, ledger_id, entry, end) for entry in (found, found - 1))
+    # A damaged slot may mislead the binary search. If a frame around the answer contradicts it, the
+    # times are read from all frames in order: slow, and right.
+    at, before = (_published(view, ledger_id, entry, end) for entry in (entry_id, entry_id - 1))
     if (at is not None and at < publish_ms) or (before is not None and before >= publish_ms):
-        found = _scan(view, ledger_id, publish_ms, entries, end)
-    return found, entries
+        entry_id = _scan(view, ledger_id, publish_ms, entries, end)
+    return entry_id, entries
 
 
 def _published(view: LogView, ledger_id: int, entry_id: int, end: int) -> int | None:
@@ -125,6 +137,7 @@ def _published(view: LogView, ledger_id: int, entry_id: int, end: int) -> int | 
 
 
 def _scan(view: LogView, ledger_id: int, publish_ms: int, entries: int, end: int) -> int:
+    # A frame that cannot be read has no time and is passed over.
     for entry_id in range(entries):
         published = _published(view, ledger_id, entry_id, end)
         if published is not None and published >= publish_ms:
@@ -155,11 +168,12 @@ def last_parts(view: LogView, after: Position) -> Iterator[EntryView]:
             flags = view.flags(ledger_id, first, last + 1)
         except (CorruptionError, FileNotFoundError):
             continue
+        # The flag tells of any part; which of them is the last is in the entry.
         for entry_id, flag in enumerate(flags, first):
             if flag & _CHUNK:
-                found = read_last_part(view, Position(ledger_id, entry_id))
-                if found is not None:
-                    yield found
+                part = read_last_part(view, Position(ledger_id, entry_id))
+                if part is not None:
+                    yield part
 
 
 def read_last_part(view: LogView, place: Position) -> EntryView | None:
@@ -201,6 +215,8 @@ class ChunkLocator:
 
         0.2 us if it is known that there are none; else 10 us, and 1 ns per entry.
         """
+        # A stretch that is known to have no part answers without the log. An acknowledgement of one
+        # entry asks this each time.
         start, end = self._plain.get(ledger_id, (first, first))
         if start <= first and last < end:
             return []
@@ -208,6 +224,7 @@ class ChunkLocator:
             newest, _ = self._view.extent(ledger_id)
             if last > newest:
                 return []  # made up
+            # Looks ahead, so that the next thousand answers are known too.
             stop = min(newest, last + _AHEAD) + 1
             flags = self._view.flags(ledger_id, first, stop)
         except (CorruptionError, FileNotFoundError):
@@ -215,9 +232,13 @@ class ChunkLocator:
         parts = []
         if flags.translate(None, _WITHOUT):
             parts = [entry_id for entry_id, flag in enumerate(flags, first) if flag & _CHUNK]
+        # Known to be plain up to the first part. Without a lock: a thread that stores at the same
+        # time may replace it, which costs one more look.
         if not parts or parts[0] > last:
             self._remember_plain(ledger_id, first, parts[0] if parts else stop)
-        return [Position(ledger_id, one) for one in parts if one <= last and self._is_last(ledger_id, one)]
+        return [
+            Position(ledger_id, entry) for entry in parts if entry <= last and self._is_last(ledger_id, entry)
+        ]
 
     def note_read(self, views: Sequence[EntryView]) -> bool:
         """Note that entries were read; there is at least one. 0.3 us.
@@ -229,6 +250,7 @@ class ChunkLocator:
             if view.flags & FLAG_CHUNK:
                 return False
         first, last = views[0], views[-1]
+        # Only entries that follow each other without a gap say something of all between them.
         ledger_id, start, end = first.ledger_id, first.entry_id, last.entry_id + 1
         if last.ledger_id == ledger_id and end - start == len(views):
             known = self._plain.get(ledger_id)
@@ -245,6 +267,7 @@ class ChunkLocator:
             return False
 
     def _remember_plain(self, ledger_id: int, first: int, end: int) -> None:
+        # Stretches that overlap or touch are joined; of two apart the newer one is kept.
         if len(self._plain) >= _MOST_LEDGERS:
             self._plain = {}
         start, before = self._plain.get(ledger_id, (first, first))
@@ -270,19 +293,21 @@ def made_whole(
     Returns:
         The entries, and the first that was not looked at because they are large enough.
     """
-    found: list[EntryView] = []
+    messages: list[EntryView] = []
     size = 0
     for view in views:
-        if size >= max_bytes and found:
-            return found, view
+        # At least one is given, however large. The view that did not fit is handed back: the cursor
+        # has passed it.
+        if size >= max_bytes and messages:
+            return messages, view
         if view.flags & FLAG_CHUNK:
             message = whole(view)
             if message is None:
                 continue
             view = message
-        found.append(view)
+        messages.append(view)
         size += view.offsets[-1]
-    return found, None
+    return messages, None
 
 
 class ChunkAssembler:
@@ -320,6 +345,8 @@ class ChunkAssembler:
             key: producer and sequence id.
             parts: those that are known; a last part that can be read names one of them.
         """
+        # A last part names all others, so one common part proves that it is of this message. Producer
+        # and sequence id alone may be used again.
         known = set(parts)
         for view in last_parts(self._view, max(known)):
             if (view.producer_name, view.first_sequence_id) == key:
@@ -332,7 +359,7 @@ class ChunkAssembler:
         """The parts before a last part; none if that cannot be read."""
         last = read_last_part(self._view, place)
         earlier = None if last is None else self.reader.earlier(last)
-        return tuple(Position(*one) for one in earlier or ())
+        return tuple(Position(*entry) for entry in earlier or ())
 
     def try_whole(self, last: EntryView) -> EntryView | None:
         """The message of a last part; None, and a report, if it is damaged.
@@ -341,6 +368,8 @@ class ChunkAssembler:
         """
         try:
             try:
+                # The second attempt is behind the lock: on machines that reorder stores a part may
+                # have looked damaged once.
                 return self.reader.whole(last)
             except CorruptionError:
                 self._view.barrier()  # for machines that reorder; and a last look at the files
@@ -348,6 +377,8 @@ class ChunkAssembler:
         except CryptoError:
             return last
         except (CorruptionError, FileNotFoundError) as e:
+            # A damaged message is one lost entry: its parts are frames of their own and stay as they
+            # are.
             reason = e.reason if isinstance(e, CorruptionError) else "a part of it is not in the log any more"
             path = self._view.path_of(last.ledger_id)
             offset = self._offset_of(last)
@@ -364,6 +395,7 @@ class ChunkAssembler:
 
 def read_entry(log: Log, position: Position) -> EntryView | None:
     """Read one entry; None if it was removed."""
+    # The cursor steps over what is gone, so what it gives may be a later entry.
     views = log.cursor(position, inclusive=True).read(1, 1 << 30, 1)
     if views and (views[0].ledger_id, views[0].entry_id) == position:
         return views[0]
@@ -381,6 +413,7 @@ def read_whole_entry(log: Log, position: Position, assembler: ChunkAssembler) ->
 def last_message_id(log: Log, partition: int) -> MessageId:
     """Return the id of the last message; for an empty topic, an id before every message."""
     position = log.last_position()
+    # Without an entry, or if it cannot be read, the id has no batch index.
     if position is None or position.entry_id < 0:
         return make(-1 if position is None else position.ledger_id, -1, -1, partition, 0)
     view = read_entry(log, position)

@@ -78,23 +78,25 @@ class LogSurvey:
     def ledgers(self) -> list[LedgerFigures]:
         """The retained ledgers, oldest first."""
         view, chain = self._view, self._view.chain()
-        found = [
+        figures = [
             LedgerFigures(
-                one.ledger_id,
-                one.last_entry_id + 1,
-                one.messages,
-                max(0, one.end_offset - FIRST_FRAME_OFFSET),
-                one.base_publish_ms,
+                closed.ledger_id,
+                closed.last_entry_id + 1,
+                closed.messages,
+                max(0, closed.end_offset - FIRST_FRAME_OFFSET),
+                closed.base_publish_ms,
             )
-            for one in chain.closed
+            for closed in chain.closed
         ]
         if chain.tail_ledger:
+            # The tail's ledger grows while it is looked at: count, messages and size are those of one
+            # end.
             last, end = view.extent(chain.tail_ledger)
             messages = _or_zero(view.messages_through, chain.tail_ledger, last)
             size = max(0, end - FIRST_FRAME_OFFSET)
             tail = LedgerFigures(chain.tail_ledger, last + 1, messages, size, chain.tail_base_publish_ms)
-            found.append(tail)
-        return found
+            figures.append(tail)
+        return figures
 
     def closed(self) -> tuple[ClosedLedger, ...]:
         """The retained ledgers that another one follows, oldest first."""
@@ -104,6 +106,9 @@ class LogSurvey:
         """What was ever appended, of one moment."""
         words = self._view.words
         closed = words[TopicWord.TOTAL_ENTRIES], words[TopicWord.TOTAL_MESSAGES], words[TopicWord.TOTAL_BYTES]
+        # Totals of closed ledgers and figures of the tail's must be of one moment: a roll between the
+        # two moves a ledger from one to the other. Each attempt fails only if a roll happened during
+        # it.
         for _ in range(_ATTEMPTS):
             ledgers = self.ledgers()
             tail = ledgers[-1] if ledgers else LedgerFigures(0, 0, 0, 0, 0)
@@ -123,33 +128,40 @@ class LogSurvey:
     def bytes_after(self, position: Position) -> int:
         """Bytes of the retained entries behind ``position``, up to the tail."""
         view, chain = self._view, self._view.chain()
-        ends = {one.ledger_id: one.end_offset for one in chain.closed if one.ledger_id >= position.ledger_id}
+        ends = {
+            closed.ledger_id: closed.end_offset
+            for closed in chain.closed
+            if closed.ledger_id >= position.ledger_id
+        }
         if chain.tail_ledger >= position.ledger_id and chain.tail_ledger:
             ends[chain.tail_ledger] = view.end_of(chain.tail_ledger)
-        found = sum(max(0, end - FIRST_FRAME_OFFSET) for end in ends.values())
+        size = sum(max(0, end - FIRST_FRAME_OFFSET) for end in ends.values())
+        # Of the ledger with the position only what lies behind it counts.
         if position.ledger_id in ends and position.entry_id >= 0:
             end = ends[position.ledger_id]
             last, _ = view.extent(position.ledger_id)
             start = end
             if position.entry_id < last:
                 start = _or_zero(view.offset_of, position.ledger_id, position.entry_id + 1)
-            found -= max(0, min(start, end) - FIRST_FRAME_OFFSET)
-        return found
+            size -= max(0, min(start, end) - FIRST_FRAME_OFFSET)
+        return size
 
-    def last_before_bytes(self, most: int) -> Position | None:
-        """The first entry behind which there are at most ``most`` bytes; None if there are as few in all."""
+    def last_before_bytes(self, max_bytes: int) -> Position | None:
+        """The first entry behind which there are ``max_bytes`` bytes at most; None if all are as few."""
         view = self._view
-        for one in reversed(self.ledgers()):
-            if one.size > most:
-                end = FIRST_FRAME_OFFSET + one.size
+        # From the end backwards; the ledger in which the bytes run out is searched by the offsets in
+        # its index.
+        for ledger in reversed(self.ledgers()):
+            if ledger.size > max_bytes:
+                end = FIRST_FRAME_OFFSET + ledger.size
 
-                def end_of(entry_id: int, end: int = end, one: LedgerFigures = one) -> int:
-                    is_last = entry_id + 1 >= one.entries
-                    return end if is_last else view.offset_of(one.ledger_id, entry_id + 1)
+                def end_of(entry_id: int, end: int = end, ledger: LedgerFigures = ledger) -> int:
+                    is_last = entry_id + 1 >= ledger.entries
+                    return end if is_last else view.offset_of(ledger.ledger_id, entry_id + 1)
 
-                entry_id = bisect_left(range(one.entries), end - most, key=end_of)
-                return Position(one.ledger_id, entry_id)
-            most -= one.size
+                entry_id = bisect_left(range(ledger.entries), end - max_bytes, key=end_of)
+                return Position(ledger.ledger_id, entry_id)
+            max_bytes -= ledger.size
         return None
 
     def messages_in(self, ledger_id: int, runs: Sequence[tuple[int, int]]) -> int | None:
@@ -159,42 +171,48 @@ class LogSurvey:
             None if looking up each run costs less, or the index does not say.
         """
         start, stop = runs[0][0], runs[-1][1] + 1
+        # Runs that lie far apart: two look-ups each cost less than reading all slots between them.
         if stop - start >= _WORTH_A_LOOK_UP * len(runs):
             return None
         try:
             columns = self._view.slots(ledger_id, start, stop)
         except (FileNotFoundError, CorruptionError):
             return None
+        # Slots have the messages up to and including an entry. The first value is what came before
+        # the first of them.
         through = [columns.messages[0] - columns.counts[0], *columns.messages]
         return sum(through[last + 1 - start] - through[first - start] for first, last in runs)
 
     def entries_after(self, position: Position) -> int:
         """Retained entries behind ``position``."""
-        found = 0
-        for one in self.ledgers():
-            if one.ledger_id > position.ledger_id:
-                found += one.entries
-            elif one.ledger_id == position.ledger_id:
-                found += max(0, one.entries - position.entry_id - 1)
-        return found
+        entries = 0
+        for ledger in self.ledgers():
+            if ledger.ledger_id > position.ledger_id:
+                entries += ledger.entries
+            elif ledger.ledger_id == position.ledger_id:
+                entries += max(0, ledger.entries - position.entry_id - 1)
+        return entries
 
     def published_after(self, position: Position) -> int:
         """Publish time of the first retained entry behind ``position``, in ms; 0 if there is none."""
         view = self._view
-        for one in self.ledgers():
-            entry_id = position.entry_id + 1 if one.ledger_id == position.ledger_id else 0
-            if one.ledger_id >= position.ledger_id and 0 <= entry_id < one.entries:
+        for ledger in self.ledgers():
+            entry_id = position.entry_id + 1 if ledger.ledger_id == position.ledger_id else 0
+            # The first ledger from there on that has such an entry.
+            if ledger.ledger_id >= position.ledger_id and 0 <= entry_id < ledger.entries:
                 try:
-                    return one.base_publish_ms + view.slot(one.ledger_id, entry_id).publish_delta_ms
+                    return ledger.base_publish_ms + view.slot(ledger.ledger_id, entry_id).publish_delta_ms
                 except (FileNotFoundError, CorruptionError):
-                    return max(0, one.base_publish_ms)  # lost or trimmed meanwhile
+                    return max(0, ledger.base_publish_ms)  # lost or trimmed meanwhile
         return 0
 
     def complete_since(self) -> int:
         """Everything that was published at this time or later, in ms, is retained; 0 if everything is."""
-        for one in self.ledgers():
+        for ledger in self.ledgers():
             try:
-                return one.base_publish_ms if self._view.trimmed_before(one.ledger_id) else 0
+                # Only the oldest ledger that can be read decides: if nothing was trimmed before it,
+                # everything is there.
+                return ledger.base_publish_ms if self._view.trimmed_before(ledger.ledger_id) else 0
             except (FileNotFoundError, CorruptionError):
                 continue
         return 0
@@ -203,15 +221,16 @@ class LogSurvey:
         """The entry with the retained message of that number, counted from 0, and its index there; None if
         there are not as many."""
         view = self._view
-        for one in self.ledgers():
-            if number < one.messages:
+        for ledger in self.ledgers():
+            # Within the ledger by binary search: message counts in the slots rise.
+            if number < ledger.messages:
 
-                def through(entry_id: int, ledger_id: int = one.ledger_id) -> int:
+                def through(entry_id: int, ledger_id: int = ledger.ledger_id) -> int:
                     return view.messages_through(ledger_id, entry_id)
 
-                entry_id = bisect_left(range(one.entries), number + 1, key=through)
-                return Position(one.ledger_id, entry_id), number - through(entry_id - 1)
-            number -= one.messages
+                entry_id = bisect_left(range(ledger.entries), number + 1, key=through)
+                return Position(ledger.ledger_id, entry_id), number - through(entry_id - 1)
+            number -= ledger.messages
         return None
 
 
@@ -252,6 +271,8 @@ class SequenceScan:
 
     def run(self, end_word: int, floor_word: int) -> dict[str, int]:
         """Look at the entries before ``end_word``, down to ``floor_word`` (both tail words)."""
+        # From the newest ledger to the oldest, so that the first id that is met of a producer is its
+        # highest.
         ledger_id, end = split_tail(end_word)
         floor_ledger, floor = split_tail(floor_word)
         while ledger_id and ledger_id >= floor_ledger and self._left != set():
@@ -266,15 +287,19 @@ class SequenceScan:
     def _look_at(self, ledger_id: int, floor: int, end: int) -> None:
         try:
             segment = self._view.segment(ledger_id)
+            # Backwards costs 1 us an entry and needs each frame's trailer. Damage sends it forward
+            # through this one ledger, where the cursor reports and steps over it.
             self._read_back(segment, max(floor, FIRST_FRAME_OFFSET), end)
         except CorruptionError:
             self._read_forward(ledger_id)
 
     def _read_back(self, segment: Segment, floor: int, end: int) -> None:
         data: Any = segment.data  # a map: its slices are bytes
-        left, found = self._left, self._found
+        wanted, highest_ids = self._left, self._found
         header, metadata, trailer = HEADER.unpack_from, METADATA.unpack_from, TRAILER.unpack_from
         while end > floor:
+            # The trailer is compared with the header it leads to; bodies are read only of frames that
+            # the answer rests on.
             zero, length = trailer(data, end - TRAILER_SIZE)
             start = end - length
             if zero or length < MIN_FRAME_SIZE or length & 7 or start < FIRST_FRAME_OFFSET:
@@ -285,17 +310,18 @@ class SequenceScan:
             first, _, _, _, _, name_length, _, _ = metadata(data, start + HEADER_SIZE)
             name = data[start + _NAME_AT : start + _NAME_AT + name_length]
             # A part of a message that is not the last counts 0 messages, and says nothing.
-            if count and kind == KIND_ENTRY and (left is None or name in left):
+            if count and kind == KIND_ENTRY and (wanted is None or name in wanted):
                 highest = first + count - 1
                 if flags & FLAG_SEQUENCE_IDS:
                     highest = self._highest_of(segment, start, end)
-                if highest > found.get(name, -1):
+                if highest > highest_ids.get(name, -1):
                     # By an id that is damage, what was never stored would be taken for stored.
                     self._verified(segment, start, end)
-                    found[name] = highest
-                if left is not None:
-                    left.discard(name)
-                    if not left:
+                    highest_ids[name] = highest
+                # With names given it stops once each was met: ids rise while duplicates are dropped.
+                if wanted is not None:
+                    wanted.discard(name)
+                    if not wanted:
                         return
             end = start
             self._count()
@@ -319,11 +345,14 @@ class SequenceScan:
     def _read_forward(self, ledger_id: int) -> None:
         cursor = EntryCursor(self._view, Position(ledger_id, 0), inclusive=True)
         while views := cursor.read(_ENTRIES_A_LOOK, 1 << 30, _BYTES_A_LOOK):
+            # The cursor goes on into the next ledger; there this scan has been already.
             for view in views:
                 if view.ledger_id != ledger_id:
                     self._note_found()
                     return
                 name = view.producer_name.encode()
+                # Forwards the highest id comes last, so a name is followed to the end of the ledger
+                # when it was met, too.
                 if view.count and (self._left is None or name in self._left or name in self._found):
                     self._found[name] = max(self._found.get(name, -1), *view.sequence_ids())
                 self._count()
@@ -338,11 +367,13 @@ def segment_infos(view: LogView) -> list[SegmentInfo]:
     """The retained segments, oldest first, with what they hold now."""
     chain = view.chain()
     directory = view.directory
-    found = []
+    infos = []
     # Nothing in a ledger was published after the next one began.
     bases = [ledger.base_publish_ms for ledger in chain.closed[1:]] + [chain.tail_base_publish_ms]
+    # The time of the last entry is not stored for a closed ledger; the base of the next one is an
+    # upper bound.
     for ledger, latest in zip(chain.closed, bases, strict=False):
-        found.append(
+        infos.append(
             SegmentInfo(
                 ledger.ledger_id,
                 log_path(directory, ledger.ledger_id),
@@ -358,7 +389,7 @@ def segment_infos(view: LogView) -> list[SegmentInfo]:
     if ledger_id:
         last, end = view.extent(ledger_id)
         last_ms, messages = _ending(view, ledger_id, last, chain.tail_base_publish_ms)
-        found.append(
+        infos.append(
             SegmentInfo(
                 ledger_id,
                 log_path(directory, ledger_id),
@@ -370,7 +401,7 @@ def segment_infos(view: LogView) -> list[SegmentInfo]:
                 last_ms,
             )
         )
-    return found
+    return infos
 
 
 def _ending(view: LogView, ledger_id: int, last: int, base_ms: int) -> tuple[int, int]:

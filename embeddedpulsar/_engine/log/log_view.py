@@ -94,16 +94,19 @@ class ChunkReader:
             CryptoError: it is encrypted, and there is no key.
             FileNotFoundError: a part lies in a segment that was trimmed, or lost.
         """
+        # The last part is what a reader has: it says how many parts there were, and where.
         chunk = read_chunk(last.chunk(0))
         if not chunk.is_last:
             raise CorruptionError(reason=f"chunk {chunk.number} of {chunk.total} in the place of the last")
         last = self._opened(last)
+        # A message of one part.
         if not chunk.earlier:
             packed = last.payload
         else:
             packed = self._joined(last, chunk)
         if len(packed) != chunk.size:
             raise CorruptionError(reason=f"{len(packed)} bytes of a chunked message of {chunk.size}")
+        # The message was packed as a whole before it was cut, so it is unpacked as a whole.
         if chunk.codec:
             packed = decompress(chunk.codec, packed, chunk.length, LARGEST_MESSAGE)
         return whole_entry(last, packed, chunk.earlier)
@@ -129,6 +132,8 @@ class ChunkReader:
         out.write(b"\0")
         with out.getbuffer() as buffer:
             at = 0
+            # Each part is copied to its place and then let go. The sizes have to add up to what the
+            # last part says.
             for number, place in enumerate(chunk.earlier):
                 at = self._fill(buffer, at, place, chunk._replace(number=number))
             end = at + len(last.payload)
@@ -140,6 +145,8 @@ class ChunkReader:
     def _fill(self, buffer: memoryview, at: int, place: Entry, wanted: Chunk) -> int:
         """Copy the bytes of one part to ``at``; returns where the next one goes."""
         header, body, let_go = self._parts(place)
+        # Parts are not read by a cursor, so all it would have checked is checked here; then that it
+        # is the part that is wanted and of this message.
         if crc32(body) != header.body_crc:
             _refuse(place, "body checksum mismatch")
         if header.message_count or not header.flags & FLAG_CHUNKS:
@@ -151,6 +158,8 @@ class ChunkReader:
         if end > len(buffer):
             _refuse(place, f"it goes beyond the {len(buffer)} bytes of its message")
         buffer[at:end] = payload
+        # Pages of large parts are given back at once: a message may be larger than what a process
+        # should hold.
         if len(payload) > _LARGE:
             let_go()
         return end
@@ -158,6 +167,8 @@ class ChunkReader:
     def _content(
         self, header: FrameHeader, body: bytes | memoryview, place: Entry
     ) -> tuple[bytes | memoryview, dict[str, object]]:
+        # An encrypted or compressed part is decoded; of any other the payload is cut out of the map
+        # without a copy.
         if header.codec or header.flags & FLAG_ENCRYPTED:
             view = decode(header, body, place[0])
             return self._opened(view).payload, view.chunk(0)
@@ -183,6 +194,8 @@ def segment_part(segment: Segment, entry_id: int) -> Part:
 def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
     """Where an entry is: by the index, or, where that does not fit, by the frames."""
     try:
+        # The index is a hint here: where it does not fit, the frames of the whole segment are
+        # followed.
         return segment.frame_of(entry_id, segment.file.size)
     except (CorruptionError, FileNotFoundError):
         header = segment.header
@@ -228,6 +241,7 @@ class LogView:
     def is_open(self) -> bool:
         """Whether the control words are still mapped."""
         try:
+            # A memoryview that was released raises ValueError.
             return self.tail >= 0
         except ValueError:
             return False
@@ -246,6 +260,7 @@ class LogView:
 
     def end_of(self, ledger_id: int) -> int:
         """Where the ledger ends now: its end offset; 0 if it is not in the log (any more)."""
+        # One load of the word, so ledger and offset are of one moment.
         tail_ledger, end = split_tail(self.words[TopicWord.TAIL])
         if ledger_id == tail_ledger:
             return end
@@ -257,6 +272,8 @@ class LogView:
 
         Entry -1 if neither segment nor index is readable.
         """
+        # The tail's ledger ends where the word says, and its last frame names the last entry. A
+        # closed one is described by the header of its successor, also if its own file is damaged.
         tail_ledger, end = split_tail(self.words[TopicWord.TAIL])
         if ledger_id != tail_ledger:
             closed = self._segments.chain().find(ledger_id)
@@ -298,6 +315,8 @@ class LogView:
 
     def slot(self, ledger_id: int, entry_id: int) -> IndexSlot:
         """The index slot of a visible entry, checked against its frame as far as that is readable."""
+        # The slot counts if its frame agrees. If not, the index is derived from the frames once, for
+        # all readers.
         segment = self.segment(ledger_id)
         if self._fits(segment, entry_id):
             return segment.index.slot(entry_id)
@@ -314,12 +333,14 @@ class LogView:
             CorruptionError: the index, or the last frame, is damaged; nothing is repaired.
         """
         segment = self.segment(ledger_id)
-        found = segment.index.slots(first, stop)
+        columns = segment.index.slots(first, stop)
         segment.frame_of(stop - 1, self.end_of(ledger_id))
-        return found
+        return columns
 
     def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
         """The low byte of the entry flags of visible entries, `first` to `stop` - 1, by the index."""
+        # The last slot of the stretch stands for all: an index that was not written to the end fails
+        # here.
         self.slot(ledger_id, stop - 1)  # derives the index again, should it need that
         data = self.segment(ledger_id).index.data
         return bytes(data[slot_offset(first) + FLAGS_AT : slot_offset(stop) : SLOT_SIZE])
@@ -340,6 +361,8 @@ class LogView:
 
     def _fits(self, segment: Segment, entry_id: int) -> bool:
         """Whether the entry's slot is right: its own frame says so, or the one before."""
+        # The frame proves the slot. If the frame is damaged, the frame before it tells where the slot
+        # should point.
         end = self.end_of(segment.ledger_id)
         try:
             segment.frame_of(entry_id, end)
@@ -375,6 +398,8 @@ class LogView:
         mapped and would continue to write there.
         """
         try:
+            # Under the topic lock no writer stores slots, and of several processes that meet the
+            # damage one repairs it.
             self.lock.acquire(self.timeout_s)
             SEGMENTS.drop(self.control.home, ledger_id)
             segment = self.segment(ledger_id)
@@ -387,8 +412,10 @@ class LogView:
             reason = "it did not fit its segment and was derived from the log again"
             try:
                 write_index(self.directory, segment.header, slots)
+                # Writers in other processes have the old file mapped, and their slots would go there.
                 if ledger_id == self.tail >> 32:
                     self.control.demand(MUST_ROLL)
+            # Not fatal: the slots that were derived serve this call, and the next one tries again.
             except OSError as e:
                 reason = f"it does not fit its segment and cannot be replaced: {e}"
             segment.use_index(None)
@@ -405,6 +432,8 @@ class LogView:
         """
         segment = self.segment(ledger_id)
         last, end = self.extent(ledger_id)
+        # By the index first, frame by frame. Then by a scan of the whole ledger, which also finds
+        # entries whose slots are damaged.
         for candidate in range(entry_id + 1, last + 1):
             try:
                 offset, _ = segment.frame_of(candidate, end)
@@ -426,6 +455,8 @@ class LogView:
         """The last entry of a ledger that ends at `end`, also when its last frame is damaged."""
         if end <= FIRST_FRAME_OFFSET:
             return -1
+        # From the best source to the worst: the last frame, the slots below the end, a scan of all
+        # frames.
         segment = self._readable(ledger_id)
         try:
             if segment is not None:
@@ -444,6 +475,7 @@ class LogView:
     def _readable(self, ledger_id: int) -> Segment | None:
         """The segment; None if it is lost or damaged (the chain reported it)."""
         try:
+            # A ledger that was trimmed meanwhile is an answer of its own, which callers handle.
             return self.segment(ledger_id)
         except FileNotFoundError:
             if self.is_trimmed(ledger_id):

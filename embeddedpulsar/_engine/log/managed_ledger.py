@@ -94,15 +94,22 @@ class ManagedLedger:
         self._commit: Final = commit
         self._damage: Final = damage
         self._durability: Final = options.durability
+        # Bound once: the paths of a send and a receive pass here, and each attribute between costs as
+        # much as a call.
         self.check_in_place, self.is_in_place = view.control.check_in_place, view.control.place_check
         self._is_dirty = False
         self._own_scheduler: SchedulerLike | None = None
         SEGMENTS.allow(options.max_open_segments)
+        # What a store in memory or a non-persistent topic gives up need not be durable before it is
+        # removed.
         remove = partial(remove_trimmed, view.directory, view.control, is_durable=self._is_flushed)
         self.trimming: Final = Trimming(view.control, view.lock, view, view.timeout_s, remove)
+        # Through attributes, so that the layers above may put something else there while the log is
+        # open.
         self.on_rolled: Callable[[], object] = lambda: self.trimming.suggest()
         writer.on_rolled = lambda: self.on_rolled()
         writer.on_full = lambda: self.trimming.relieve()
+        # The writer's own methods: an append from above is one call.
         self.hold, self.append_nowait, self.append_run = writer.hold, writer.append, writer.append_run
         """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
         fork.register(self)
@@ -145,13 +152,18 @@ class ManagedLedger:
             StorageError: it belongs to another incarnation, or the segments contradict each other.
             LockTimeout: another process stayed in the topic lock.
         """
+        # A store passes its scheduler; a log that is opened alone has one of its own, which ends with
+        # it.
         own_scheduler = scheduler if scheduler is not None else clock.scheduler()
+        # First the control words, which may need a recovery. Nothing below reads a file: segments are
+        # mapped when they are asked for, so opening takes the same time whatever the topic holds.
         topic = open_topic(directory, name, incarnation, options, own_scheduler, damage)
         control, lock, timeout_s = topic.control, topic.lock, options.lock_timeout_s
         with contextlib.ExitStack() as undo:
             undo.callback(topic.close)
             view_type, waits_type = _types(options)
             view = view_type(directory, control, lock, timeout_s, topic.damage.report)
+            # Writer and waiters share the slots of the topic; the writer rings, a waiter asks for it.
             ring = Ringing(control.words, lock, peers)
             writer = SegmentWriter(
                 control,
@@ -168,7 +180,9 @@ class ManagedLedger:
                 wall_ms=clock.wall_ms,
                 schedule=own_scheduler.call_later,
             )
+            # A waiter that wakes for nothing looks whether a sync of another process is overdue.
             waits = waits_type(control.words, lock, ring, mailbox, timeout_s, commit.help_if_overdue)
+            # From here on the object owns everything: `close` undoes it.
             ledger = cls(name, view, writer, commit, waits, topic.damage, options)
             if scheduler is None:
                 ledger._own_scheduler = own_scheduler
@@ -202,6 +216,8 @@ class ManagedLedger:
         """
         ledger_id, entry_id, publish_ms, end_word = self.append_nowait(entry, guard)
         level = durability or self._durability
+        # The level "process" needs nothing more: the entry is in the page cache, which outlives
+        # processes.
         if level != PROCESS:
             if level == FLUSH:
                 self.wait_durable(end_word)
@@ -224,6 +240,7 @@ class ManagedLedger:
     def note_dirty(self) -> None:
         """An entry of level "interval" was appended by `append_nowait`."""
         if self._is_flushed:
+            # Remembered for `close`, which syncs what this process left.
             self._is_dirty = True
             self._commit.note_dirty()
 
@@ -246,6 +263,7 @@ class ManagedLedger:
     def trim_before(self, ledger_id: int) -> int:
         """Remove the ledgers before `ledger_id`, never the tail's; return how many segments went."""
         self._check_open()
+        # What must be remembered is saved first, then the point moves, then files go.
         trimming = self.trimming
         trimming.give_up(trimming.snapshot_before(ledger_id, None), trimming.rewind_count())
         return trimming.remove(EVERYTHING, math.inf)
@@ -277,8 +295,8 @@ class ManagedLedger:
         """The highest sequence id of each producer between two tail words; see `SequenceScan`."""
         self._check_open()
         scan = late_import("embeddedpulsar._engine.log.log_survey").SequenceScan
-        found: dict[str, int] = scan(self.view, wanted, on_progress).run(end_word, floor_word)
-        return found
+        highest: dict[str, int] = scan(self.view, wanted, on_progress).run(end_word, floor_word)
+        return highest
 
     @property
     def tail(self) -> int:
@@ -290,12 +308,14 @@ class ManagedLedger:
 
     def reaches(self, word: int) -> bool:
         """Whether the log goes as far as when its tail word was ``word``: a recovery may have cut it."""
+        # A ledger that was trimmed is behind us, so the log went as far.
         ledger_id, end = split_tail(word)
         return ledger_id < self.words[TopicWord.TRIM] or self.view.end_of(ledger_id) >= end
 
     def first_position(self) -> Position:
         """The first retained entry, or where it will be; (0, 0) before the first ledger."""
         self._check_open()
+        # Ledgers without an entry are left by a roll without traffic, and are passed over.
         chain = self.view.chain()
         for closed in chain.closed:
             if closed.last_entry_id >= 0:
@@ -308,6 +328,8 @@ class ManagedLedger:
         chain = self.view.chain()
         if not chain.tail_ledger:
             return None
+        # The tail's ledger, else the newest closed one that has an entry, else what the tail's header
+        # remembers of the ledger before it, which may be trimmed.
         last, _ = self.view.extent(chain.tail_ledger)
         if last >= 0:
             return Position(chain.tail_ledger, last)
@@ -332,15 +354,19 @@ class ManagedLedger:
         view = self.view
         ledger_id, first = position
         try:
+            # Few entries are read sooner than the index is verified for them.
             last, _ = view.extent(ledger_id)
             if first < 0 or last - first < _FEW:
                 return None
+            # An estimate by the first entry: so many slots are looked at, not all of the ledger.
             each = view.slot(ledger_id, first).count or 1
-            most = min(last + 1 - first, -(-max_messages // each))
-            found = view.slots(ledger_id, first, first + most)
+            entries = min(last + 1 - first, -(-max_messages // each))
+            columns = view.slots(ledger_id, first, first + entries)
         except (FileNotFoundError, CorruptionError):
             return None
-        offsets, messages, hashes, flags, counts = found
+        offsets, messages, hashes, flags, counts = columns
+        # Cut at the first entry by which the messages are reached, and at the bytes unless a chunked
+        # message is among them.
         stop = bisect_left(messages, messages[0] - counts[0] + max_messages) + 1
         if 0 not in counts:  # parts of chunked messages are not read by those who get the message
             stop = min(stop, bisect_left(offsets, offsets[0] + (max_bytes >> 3)))
@@ -361,16 +387,16 @@ class ManagedLedger:
         """See `Log`."""
         self._check_open()
         chain = self.view.chain()
-        found = [(closed.ledger_id, closed.last_entry_id + 1) for closed in chain.closed]
+        sizes = [(closed.ledger_id, closed.last_entry_id + 1) for closed in chain.closed]
         if chain.tail_ledger:
-            found.append((chain.tail_ledger, -1))
-        return found
+            sizes.append((chain.tail_ledger, -1))
+        return sizes
 
     def survey(self) -> LogSurvey:
         """See `Log`."""
         self._check_open()
-        found: LogSurvey = late_import("embeddedpulsar._engine.log.log_survey").LogSurvey(self.view)
-        return found
+        survey: LogSurvey = late_import("embeddedpulsar._engine.log.log_survey").LogSurvey(self.view)
+        return survey
 
     def entries_between(self, after: Position, through: Position) -> int:
         """Entries behind `after`, up to and including `through`."""
@@ -381,15 +407,15 @@ class ManagedLedger:
         """The retained segments, oldest first, with what they hold now."""
         self._check_open()
         late = late_import("embeddedpulsar._engine.log.log_survey")
-        found: list[SegmentInfo] = late.segment_infos(self.view)
-        return found
+        infos: list[SegmentInfo] = late.segment_infos(self.view)
+        return infos
 
     def statistics(self) -> LedgerStatistics:
         """A snapshot of sizes and counts."""
         here = (self._writer.rolls, self._commit.syncs, self._damage.count)
         late = late_import("embeddedpulsar._engine.log.log_survey")
-        found: LedgerStatistics = late.gathered(self.segments(), self.words, *here)
-        return found
+        statistics: LedgerStatistics = late.gathered(self.segments(), self.words, *here)
+        return statistics
 
     @property
     def damage(self) -> DamageHook | None:
@@ -432,6 +458,8 @@ class ManagedLedger:
 
     def close(self) -> None:
         """Give files and maps back; at level "interval", sync first. Idempotent; cursors end too."""
+        # Order: a last sync while files are open, then no new append, the timer, the waiter's slot,
+        # the maps, the lock.
         if self._is_closed:
             return
         try:
@@ -440,6 +468,7 @@ class ManagedLedger:
                     self._commit.sync()
         finally:
             self._is_closed = True
+            # The bound method of the writer would touch words that are unmapped.
             self.append_nowait = self._refuse
             self._commit.close()
             self.waits.close()

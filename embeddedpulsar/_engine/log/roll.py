@@ -68,6 +68,7 @@ class RollPolicy:
 
         An empty ledger is full only where the formats would not hold: size, or a time delta out of range.
         """
+        # First what the formats cannot hold, then, for a ledger with entries, what the options want.
         if end > log_size:
             return "size"
         if now_ms - base_ms >= MAX_TIME_DELTA_MS:
@@ -126,6 +127,7 @@ def start_ledger(
 def _start_within(
     directory: str, words: memoryview, new: NewLedger, previous: Ending | None, lean: bool
 ) -> Segment:
+    # Ids are reserved durably in blocks and rise. A lower one could give a message id a second time.
     tail_ledger = previous.ledger_id if previous else 0
     if not tail_ledger < new.ledger_id <= MAX_LEDGER_ID:
         raise StorageError(
@@ -161,9 +163,12 @@ def _start_within(
             failpoints.hit("roll:synced")
         index.file.close_descriptor()
         segment.file.close_descriptor_if_lean()
+    # The old ledger is still the tail. Files that were made so far are removed here, or by the next
+    # roll.
     except OSError:
         if segment is not None:
             segment.close()
+        # Under the same lock, so no other process can have taken a file of this id.
         _discard(directory, new.ledger_id)
         raise
     # 5. What the words say about the tail's files. Too small is harmless for the old ledger.
@@ -188,6 +193,7 @@ def _start_within(
 
 
 def _header(new: NewLedger, previous: Ending | None) -> SegmentHeader:
+    # The header of the new ledger is the only place that says where the old one ends.
     header = SegmentHeader(
         ledger_id=new.ledger_id,
         created_ms=new.created_ms,
@@ -216,6 +222,8 @@ def remove_strays(directory: str, tail_ledger: int) -> int:
     Not one that was written and cannot be read: it may be the tail that a recovery could not find.
     Durably: a stray that came back after a power loss, when the old ledger had gone on, would claim its end.
     """
+    # Indexes go with their logs, and also those whose log is gone already: a removal may have died
+    # between the two.
     names = descriptors.names_in(directory)
     logs = [ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger > tail_ledger]
     kept = {ledger for ledger in logs if _is_damaged(directory, ledger)}

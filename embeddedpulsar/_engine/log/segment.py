@@ -87,6 +87,8 @@ def read_segment_header(directory: str, ledger_id: int) -> SegmentHeader:
     """
     path = log_path(directory, ledger_id)
     try:
+        # Of an offloaded ledger the note has the header page, so links and times can be read without
+        # fetching the log.
         page = disk.DISK.read_file(path, SEGMENT_HEADER_SIZE)
     except FileNotFoundError:
         note = offloaded_ledger(directory, ledger_id)
@@ -128,6 +130,8 @@ def find_segment_header(directory: str, ledger_id: int) -> FoundHeader:
         UnsupportedFormatVersion: a newer release wrote it.
     """
     try:
+        # A header of another ledger is intact: the file has the wrong name, and deriving would give
+        # its frames a wrong id.
         return FoundHeader(read_segment_header(directory, ledger_id))
     except CorruptionError as e:
         if is_of_another(e):
@@ -151,28 +155,31 @@ def is_never_written(path: str) -> bool:
 
 def _derive(directory: str, ledger_id: int, error: CorruptionError) -> SegmentHeader:
     path = log_path(directory, ledger_id)
-    found = _witness(directory, ledger_id)
-    if found is None:
+    # Without a frame that proves itself, the bytes could be those of any file.
+    witness = _witness(directory, ledger_id)
+    if witness is None:
         reason = f"{error.reason}, and neither its first frame nor its index tells what it was"
         raise CorruptionError(path=path, offset=0, reason=reason, remedy=_REMEDY) from None
-    known = _derived.get((path, found.frame))
+    known = _derived.get((path, witness.frame))
     if known is not None:
         return known
+    # Boot, store and incarnation are lost with the header. Creation time and base are one here: a
+    # ledger begins with its first entry or just before.
     header = SegmentHeader(
         ledger_id=ledger_id,
-        created_ms=found.base_ms,
-        base_publish_ms=found.base_ms,
+        created_ms=witness.base_ms,
+        base_publish_ms=witness.base_ms,
         boot_id=_NO_ID,
         store_id=_NO_ID,
         topic_incarnation=0,
-        chain_seed=found.seed,
+        chain_seed=witness.seed,
         log_size=os.stat(path).st_size,
-        index_capacity=found.capacity,
+        index_capacity=witness.capacity,
     )
     header = _behind(directory, header)
     if len(_derived) >= _REMEMBERED:
         _derived.clear()
-    _derived[path, found.frame] = header
+    _derived[path, witness.frame] = header
     return header
 
 
@@ -190,6 +197,8 @@ def _witness(directory: str, ledger_id: int) -> _Witness | None:
     slots, capacity = _index(directory, ledger_id)
     log = LogWindow(log_path(directory, ledger_id))
     try:
+        # The first frame names the seed of the chain. Its time and its slot give the base from which
+        # the index counts.
         frame = _frame(log, FIRST_FRAME_OFFSET, 0)
         if frame is not None:
             base_ms = frame.publish_time
@@ -197,6 +206,8 @@ def _witness(directory: str, ledger_id: int) -> _Witness | None:
                 _, delta, *_, crc = SLOT.unpack_from(slots)
                 base_ms -= delta if crc == frame.crc else 0
             return _Witness(frame, frame.prev_crc, base_ms, capacity)
+        # The first frame is damaged as well. A later one proves that the bytes are of this ledger;
+        # the seed stays unknown.
         for entry, (offset, delta, *_, crc) in enumerate(SLOT.iter_unpack(slots)):
             frame = _frame(log, offset << 3, entry)
             if frame is not None and frame.crc == crc:
@@ -217,6 +228,7 @@ def _frame(log: LogWindow, pos: int, entry_id: int) -> FrameHeader | None:
 def _index(directory: str, ledger_id: int) -> tuple[bytes, int]:
     """The first slots of the index, as they are, and for how many entries it was made (0: unknown)."""
     try:
+        # Slots are used one by one and each is proved by its frame, so the index may be damaged too.
         data = disk.DISK.read_file(index_path(directory, ledger_id), SLOTS_OFFSET + _MOST_ASKED * SLOT.size)
     except FileNotFoundError:
         return b"", 0
@@ -230,6 +242,8 @@ def _index(directory: str, ledger_id: int) -> tuple[bytes, int]:
 
 def _behind(directory: str, header: SegmentHeader) -> SegmentHeader:
     """`header` with what it says of the ledger before: the next lower file, and where its frames end."""
+    # What the header said of the ledger before is found again by its frames. It is closed, so they
+    # never change.
     older = [ledger for ledger in ledgers_of(descriptors.names_in(directory)) if ledger < header.ledger_id]
     if not older:
         return header
@@ -237,8 +251,8 @@ def _behind(directory: str, header: SegmentHeader) -> SegmentHeader:
     path = log_path(directory, previous)
     header = header._replace(prev_ledger_id=previous)
     try:
-        found = read_segment_header(directory, previous)
-        seed, base_ms = found.chain_seed, found.base_publish_ms
+        own = read_segment_header(directory, previous)
+        seed, base_ms = own.chain_seed, own.base_publish_ms
     except FileNotFoundError:
         return header._replace(prev_ledger_id=0)  # trimmed meanwhile
     except CorruptionError:
@@ -338,6 +352,8 @@ class Segment:
             UnsupportedFormatVersion: a newer release wrote it.
         """
         try:
+            # The log is here unless it was offloaded. For writing it has to be here: only closed
+            # ledgers are offloaded.
             file = MappedFile.open(log_path(directory, ledger_id), writable=writable, lean=lean)
         except FileNotFoundError:
             note = None if writable else offloaded_ledger(directory, ledger_id)
@@ -345,6 +361,7 @@ class Segment:
                 raise
             return ColdSegment(directory, note, lean=lean)
         try:
+            # Read through the map: the page is there, because a segment is reserved from its start.
             header = _header_of(file, directory, ledger_id)
         except BaseException:
             file.close()
@@ -361,6 +378,7 @@ class Segment:
         path = log_path(directory, header.ledger_id)
         file = MappedFile.open(path, writable=True, size=header.log_size, create=True, lean=lean)
         try:
+            # Strays were removed before, so what has the name now is damaged, or not of this topic.
             if not file.created:
                 raise CorruptionError(
                     path=path, reason="a file of the new ledger's name is there", remedy="move it away"
@@ -380,6 +398,7 @@ class Segment:
         Returns:
             Bytes whose pages are in memory now.
         """
+        # Header and the first pages by one call. What is written later goes through the map.
         page = pack_segment_header(self.header)
         touched = min(_FIRST_PAGES, self.file.allocated)
         disk.DISK.pwrite_all(self.file.fd, [page, bytes(touched - len(page))], 0)
@@ -388,6 +407,8 @@ class Segment:
     @property
     def index(self) -> SegmentIndex:
         """The entry index, mapped on first use."""
+        # Readers of a lean process may never ask for it. Of two threads that map it at once, one map
+        # is kept and the other goes.
         index = self._index
         if index is None:
             opened = SegmentIndex.open(
@@ -413,6 +434,8 @@ class Segment:
             CorruptionError: slot and frame disagree: the one or the other is damaged.
             FileNotFoundError: no index.
         """
+        # The index is not authoritative. Header and slot were written by one append, so two checksums
+        # that agree prove both.
         slot = self.index.slot(entry_id)
         header = self.frame_header(slot.offset, end)
         if header.entry_id != entry_id or header.crc != slot.crc:
@@ -430,10 +453,13 @@ class Segment:
             CorruptionError: the last frame, its trailer or its slot is damaged.
             FileNotFoundError: no index.
         """
+        # An empty ledger: the first frame chains to the seed, and no time lies before its base.
         if end <= FIRST_FRAME_OFFSET:
             seed, base_ms = self.header.chain_seed, self.header.base_publish_ms
             return Ending(self.ledger_id, FIRST_FRAME_OFFSET, -1, seed, 0, base_ms)
         data = self.data
+        # From the end backwards by the trailer, then everything that was written of this entry is
+        # compared.
         start = last_frame_start(data, FIRST_FRAME_OFFSET, end)
         frame = read_header(data, start, end)
         if start + frame.length != end:
@@ -460,6 +486,8 @@ class Segment:
             return self.ending(end)
         data, slots = self.data, self.index.data
         try:
+            # Plain unpacking in the place of checks that raise. Any disagreement takes the way that
+            # finds out what is damaged.
             zero, length = TRAILER.unpack_from(data, end - TRAILER_SIZE)
             start = end - length
             fields = HEADER.unpack_from(data, start)
@@ -499,6 +527,7 @@ class Segment:
 
 def _header_of(file: MappedFile, directory: str, ledger_id: int) -> SegmentHeader:
     try:
+        # A reader may derive what is lost; a writer starts another ledger instead.
         return checked_header(bytes(file.view[:SEGMENT_HEADER_SIZE]), file.path, ledger_id)
     except CorruptionError:
         if file.writable:
@@ -515,12 +544,15 @@ def grown_allocation(segment: Segment, end: int, allocated: int, step: int) -> i
     Raises:
         StorageFullError: not even `end` fits, or less than `KEPT_FREE` would be left; nothing changed.
     """
+    # Up to the end of the entry at least. Beyond it to 64 KiB at first, then as much again as there
+    # is, up to the step.
     least = min(segment.file.size, _page_up(end))
     ahead = min(
         segment.file.size,
         max(least, allocated + min(step, max(allocated, _FIRST_STRIDE - allocated))),
     )
     try:
+        # Reserving ahead may fail where the entry itself still fits.
         _reserve(segment, allocated, ahead)
     except StorageFullError:
         ahead = least  # the last space of the disk
@@ -531,6 +563,7 @@ def grown_allocation(segment: Segment, end: int, allocated: int, step: int) -> i
 def _reserve(segment: Segment, allocated: int, upto: int) -> None:
     """Reserve disk, unless too little of it would be left. The files of a topic of few messages count less
     than what keeps it usable, so those may take the last of a disk."""
+    # Small topics may take the last of a disk: they need so little that refusing them would not help.
     if upto > SMALL_LOG and disk.DISK.free_bytes(segment.file.fd) < upto - allocated + KEPT_FREE:
         segment.file.close_descriptor_if_lean()
         raise StorageFullError(
@@ -564,8 +597,10 @@ def touch(
         in_memory: the file is on a tmpfs, where there are no large folios: mapping the pages ahead takes two
             thirds of the time of zeros and faults.
     """
+    # Larger frames bring their pages by the write itself.
     if is_written:
         return max(touched, end)
+    # The further the log, the longer the stretch: 64 KiB at first, as much as there is, up to 1 MiB.
     first = max(start, touched)
     stride = max(_FIRST_STRIDE, min(_LONGEST_STRIDE, first))
     upto = min(allocated, _page_up(max(end, first + stride)))
@@ -619,11 +654,13 @@ class ColdSegment(Segment):
     def __getattr__(self, name: str) -> Any:
         if name not in _OF_LOG:
             raise AttributeError(name)
+        # Only these attributes need the log, and asking for one of them fetches it, which may take
+        # minutes.
         file = map_log(self.path, lean=self._is_lean)
         file.close_descriptor()
-        found = {"file": file, "data": file.view.obj, "view": file.view, "_closing": Closing(file)}
-        self.__dict__.update(found)  # of threads that fetch at once, the last one wins; all maps are good
-        return found[name]
+        parts = {"file": file, "data": file.view.obj, "view": file.view, "_closing": Closing(file)}
+        self.__dict__.update(parts)  # of threads that fetch at once, the last one wins; all maps are good
+        return parts[name]
 
     @property
     def is_here(self) -> bool:
@@ -633,6 +670,8 @@ class ColdSegment(Segment):
     def frame_of(self, entry_id: int, end: int) -> tuple[int, FrameHeader]:
         """As of `Segment`; while the log is not here, what the index says of the frame. Its length is right,
         the checksum of its body is not."""
+        # While the log is away, the length of a frame is the distance to the next one by the index,
+        # and the checksum before it is that of the slot before.
         if self.is_here or not self._is_index_good():
             return super().frame_of(entry_id, end)
         slot = self.index.slot(entry_id)
@@ -648,6 +687,8 @@ class ColdSegment(Segment):
     def ending(self, end: int) -> Ending:
         """As of `Segment`; while the log is not here, what note and index say."""
         note = self.note
+        # An end that is not the note's is one of a moment when the ledger was still open: the log has
+        # to be asked.
         if self.is_here or end != note.end_offset or not self._is_index_good() or not note.entries:
             return super().ending(end)
         last = note.entries - 1
@@ -657,6 +698,7 @@ class ColdSegment(Segment):
     def _is_index_good(self) -> bool:
         """Whether the slots are those that were there when the ledger was offloaded. Looked at once."""
         index = self.index
+        # One pass over all slots, for each index that is mapped: it may be replaced by a repair.
         if self._checked is not index:
             slots = bytes(index.data[SLOTS_OFFSET : SLOTS_OFFSET + SLOT_SIZE * self.note.entries])
             if crc32(slots) != self.note.index_crc:

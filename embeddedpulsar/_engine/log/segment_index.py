@@ -61,6 +61,8 @@ def reserved_slots(allocated: int, next_entry: int) -> int:
         >>> reserved_slots(28672, 1024), reserved_slots(28672, 1025)
         (1024, 2048)
     """
+    # In the first block pages are reserved as they are needed. Behind it a whole block at once, and
+    # its begin is also where the block before is sealed.
     if next_entry <= SLOTS_PER_BLOCK:
         return min((allocated - SLOTS_OFFSET) // SLOT_SIZE, SLOTS_PER_BLOCK)
     return -(-next_entry // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK
@@ -95,6 +97,8 @@ class SegmentIndex:
         """Map the index of a ledger; ``lean`` as of `MappedFile.open`."""
         file = MappedFile.open(index_path(directory, ledger_id), writable=writable, lean=lean)
         try:
+            # Every kind of damage is the same here: this file is not the index, and the frames can
+            # make it again.
             header = parse_index_header(bytes(file.view[:INDEX_HEADER_SIZE]))
             if header.ledger_id != ledger_id or file.size < index_file_size(header.capacity):
                 raise CorruptionError(
@@ -110,6 +114,7 @@ class SegmentIndex:
         except BaseException:
             file.close()
             raise
+        # An index is written through the map only, so it keeps no descriptor.
         file.close_descriptor()
         return cls(file, header)
 
@@ -149,9 +154,12 @@ class SegmentIndex:
         """
         size, block = self.file.size, entries // self.header.slots_per_block
         first, needed = block_range(block)
+        # The first block doubles from a page on: most topics have few entries, and 24 KiB for each
+        # would be most of their disk.
         if not block:
             doubled = max(FIRST_ALLOCATION, first + 2 * (already - first))
             needed = min(needed, max(doubled, slot_offset(entries + 1) + _PAGE - 1 & -_PAGE))
+        # Several blocks at once for large indexes, one for each block there is, up to 16.
         if already < needed and already < size:
             upto = min(size, needed + min(_STEP_BLOCKS, block) * BLOCK_SIZE)
             self.file.allocate(upto, start=already)
@@ -177,6 +185,8 @@ class SegmentIndex:
             CorruptionError: damaged.
         """
         data = self.data
+        # A sealed block never changes, so it is verified once. 0 is a block that is not full, or was
+        # never sealed.
         for block in range(first // SLOTS_PER_BLOCK, (stop - 1) // SLOTS_PER_BLOCK + 1):
             if block in self._intact or BLOCK_CRC.unpack_from(data, block_crc_offset(block)) == (0,):
                 continue
@@ -191,6 +201,8 @@ class SegmentIndex:
         Relies on publish times never going back; a damaged slot may mislead it, so callers look at the frame.
         """
         low, high = 0, min(entries, self.capacity)
+        # Plain binary search without checks: the result is a guess that its caller compares with
+        # frames.
         unpack, data = SLOT.unpack_from, self.data
         while low < high:
             middle = (low + high) // 2
@@ -202,6 +214,8 @@ class SegmentIndex:
 
     def seal(self, block: int) -> None:
         """Store the checksum of a block whose entries are all visible. Under the topic lock."""
+        # The slots first, then the checksum over them: a crash between leaves a block without one,
+        # which is not damage.
         start, end = block_range(block)
         at = block_crc_offset(block)
         self.file.view[at : at + BLOCK_CRC.size] = BLOCK_CRC.pack(block_crc(self.data[start:end]))
@@ -226,22 +240,21 @@ def index_fits(directory: str, link: Link, slots: bytes | None = None) -> bool:
     header = link.header
     count = link.last_entry_id + 1 if slots is None else len(slots) // SLOT_SIZE
     try:
+        # Only as much as is needed is read. An index that is too short for its ledger does not fit.
         path = index_path(directory, header.ledger_id)
         data = disk.DISK.read_file(path, max(SLOTS_OFFSET + count * SLOT_SIZE, INDEX_HEADER_SIZE))
-        found = parse_index_header(data)
+        own = parse_index_header(data)
     except (FileNotFoundError, CorruptionError, ForeignFileError):
         return False
     except UnsupportedFormatVersion as e:
         raise e.at(path) from None
     size = os.path.getsize(path)
-    if (
-        found.ledger_id != header.ledger_id
-        or found.capacity < count
-        or size < index_file_size(found.capacity)
-    ):
+    if own.ledger_id != header.ledger_id or own.capacity < count or size < index_file_size(own.capacity):
         return False
     if len(data) < SLOTS_OFFSET + count * SLOT_SIZE:
         return False
+    # Byte for byte where the frames were scanned; else by what is cheap: checksums of full blocks,
+    # and order in the last.
     if slots is not None:
         return data[SLOTS_OFFSET : SLOTS_OFFSET + len(slots)] == slots
     sealed = count // SLOTS_PER_BLOCK
@@ -261,6 +274,7 @@ def _rises(data: bytes, first: int, count: int, link: Link) -> bool:
         at <<= 3
         if at <= offset or slot_delta < delta or slot_messages <= messages:
             return False
+        # Offsets rise by at least a frame, times never fall, and message counts rise.
         offset, delta, messages = at, slot_delta, slot_messages
     return crc == link.last_crc and offset < link.end_offset
 
@@ -289,6 +303,8 @@ def write_index(directory: str, header: SegmentHeader, slots: bytes) -> None:
         building, header.ledger_id, max(header.index_capacity, count), header.created_ms, entries=count
     )
     try:
+        # Built under another name, flushed, then renamed: a crash leaves the old index or the new
+        # one, and a stray to remove.
         index.file.view[SLOTS_OFFSET : SLOTS_OFFSET + len(slots)] = slots
         for block in range(count // SLOTS_PER_BLOCK):
             index.seal(block)

@@ -101,6 +101,8 @@ class SegmentReader:
         Raises:
             FileNotFoundError: it was trimmed meanwhile, or cannot be used any more: find a place anew.
         """
+        # The cache may have dropped it meanwhile. A damaged header is raised as "gone": the cursor
+        # then finds a place anew.
         segment = self._segment()
         if segment is None:
             try:
@@ -115,6 +117,8 @@ class SegmentReader:
         """Take what lies before the place out of the memory of this process, unless it is read again, and few
         segments are mapped: taking pages out and bringing them back is a quarter of the time that large
         messages take."""
+        # `given_back` says how far any reader of the process has given pages back: a second reader
+        # that is behind it reads them again, and keeps them if few segments are mapped.
         segment = self._segment()
         if segment is not None and (self._dropped >= segment.given_back or len(SEGMENTS) > _MAPPED_AGAIN):
             segment.give_back(self.pos)
@@ -134,14 +138,18 @@ class SegmentReader:
         segment, ledger_id = self.segment, self.ledger_id
         data, slots = segment.data, segment.index.data
         window, base, end = b"", 0, 0
+        # Every 4 MiB, or after a jump backwards.
         if not -1 < self.pos - self._dropped < _KEPT:
             self.forget_pages()
         for first, last in spans:
             start, crc = self.pos, self.crc
+            # The slot before has the checksum that this entry must name; 0 is of a lost entry, which
+            # names nothing.
             if first != self.entry_id:
                 before, offset = _PLACE.unpack_from(slots, slot_offset(first) - 4)
                 start = offset << 3
                 crc = (before or UNKNOWN_CRC) if first else segment.header.chain_seed
+            # Spans near each other share one window.
             if not base <= start < end:
                 window = bytes(data[start : min(limit, start + WINDOW)])
                 base, end = start, start + len(window)
@@ -149,9 +157,13 @@ class SegmentReader:
                 out, window, start - base, last + 1 - first, max_bytes, ledger_id, first, crc
             )
             self.pos, self.entry_id = base + at, entry_id
+            # A larger frame, a batch or damage: the general way decides, and fewer entries than
+            # expected end the call.
             if entry_id <= last and self.pos < start + max_bytes:  # not all in the window, or a batch
                 count = len(out)
                 self.read_into(out, limit, last + 1 - entry_id, _UNLIMITED, max_bytes - self.pos + start)
+                # Something that is no entry lies in between. What the general way read is not given
+                # out.
                 if len(out) - count != self.entry_id - entry_id:
                     del out[count:]
                     return
@@ -170,6 +182,7 @@ class SegmentReader:
             CorruptionError: the frame at `pos` does not verify; what came before it is in `out`.
             FileNotFoundError: see `segment`.
         """
+        # Weakly referred to: a local keeps the map alive during the call.
         segment = self._segment()
         if not -1 < self.pos - self._dropped < _KEPT:
             self.forget_pages()
@@ -177,6 +190,8 @@ class SegmentReader:
             if self._read_unmapped(out, limit, min(max_entries, max_messages), max_bytes):
                 return
             segment = self.segment
+        # Everything in locals, stored back in the `finally`: an error leaves the place at the frame
+        # that caused it.
         pos, entry_id, crc, length = self.pos, self.entry_id, self.crc, self._length
         window, base = self._window, self._base
         end = base + len(window)
@@ -190,9 +205,14 @@ class SegmentReader:
                     if not base <= pos < end or (pos + length > end and end < limit):
                         window = bytes(data[pos : min(limit, pos + WINDOW)])
                         base, end = pos, pos + len(window)
-                    at, most = pos - base, min(max_entries, max_messages)
+                    at, singles = pos - base, min(max_entries, max_messages)
+                    # Runs of small unbatched entries by one call. It takes nothing where a frame is
+                    # of another kind, is damaged, or is not all in the window; then the frame is
+                    # looked at below.
                     if is_single and crc != UNKNOWN_CRC:
-                        run = decode_singles(out, window, at, most, max_bytes, ledger_id, entry_id, crc)
+                        run = decode_singles(out, window, at, singles, max_bytes, ledger_id, entry_id, crc)
+                        # Progress, or a frame that is longer than the window says: the loop comes
+                        # back with a new window.
                         if run[1] != entry_id or (run[3] > end - pos and base < pos):
                             max_entries -= run[1] - entry_id
                             max_messages -= run[1] - entry_id
@@ -205,6 +225,7 @@ class SegmentReader:
                         body = window[at + HEADER_SIZE : at + length - TRAILER_SIZE]
                     except CorruptionError:
                         header = None  # it may just be longer than the window
+                # Larger frames are read in the map, where the checksum is computed without a copy.
                 if header is None:
                     header = read_header(data, pos, min(limit, len(data)))
                     length = header[0]
@@ -214,9 +235,12 @@ class SegmentReader:
                         pos, entry_id, crc = pos + length, entry_id + 1, header[1]
                         continue
                     body = view[pos + HEADER_SIZE : pos + length - TRAILER_SIZE]
-                _, own_crc, prev_crc, body_crc, _, kind, _, _, found, _, count, _, _ = header
-                if crc32(body) != body_crc or found != entry_id or prev_crc != crc != UNKNOWN_CRC:
+                _, own_crc, prev_crc, body_crc, _, kind, _, _, own_id, _, count, _, _ = header
+                # All three: the bytes are those that were written, of this entry, and behind the
+                # entry before.
+                if crc32(body) != body_crc or own_id != entry_id or prev_crc != crc != UNKNOWN_CRC:
                     raise self._mismatch(pos, header, body, entry_id)
+                # Frames of kinds to come are passed over.
                 if kind == KIND_ENTRY:
                     out.append(decode(header, body, ledger_id))
                     max_entries -= 1
@@ -234,7 +258,7 @@ class SegmentReader:
             self.pos, self.entry_id, self.crc, self._length = pos, entry_id, crc, length
             self._window, self._base = window, base
 
-    def _read_unmapped(self, out: list[EntryView], limit: int, most: int, max_bytes: int) -> bool:
+    def _read_unmapped(self, out: list[EntryView], limit: int, max_entries: int, max_bytes: int) -> bool:
         """Read small entries of one message before the limit by pread, while there is no room for a map.
 
         Returns:
@@ -242,11 +266,13 @@ class SegmentReader:
         """
         pos, entry_id = self.pos, self.entry_id
         size = limit - pos
+        # Only near the end of the log, where a consumer waits for single entries: a map for each
+        # topic of thousands would push out another one each time.
         if size > _SMALL or self.crc == UNKNOWN_CRC or self._unmapped >= _UNMAPPED:
             return False
         window = SEGMENTS.read_unmapped(self._home, self.ledger_id, pos, size)
         at, self.entry_id, self.crc, _ = decode_singles(
-            out, window, 0, most, max_bytes, self.ledger_id, entry_id, self.crc
+            out, window, 0, max_entries, max_bytes, self.ledger_id, entry_id, self.crc
         )
         self.pos = pos + at
         self._unmapped += 1
@@ -254,6 +280,8 @@ class SegmentReader:
 
     def _part(self, header: FrameHeader, pos: int, entry_id: int, crc: int) -> EntryView:
         view = self.segment.view
+        # The bytes of a part are verified by the reader that joins them; order and chain are verified
+        # here.
         if header.entry_id != entry_id or header.prev_crc != crc != UNKNOWN_CRC:
             raise self._mismatch(
                 pos, header, view[pos + HEADER_SIZE : pos + header.length - TRAILER_SIZE], entry_id
@@ -265,6 +293,7 @@ class SegmentReader:
     def _mismatch(
         self, pos: int, header: FrameHeader, body: bytes | memoryview, entry_id: int
     ) -> CorruptionError:
+        # The most specific reason that is true.
         if crc32(body) != header.body_crc:
             reason = f"body checksum mismatch in entry {header.entry_id} ({header.length} bytes)"
         elif header.entry_id != entry_id:
@@ -348,6 +377,8 @@ class EntryCursor:
         out: list[EntryView] = []
         words = self._words
         try:
+            # The reader, its limit, then frames. A pass that gives nothing moved on: to the next
+            # ledger, behind damage, or to what is retained.
             while True:
                 reader = self._reader or self._attach()
                 if reader is None:
@@ -358,6 +389,7 @@ class EntryCursor:
                     limit = (tail & _OFFSET_BITS) << 3
                     if reader.pos >= limit:
                         return out
+                # A ledger that is not the tail's any more has a fixed end, which is asked once.
                 else:
                     limit = self._closed_limit(reader)
                     if reader.pos >= limit:
@@ -366,6 +398,8 @@ class EntryCursor:
                         continue
                 try:
                     try:
+                        # An error behind entries waits: these are given out first, and the next read
+                        # meets it again.
                         reader.read_into(out, limit, max_entries, max_messages, max_bytes)
                     except CorruptionError as e:
                         if not out:
@@ -373,6 +407,8 @@ class EntryCursor:
                     except ImportError:
                         if not out:
                             raise
+                # The place is sought again by its position: trimmed ledgers lead to the first that is
+                # retained.
                 except FileNotFoundError:  # trimmed, or lost, while this process had not mapped it
                     self.seek(self.position)
                 if out:
@@ -387,6 +423,8 @@ class EntryCursor:
         out: list[EntryView] = []
         reader, is_whole = self._reader, False
         try:
+            # Spans of another ledger: the cursor goes there, and comes back when it is read in order
+            # again.
             if reader is None or reader.ledger_id != ledger_id:
                 self.seek(Position(ledger_id, spans[0][0]))
                 reader = self._attach()
@@ -403,6 +441,7 @@ class EntryCursor:
             if self._view.is_open():
                 raise
             raise AlreadyClosed("the topic is closed") from None
+        # The next read is by the frames, which verify what the slots said.
         if not is_whole:
             assert reader is not None
             self.seek(Position(ledger_id, reader.entry_id))  # a slot may be wrong: the next is verified
@@ -426,6 +465,7 @@ class EntryCursor:
 
     def _attach(self) -> SegmentReader | None:
         """Stand at the pending position, or where reading continues from it; None without a ledger."""
+        # Each pass ends with a reader, or moves the pending position to a later ledger, so it ends.
         while True:
             wanted = self._pending
             chain = self._view.chain()
@@ -438,6 +478,8 @@ class EntryCursor:
                 elif ledger_id != wanted.ledger_id:  # trimmed, or not of this topic
                     self._pending = wanted = Position(ledger_id, 0)
                 self._reader = reader = self._reader_at(wanted)
+            # Trimmed: look again at the chain, which has the new trim point. Lost: the next ledger,
+            # as readers of a log expect.
             except FileNotFoundError:
                 if not self._view.is_trimmed(ledger_id):  # lost; the chain reported it
                     following = chain.after(ledger_id)
@@ -460,6 +502,7 @@ class EntryCursor:
         segment = view.segment(ledger_id)
         if entry_id <= 0:
             return SegmentReader(segment)
+        # Behind the last entry the reader stands at the end, and waits there.
         last, end = view.extent(ledger_id)
         if entry_id > last:
             return SegmentReader(segment, end, last + 1)
@@ -473,21 +516,26 @@ class EntryCursor:
             return
         segment, pos, entry_id = reader.segment, reader.pos, reader.entry_id
         try:
+            # A body that is damaged under a good header is one lost entry; a damaged header may hide
+            # any number.
             header = segment.frame_header(pos, limit)
             is_framed = header.entry_id == entry_id
         except CorruptionError:
             is_framed = False
         if is_framed:
-            found, offset = entry_id + 1, pos + header.length
+            following, offset = entry_id + 1, pos + header.length
         else:
-            found, offset = self._view.next_readable(segment.ledger_id, entry_id, pos)
+            following, offset = self._view.next_readable(segment.ledger_id, entry_id, pos)
+        # At least 8 bytes forward, so that no damage can hold a cursor for ever.
         offset = min(max(offset, pos + 8), limit)
         self._view.report(
-            Damage(segment.path, segment.ledger_id, entry_id, found - 1, pos, offset, error.reason, HOLE)
+            Damage(segment.path, segment.ledger_id, entry_id, following - 1, pos, offset, error.reason, HOLE)
         )
-        self._reader = SegmentReader(segment, offset, found, UNKNOWN_CRC)
+        self._reader = SegmentReader(segment, offset, following, UNKNOWN_CRC)
 
     def _is_readable_after_all(self, reader: SegmentReader, limit: int) -> bool:
+        # First from the file again; then behind the lock, which orders the stores of its holders on
+        # machines that reorder.
         for is_locked in (False, True):
             try:
                 if is_locked:

@@ -78,6 +78,7 @@ def committed_segments(
         FileNotFoundError: there is no such directory.
         CorruptionError: a segment is missing or has no readable header, and there is no ``on_lost``.
     """
+    # Without words (another boot, a copy) the end is derived from the frames of the newest ledger.
     words = _control_words(directory)
     lost = on_lost or _refuse
     if words is None:
@@ -87,12 +88,15 @@ def committed_segments(
         tail, trim = words
         ledger, offset = split_tail(tail)
         end = _End(offset)
-    found: list[SegmentInfo] = []
+    infos: list[SegmentInfo] = []
     latest = 1 << 63  # no entry of the segment at hand was published later
+    # From the newest to the oldest along the links. Where a header is lost, the listing takes its
+    # place, as in readers.
     while ledger and ledger >= max(trim, since):
         try:
             header, info = _describe(directory, ledger, end, latest)
         except FileNotFoundError:
+            # The trim point is read again: what it says now decides between trimmed and lost.
             now = _control_words(directory)
             if now is None or ledger < now[1]:
                 break  # trimmed since we began
@@ -104,12 +108,12 @@ def committed_segments(
             lost(_lost(directory, ledger, end, f"{e.reason}; {e.remedy}", SEGMENT_HEADER))
             ledger, end = _derived_end(directory, ledger, lost)
             continue
-        found.append(info)
+        infos.append(info)
         latest = header.base_publish_ms
         end = _End(header.prev_end_offset, header.prev_last_entry_id + 1, header.prev_messages)
         ledger = header.prev_ledger_id
-    found.reverse()
-    return found
+    infos.reverse()
+    return infos
 
 
 def is_trimmed(directory: str, ledger_id: int) -> bool:
@@ -153,6 +157,7 @@ def _control_words(directory: str) -> tuple[int, int] | None:
         raise FileNotFoundError(directory)
     try:
         with closing(_open_control(directory)) as control:
+            # Both conditions of trust: this very file, and this boot.
             header = parse_control_header(control.view, KIND_TOPIC)
             here = (control.device, control.inode)
             if (header.device, header.inode) != here or not is_of_this_boot(header, directory):
@@ -165,6 +170,7 @@ def _control_words(directory: str) -> tuple[int, int] | None:
 def _describe(directory: str, ledger: int, end: _End, latest: int) -> tuple[SegmentHeader, SegmentInfo]:
     segment = Segment.open(directory, ledger)
     header = segment.header
+    # The next header does not say when the last entry was published, so its frame does.
     if end.last_publish_ms < 0:
         end = _completed(segment, end, latest)
     info = SegmentInfo(
@@ -185,6 +191,8 @@ def _completed(segment: Segment, end: _End, latest: int) -> _End:
     """`end` with its numbers: from the last frame and its slot, else from all frames."""
     try:
         ending = segment.ending(end.offset)
+    # With the numbers of the next header only the time is missing, and the base of the next ledger
+    # bounds it.
     except (CorruptionError, FileNotFoundError):
         if end.entries >= 0:
             return end._replace(last_publish_ms=latest)
@@ -201,6 +209,8 @@ def _completed(segment: Segment, end: _End, latest: int) -> _End:
 
 def _derived_end(directory: str, below: int, lost: DamageHook) -> tuple[int, _End]:
     """The last ledger below an id that has any entries, and where its frames end; ledger 0 without one."""
+    # A ledger without frames counts only if it is the first of the topic; any other is one that was
+    # never switched to.
     for ledger in reversed(ledgers_with_cold(directory, descriptors.names_in(directory))):
         if ledger >= below:
             continue

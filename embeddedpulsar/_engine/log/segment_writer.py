@@ -174,16 +174,21 @@ class AppendPoint:
 
     def _refresh(self) -> State:
         """Find out where the log stands: others appended, a holder died, or attention is demanded."""
+        # A signal handler that appends while its own thread is inside would use state that is half
+        # changed.
         if self._is_exclusive:
             self._refuse_reentry()
         try:
             self._is_exclusive = True
+            # Void first: an interrupt below leaves state that no tail word equals.
             self._state = _UNKNOWN
             if self._is_closed:
                 raise AlreadyClosed("the topic is closed")
             owner = self._words[_OWNER]
             if owner:
                 self._look_at_owner(owner)
+            # Found, then the slots of a dead writer are cleared, then the mark goes: a crash between
+            # leaves the mark for the next.
             self._state = self._found_state()
             if owner:
                 self._clear_slots(self._state[2] + 1)
@@ -203,8 +208,8 @@ class AppendPoint:
         """
         # As `is_current`, without its calls: an appender that slept pays 3 us for each.
         try:
-            found = lstat(self._control_path)
-            is_there = found.st_ino == self._inode and found.st_dev == self._device
+            status = lstat(self._control_path)
+            is_there = status.st_ino == self._inode and status.st_dev == self._device
         except (FileNotFoundError, NotADirectoryError):
             is_there = False
         if not is_there:
@@ -229,12 +234,14 @@ class AppendPoint:
 
     def _look_at_owner(self, owner: int) -> None:
         words = self._words
+        # The mark stays in these cases, so that the next append of any process comes here again.
         state = words[TopicWord.STATE]
         if state & (TERMINATED | DELETED):
             words[_OWNER] = ATTENTION
             if state & DELETED:
                 raise TopicNotFound("the topic was deleted")
             raise TopicTerminated("nothing can be appended to a terminated topic")
+        # A process id: its holder died between setting the mark and clearing it.
         if owner != ATTENTION:
             self._repair()
         if state & HELD:
@@ -260,6 +267,9 @@ class AppendPoint:
         try:
             segment = self._segment
             if segment is None or segment.ledger_id != ledger_id:
+                # Of the mapped segment the end is compared in O(1). What does not agree is damage at
+                # the tail: the entry that comes next begins a new ledger, and nothing is appended
+                # behind damage.
                 segment = SEGMENTS.get(self._control.home, ledger_id, writable=True)
                 self._use(segment)
             ending = segment.agreed_ending(end)
@@ -280,6 +290,8 @@ class AppendPoint:
         Otherwise a recovery after a power loss might take its frame, or its half-made ledger, for published.
         """
         words = self._words
+        # The epoch makes void what other processes have read of words that the dead holder may have
+        # changed half.
         words[TopicWord.RECOVERIES] += 1
         words[TopicWord.EPOCH] += 1
         ledger_id, end = split_tail(words[_TAIL])
@@ -296,6 +308,7 @@ class AppendPoint:
         except OSError:
             # A failed flush loses everything that was not flushed before, and a later flush that succeeds
             # would not report that. The next ledger's header records the end instead.
+            # The range grows: everything since the last successful flush counts as lost.
             if not words[POISON_TO]:
                 words[POISON_FROM] = words[TopicWord.SYNCED]
             words[POISON_TO] = words[_TAIL]
@@ -319,6 +332,7 @@ class AppendPoint:
     def _set_stops(self, next_entry: int) -> None:
         """Where the fast path ends: untouched pages, slots not reserved, the limits of the ledger."""
         words = self._words
+        # 0 sends every append the slow way, which rolls.
         if self._segment is None or words[TopicWord.STATE] & MUST_ROLL:
             self._end_stop = 0
             return
@@ -338,10 +352,13 @@ class AppendPoint:
             self._refuse_reentry()
         try:
             self._is_exclusive = True
+            # First the roll, which may replace the segment, then room in the one that holds.
             if self._full_reason(self._state[1] + length, now_ms) is not None:
                 self._roll(length, now_ms)
             self._extend(length)
         except (StorageFullError, DescriptorLimitError) as e:
+            # Nothing was written, so no repair is due. Other errors leave the mark, and the next
+            # append repairs.
             self._words[_OWNER] = 0
             if isinstance(e, StorageFullError):
                 self.on_full()
@@ -360,6 +377,8 @@ class AppendPoint:
         _, start, entry_id, *_ = self._state
         end = start + length
         allocated = words[TopicWord.ALLOCATED]
+        # The word follows the reservation: a crash between wastes blocks, and the other order would
+        # let a store hit a hole.
         if end > allocated:
             allocated = grown_allocation(segment, end, allocated, self._options.allocation_step)
             words[TopicWord.ALLOCATED] = allocated
@@ -368,6 +387,8 @@ class AppendPoint:
             touched = words[TOUCHED]
             words[TOUCHED] = touch(segment, start, end, touched, allocated, is_written, in_memory=in_memory)
         reserved = words[TopicWord.INDEX_ALLOCATED]
+        # The block before is sealed here, when it is full and before the first slot of the next is
+        # used.
         if entry_id + 1 >= reserved_slots(reserved, entry_id + 1):
             reserved = segment.index.allocate(entry_id + 1, reserved)
             if failpoints.ACTIVE:
@@ -405,6 +426,7 @@ class AppendPoint:
         words, options = self._words, self._options
         tail, end, entry_id, crc, messages, last_ms = self._state
         ledger_id = tail >> 32
+        # What the new header will record of the old ledger, of the state that the tail word proves.
         previous = Ending(ledger_id, end, entry_id, crc, messages, last_ms) if ledger_id else None
         self._seal_before(entry_id + 1)
         # After a recovery, or a flush that failed, the new header alone says where the old ledger ends: more
@@ -438,6 +460,7 @@ class AppendPoint:
         full disk is emptied by closing the ledger that fills it."""
         least = self._options.first_allocation
         start = partial(start_ledger, self._directory, self._words, lean=SEGMENTS.is_crowded)
+        # A large first allocation only where it leaves what keeps a full disk usable.
         if new.first_allocation > least:
             if disk.DISK.free_bytes(self._lock.fd) >= new.first_allocation + KEPT_FREE:
                 with contextlib.suppress(StorageFullError):  # a quota; no file is left
@@ -448,6 +471,8 @@ class AppendPoint:
     def let_go(self, segment: Segment) -> bool:
         """Unmap to make room in the cache, unless an append is in progress (then False)."""
         try:
+            # An append of this process is in progress: the segment may go only if it is not the
+            # tail's.
             if not self._lock.enter_alone():
                 return self._segment is not segment
             if self._segment is segment:
@@ -590,10 +615,10 @@ class SegmentWriter(AppendPoint):
                 tail, start, entry_id, crc, messages, now = state = self._refresh()
             now_ns = wall_ns()
             if not self._looked_ns <= now_ns < self._look_by_ns:  # or the clock was set back
-                found = fstat(self._lock.fd)
-                if found.st_ino != self._lock.inode:
+                status = fstat(self._lock.fd)
+                if status.st_ino != self._lock.inode:
                     raise descriptors.lost(self._lock.path)
-                if not self._looked_ns <= now_ns < self._place_by_ns or not found.st_nlink:
+                if not self._looked_ns <= now_ns < self._place_by_ns or not status.st_nlink:
                     self._look_at_place(now_ns)
                 self._looked_ns, self._look_by_ns = now_ns, now_ns + LOOK_NS
             # 1. Say that we are inside. A crash up to step 4 leaves a nonzero owner and nothing visible.
@@ -711,6 +736,8 @@ class SegmentWriter(AppendPoint):
     ) -> bool:
         """Append the first entries, with the order of writes of `append`; False if `append` has to do it."""
         words, state, now_ns = self._words, self._state, self._wall_ns()
+        # Each condition that `append` treats in a slow way ends the run here, and `append` takes the
+        # next entry.
         tail, start, entry_id, crc, messages, now = state
         if self._is_closed or words[_OWNER] or words[_TAIL] != tail:
             return False
@@ -718,13 +745,14 @@ class SegmentWriter(AppendPoint):
         if not self._looked_ns <= now_ns < self._look_by_ns or not self._base_ms <= now < self._time_stop:
             return False
         first, end, since, ledger_id = entry_id + 1, start, now - self._base_ms, tail >> 32
-        most = min(start + BY_MAP, self._end_stop)
+        limit = min(start + BY_MAP, self._end_stop)
         frames: list[bytes] = []
         slots: list[bytes] = []
-        made: list[tuple[int, int, int]] = []
+        appended: list[tuple[int, int, int]] = []
         for parts, size, body_crc, count, metadata_length, codec, flags, key_hash in entries:
             length = size + _FRAMING
-            if end + length > most or entry_id + 1 >= self._entry_stop:
+            # What does not fit below the limits is left to the next round.
+            if end + length > limit or entry_id + 1 >= self._entry_stop:
                 break
             entry_id += 1
             covered = _pack_covered(
@@ -738,12 +766,14 @@ class SegmentWriter(AppendPoint):
             )
             end += length
             tail += length >> 3
-            made.append((ledger_id, entry_id, tail))
+            appended.append((ledger_id, entry_id, tail))
         frame, slot = b"".join(frames), b"".join(slots)
         begin = SLOTS_OFFSET + SLOT_SIZE * first
         active = failpoints.ACTIVE
-        if not made or self._state is not state:  # a signal handler of this thread appended meanwhile
+        if not appended or self._state is not state:  # a signal handler of this thread appended meanwhile
             return False
+        # From the check above to the store of the tail nothing is called, as in `append`; the order
+        # of writes is the same.
         words[_OWNER] = self._owner
         if active:
             failpoints.hit("append:owner_set")
@@ -759,7 +789,7 @@ class SegmentWriter(AppendPoint):
         if active:
             failpoints.hit("append:tail_stored")
         words[_OWNER] = 0
-        stored += made
+        stored += appended
         if words[_WAITERS]:
             hold.rung += self._waiters.take_all()
         hold.release()
@@ -796,6 +826,7 @@ class SegmentWriter(AppendPoint):
         """Start a new ledger now; return its id. An empty tail ledger is kept."""
         try:
             self._lock.acquire(self._timeout_s)
+            # An empty ledger is not closed: it would be one without entries in the chain.
             words = self._words
             if words[_OWNER] or words[_TAIL] != self._state[0]:
                 self._refresh()

@@ -77,11 +77,12 @@ class SegmentCache:
         """
         try:
             self._lock.acquire()
+            # Maps without descriptors cost address space only, so there may be many more of them.
             self._wanted += segments
             self._with_descriptors = _descriptor_budget()
             wanted = max(_DEFAULT_CAPACITY, self._wanted)
-            most = self._with_descriptors if wanted <= self._with_descriptors else _map_budget()
-            self._capacity = min(max(self._with_descriptors, most), wanted)
+            allowed = self._with_descriptors if wanted <= self._with_descriptors else _map_budget()
+            self._capacity = min(max(self._with_descriptors, allowed), wanted)
         finally:
             self._lock.release()
 
@@ -96,12 +97,15 @@ class SegmentCache:
         key = (home, ledger_id)
         try:
             self._lock.acquire()
+            # A writable map serves readers; a read-only one does not serve a writer.
             segment = self._segments.get(key)
             if segment is not None and (segment.writable or not writable):
                 self._segments.move_to_end(key)
                 return segment
         finally:
             self._lock.release()
+        # Outside the lock: opening may wait for the disk. Two threads may both open it; the second
+        # drops its own.
         opened = Segment.open(home.directory, ledger_id, writable=writable, lean=self.is_crowded)
         home.check()  # after it was opened: so it is one of ours
         opened.home = home
@@ -127,18 +131,19 @@ class SegmentCache:
         Raises:
             StoreGoneError: the path leads to the files of another topic by now.
         """
+        # A look without the lock: a wrong answer costs a map or a read.
         if len(self._segments) < self._capacity or (home, ledger_id) in self._segments:
             return b""
         try:
             fd = disk.DISK.open_file(log_path(home.directory, ledger_id), os.O_RDONLY)
             try:
-                found = disk.DISK.pread(fd, size, start)
+                data = disk.DISK.pread(fd, size, start)
             finally:
                 os.close(fd)
         except OSError:
             return b""
         home.check()  # after it was opened: so it is one of ours
-        return found
+        return data
 
     def put(self, home: DirectoryIdentity, segment: Segment, holder: SegmentHolder | None = None) -> None:
         """Keep `segment`; `holder` is asked to let it go before it is dropped."""
@@ -160,6 +165,7 @@ class SegmentCache:
         segment: Segment,
         dropped: list[tuple[Segment, SegmentHolder | None]],
     ) -> None:
+        # The least recently used go first. They are closed by the caller, outside the lock.
         self._segments.pop(key, None)
         while len(self._segments) >= max(1, self._capacity):
             dropped.append(self._remove(next(iter(self._segments))))
@@ -178,6 +184,7 @@ class SegmentCache:
     def _tell_holders(self, dropped: list[tuple[Segment, SegmentHolder | None]]) -> None:
         """Close files and take a writer's lock outside our lock. A holder that is busy keeps its segment, and
         is asked again when another caller needs room."""
+        # A writer that is inside an append keeps its segment, and the cache has one more for a while.
         for segment, holder in dropped:
             if holder is None or holder.let_go(segment):
                 continue
@@ -197,6 +204,7 @@ class SegmentCache:
 
     def drop(self, home: DirectoryIdentity, ledger_id: int | None = None) -> None:
         """Drop one segment of a topic, or all."""
+        # Holders are not asked: the owner closes, or what is mapped is about to be replaced.
         dropped: list[object] = []  # closed when this returns, outside our lock
         try:
             self._lock.acquire()
@@ -326,6 +334,8 @@ class SegmentSet:
     def chain(self) -> LedgerChain:
         words = self._words
         chain = self._chain
+        # Two loads tell whether anything changed since. The words may change between them: the next
+        # call sees it.
         if words[TopicWord.TAIL] >> 32 == chain.tail_ledger and words[TopicWord.TRIM] == chain.first_retained:
             return chain
         try:
@@ -342,16 +352,19 @@ class SegmentSet:
         self._lock = threads.renewed(self._lock)
 
     def _extended(self, known: LedgerChain, tail_ledger: int, trim: int) -> LedgerChain:
+        # The known part of the chain is kept as it is: what was closed never changes. Only what was
+        # trimmed is cut off its front.
         if not tail_ledger:
             return _EMPTY._replace(first_retained=trim)
         if tail_ledger < known.tail_ledger:
             known = _EMPTY  # a recovery found less than we had seen
-        found, tail_base = self._walk(known, tail_ledger, trim)
+        newer, tail_base = self._walk(known, tail_ledger, trim)
         kept = known.closed[bisect_left(known.ids, trim) :]
         before = known.closed[-1].messages_before + known.closed[-1].messages if known.closed else 0
         closed = list(kept)
         base = closed[-1].base_publish_ms if closed else 0
-        for ledger in reversed(found):
+        # Oldest first, so that messages are counted on from what is known.
+        for ledger in reversed(newer):
             base = max(base, ledger.base_publish_ms)  # keeps the order where a header is unreadable
             closed.append(ledger._replace(messages_before=before, base_publish_ms=base))
             before += ledger.messages
@@ -363,8 +376,10 @@ class SegmentSet:
         last_known = known.ids[-1] if known.ids else 0
         header = self._header(tail_ledger, None, trim)
         tail_base = header.base_publish_ms if header else 0
-        found: list[ClosedLedger] = []
+        ledgers: list[ClosedLedger] = []
         ledger_id = tail_ledger
+        # Along the links, until what is known, the trim point or the first ledger. A header that
+        # cannot be read has no link: the directory's listing gives the next lower id.
         while True:
             if header is None:  # unreadable: the listing must do for a link
                 ledger_id = self._listed_before(ledger_id)
@@ -376,21 +391,24 @@ class SegmentSet:
                 if not ledger_id or ledger_id <= last_known or ledger_id < trim:
                     break
             header = self._header(ledger_id, successor, trim)
+            # Missing below the trim point, which may have moved since the walk began.
             if header is None and ledger_id < self._words[TopicWord.TRIM]:
                 break  # trimmed meanwhile
-            found.append(self._closed(ledger_id, header, successor))
-        return found, tail_base
+            ledgers.append(self._closed(ledger_id, header, successor))
+        return ledgers, tail_base
 
     def _header(self, ledger_id: int, successor: SegmentHeader | None, trim: int) -> SegmentHeader | None:
         """The header of a ledger, or None if it is gone or damaged; reported unless it was trimmed."""
         path = log_path(self._directory, ledger_id)
         last = successor.prev_last_entry_id if successor else -1
         try:
-            found = find_segment_header(self._directory, ledger_id)
-            if found.damage:
-                self._report(found.report(path))
-            return found.header
+            found_header = find_segment_header(self._directory, ledger_id)
+            if found_header.damage:
+                self._report(found_header.report(path))
+            return found_header.header
         except FileNotFoundError:
+            # Gone and not trimmed is a loss, which is reported once; the successor still says what
+            # was in it.
             words = self._words
             if not is_deleted(words) and ledger_id >= min(words[TopicWord.TRIM], words[TopicWord.TAIL] >> 32):
                 reason = "the file is gone, although it was not trimmed"
@@ -412,6 +430,7 @@ class SegmentSet:
         self, ledger_id: int, header: SegmentHeader | None, successor: SegmentHeader | None
     ) -> ClosedLedger:
         base = header.base_publish_ms if header else -1
+        # The usual case: the next header says where this ledger ends, and nothing of it is read.
         if successor is not None:
             return ClosedLedger(
                 ledger_id,
@@ -474,10 +493,13 @@ def walk_segments(
         OSError: a header cannot be read, which says nothing of what is in the file.
         UnsupportedFormatVersion: a newer release wrote a segment.
     """
-    there = ledgers_with_cold(directory, descriptors.names_in(directory))
-    ledgers = [ledger for ledger in there if limit is None or ledger <= limit]
+    listed = ledgers_with_cold(directory, descriptors.names_in(directory))
+    # With a limit, ids above the tail's are rolls under way.
+    ledgers = [ledger for ledger in listed if limit is None or ledger <= limit]
     headers, damaged = _read_headers(directory, [ledger for ledger in ledgers if ledger not in without])
     links: list[Link] = []
+    # From the newest backwards. What no link leads to and lies above the oldest is a stray; what lies
+    # below was trimmed.
     link = Link(headers[max(headers)]) if headers else None
     while link is not None:
         links.append(link)
@@ -496,16 +518,16 @@ def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, Segment
     for ledger in ledgers:
         path = log_path(directory, ledger)
         try:
-            found = find_segment_header(directory, ledger)
+            found_header = find_segment_header(directory, ledger)
         except FileNotFoundError:
             continue  # trimmed since the directory was listed
         except CorruptionError as e:
             reason = f"{e.reason}; {e.remedy}"
             damaged.append(Damage(e.path or path, ledger, -1, -1, 0, 0, reason, SEGMENT_HEADER))
         else:
-            headers[ledger] = found.header
-            if found.damage:
-                damaged.append(found.report(path))
+            headers[ledger] = found_header.header
+            if found_header.damage:
+                damaged.append(found_header.report(path))
     return headers, damaged
 
 
@@ -518,11 +540,13 @@ def _link_before(
 ) -> Link | None:
     """The ledger before that of `header`; None if that was the first one, or those before it are trimmed."""
     previous = header.prev_ledger_id
+    # A loop in the links would never end.
     if previous >= header.ledger_id:
         raise CorruptionError(
             path=log_path(directory, header.ledger_id),
             reason=f"ledger {header.ledger_id} claims to follow ledger {previous}; ids rise",
         )
+    # The successor has the ending of this ledger.
     if previous in headers:
         return Link(
             headers[previous],
@@ -532,6 +556,8 @@ def _link_before(
             header.prev_messages,
         )
     older = [ledger for ledger in headers if ledger < previous]
+    # Missing and not trimmed is damage, reported once. Without a trim point it counts only if an
+    # older file is there: else all before may be trimmed.
     if previous >= trim > 0 or (previous and older and not trim):
         path = log_path(directory, previous)
         if not any(report.ledger_id == previous for report in damaged):
@@ -547,4 +573,5 @@ def _link_before(
                     MISSING_SEGMENT,
                 )
             )
+    # Over the gap: the next older ledger, whose ending nothing says.
     return Link(headers[max(older)]) if older else None

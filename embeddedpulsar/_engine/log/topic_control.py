@@ -41,7 +41,7 @@ from embeddedpulsar.records import NamedTuple
 STORE_CONTROL: Final = "store.ctl"
 CLIENTS: Final = "clients"
 FIRST_WORD: Final = CONTROL_HEADER_SIZE // 8
-_DEPTH: Final = 4  # of a subscription's directory below the root
+_DEPTH: Final = 5  # of a subscription's directory below the root: topics/<xx>/<dir>/subscriptions/<dir>
 
 
 class ControlFile:
@@ -85,6 +85,8 @@ class ControlFile:
 
         The file gets its name when it is complete. Without ``boot`` it is not trusted until `adopt`.
         """
+        # A control file under its name is complete. One that was cut short is replaced under the
+        # lock; processes that have the old one mapped notice that its name leads elsewhere.
         path = control_path(directory)
         building = under_construction(path)
         if os.path.lexists(building):  # of a process that died here
@@ -118,6 +120,8 @@ class ControlFile:
 
     def is_trusted(self, boot: bytes) -> bool:
         """Whether the words were written in this boot, into this very file (it may have been copied)."""
+        # Boot: words are not flushed, so after a reboot they may be of any moment. Device and inode:
+        # a copy has the words of its original.
         header = self.header
         return (
             header is not None
@@ -131,6 +135,8 @@ class ControlFile:
 
     def clear(self, *kept: int) -> None:
         """Zero every word but these: what a recovery does not derive is not believed. Under the lock."""
+        # One store each. A word in the middle of this may be read by an onlooker, which asks for
+        # trust before.
         words = self.words
         for word in range(FIRST_WORD, len(words)):
             if word not in kept:
@@ -139,6 +145,8 @@ class ControlFile:
     def raise_epoch(self, word: int) -> None:
         """Make what other processes follow void: the next number, or one that none of them has if the word is
         damaged."""
+        # A damaged epoch may be the largest number: adding one would wrap to one that a process may
+        # have seen.
         epoch = self.words[word]
         self.words[word] = epoch + 1 if epoch < LARGEST_COUNT else int.from_bytes(os.urandom(5), "big") + 1
 
@@ -169,6 +177,8 @@ def is_of_this_boot(header: ControlHeader, directory: str) -> bool:
 
 def _boot_of_neighbours(directory: str) -> bytes | None:
     """The boot of the living processes of the store; None if there are none, or no store."""
+    # A topic lies two levels below the root, or three where there are many, and a subscription two
+    # more.
     root = os.path.abspath(directory)
     for _ in range(_DEPTH):
         root = os.path.dirname(root)
@@ -187,6 +197,8 @@ def _header(path: str) -> ControlHeader | None:
 
 def has_living(root: str) -> bool:
     """Whether a process has the store in ``root`` open, as far as this one can see."""
+    # The bytes on ``store.ctl`` answer at once. Leases are asked where the file system has no such
+    # locks.
     if lease.has_any(os.path.join(root, STORE_CONTROL)):
         return True
     clients = os.path.join(root, CLIENTS)
@@ -267,6 +279,7 @@ class ThrottledCheck:
 
     def check_if_due(self) -> None:
         """Make the check, unless it was made a moment ago."""
+        # After the check, so that one that raises is made again by the next call.
         now = self._monotonic()
         if now - self._looked_at >= _EVERY_S or self._looked_at < 0:
             self._check()
@@ -323,6 +336,8 @@ class TopicControl(ControlFile):
         A process that is killed while it makes the first ledger leaves one that has none: the word is stored
         before the first message is written.
         """
+        # Only a log with a message proves that the word is wrong: nothing below the frames tells
+        # more.
         if self.tail:
             return False
         directory = self.home.directory
@@ -350,6 +365,7 @@ class TopicControl(ControlFile):
         Raises:
             StoreGoneError: the store or the topic was removed, moved or replaced.
         """
+        # A topic that is being deleted loses its directory too; its state word is the better reason.
         if not self.home.is_current() and not is_deleted(self.words):
             raise gone(self.home.directory)
 
@@ -366,6 +382,7 @@ class TopicControl(ControlFile):
     def describe_owner(self) -> str:
         """The process inside the topic lock, for the text of `LockTimeout`."""
         try:
+            # Read without the lock, for a text.
             owner = self.words[TopicWord.OWNER]
         except ValueError:
             return ""
@@ -374,6 +391,7 @@ class TopicControl(ControlFile):
 
     def demand(self, state_bits: int) -> None:
         """Set bits of the state word and make every process notice. Under the topic lock."""
+        # The bits before the mark: a process that sees the mark finds the reason.
         self.words[TopicWord.STATE] |= state_bits
         self.words[TopicWord.OWNER] = ATTENTION
 

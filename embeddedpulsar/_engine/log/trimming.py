@@ -133,11 +133,15 @@ def pinned_from(directory: str, now_ms: int, *, removes: bool, with_readers: boo
         path = os.path.join(place, name)
         with contextlib.suppress(FileNotFoundError):
             age_ms = now_ms - os.stat(path).st_mtime_ns // _NS
+            # Young pins count without a look at their holder: a reader may die and another go on with
+            # its plan.
             if not key and not with_readers:
                 continue
             is_young = abs(age_ms) <= LEASE_S * 1000
             if is_young or (_is_pending(directory, path, key) if key else is_held(path)):
                 ledgers.append(int(digits))
+                # The lease of readers that died begins when their death is noticed, so the time of
+                # the pin is set anew while one lives.
                 if removes and not is_young and not key:  # the lease begins when its reader dies, or nearly
                     nofollow.utime(path, (now_ms * _NS, now_ms * _NS))
             elif removes and key:
@@ -237,14 +241,16 @@ class Trimming:
             removes: whether pins that count no more are removed. Under the housekeeping lock.
             with_readers: whether pins of readers count, too.
         """
-        found = pinned_from(self._directory, now_ms, removes=removes, with_readers=with_readers)
-        return [] if found is None else [found]
+        pin = pinned_from(self._directory, now_ms, removes=removes, with_readers=with_readers)
+        return [] if pin is None else [pin]
 
     def note_retreat(self) -> None:
         """Void trim points that were chosen before: a subscription was made, or put back.
 
         Called after it was, and before that is reported. A process that dies in between has reported nothing.
         """
+        # The number alone matters, not the process that raised it: `give_up` compares it for
+        # equality.
         words = self._control.words
         try:
             self._lock.acquire(self._timeout_s)
@@ -280,13 +286,17 @@ class Trimming:
     def needs(self, marks: Collection[Position], retention: Retention, now_ms: int) -> Iterator[LedgerNeed]:
         """What holds each closed ledger, the oldest first; see `first_needed`."""
         chain = self._view.chain()
+        # One pass from the oldest ledger on. ``remaining`` is the size of what would stay if this
+        # ledger went as well.
         slowest = min(marks, default=None)
-        left = sum(map(_size, chain.closed)) + self._tail_size(chain)
+        remaining = sum(map(_size, chain.closed)) + self._tail_size(chain)
         for number, ledger in enumerate(chain.closed):
             last = ledger.last_entry_id
+            # A ledger may go when its last entry is acknowledged by all, because only whole ledgers
+            # go.
             is_unacked = slowest is not None and last >= 0 and (ledger.ledger_id, last) > slowest
-            left -= _size(ledger)
-            is_old = retention.is_none or retention.is_over_size(left)
+            remaining -= _size(ledger)
+            is_old = retention.is_none or retention.is_over_size(remaining)
             is_retained = (
                 not is_unacked and not is_old and not self._is_over_time(chain, number, retention, now_ms)
             )
@@ -299,6 +309,8 @@ class Trimming:
     def _is_over_time(self, chain: LedgerChain, number: int, retention: Retention, now_ms: int) -> bool:
         """Whether the last entry of a closed ledger was published long enough ago."""
         ledger = chain.closed[number]
+        # Bounds first: nothing was published after the next ledger began, nothing before this one
+        # did. Only between the two the time of the last entry is looked up.
         following = chain.closed[number + 1] if number + 1 < len(chain.closed) else None
         latest = following.base_publish_ms if following is not None else chain.tail_base_publish_ms
         if retention.is_over_time(now_ms - latest):
@@ -323,9 +335,12 @@ class Trimming:
         words = self._control.words
         try:
             self._lock.acquire(lock_timeout_s or self._timeout_s)
+            # Under the lock under which a subscription raises the count, so either this sees it, or
+            # the subscription finds the point.
             if self._seen() != seen:
                 return False
             # 1. The trim point. A process that misses a file below it knows that it was trimmed, not lost.
+            # The tail's ledger is never given up: it is being written.
             tail_ledger, _ = split_tail(words[TopicWord.TAIL])
             point = min(ledger_id, tail_ledger)
             if point > words[_TRIM]:
@@ -341,19 +356,21 @@ def _size(ledger: ClosedLedger) -> int:
 
 
 def remove_trimmed(
-    directory: str, control: TopicControl, most: int, within_s: float, *, is_durable: bool = True
+    directory: str, control: TopicControl, max_ledgers: int, within_s: float, *, is_durable: bool = True
 ) -> int:
-    """Remove the files of ledgers that were given up, at most `most` of them, and begin none after `within_s`
-    seconds; return how many ledgers lost files, 0 when no such file is left.
+    """Remove the files of ledgers that were given up, at most `max_ledgers` of them, and begin none after
+    `within_s` seconds; return how many ledgers lost files, 0 when no such file is left.
 
     Readers that have a segment mapped read it to its end; others jump to the first retained ledger. May be
     repeated: what a crash left is removed by the next call.
     Needs no lock: no process makes a file below the trim point.
     """
     point = int(control.words[_TRIM])
+    # By the listing and not from a count: what earlier calls left is removed as well. An index may be
+    # left without its log.
     names = descriptors.names_in(directory)
-    there = {ledger for suffix in (LOG_SUFFIX, INDEX_SUFFIX) for ledger in ledgers_of(names, suffix)}
-    expired = sorted(ledger for ledger in there if ledger < point)[:most]
+    ledgers = {ledger for suffix in (LOG_SUFFIX, INDEX_SUFFIX) for ledger in ledgers_of(names, suffix)}
+    expired = sorted(ledger for ledger in ledgers if ledger < point)[:max_ledgers]
     if expired:
         control.check_in_place()
         # 2. Durably, or after a power loss a file might be gone and the trim point not yet there.

@@ -71,6 +71,8 @@ class LedgerRing:
 
     def drop_oldest(self) -> None:
         """Give up what is more than there is room for."""
+        # Under the topic lock, in the process that rolled. From the newest closed ledger backwards as
+        # long as there is room.
         chain = self._view.chain()
         point, room = chain.tail_ledger, self._room
         for ledger in reversed(chain.closed):
@@ -78,6 +80,7 @@ class LedgerRing:
             if room < 0:
                 break
             point = ledger.ledger_id
+        # Nothing new to give up: the point never goes back.
         words = self._words
         if point <= words[TopicWord.TRIM] or not chain.closed:
             return
@@ -97,6 +100,7 @@ def open_volatile_ledger(directory: str, *, options: LedgerOptions, **rest: Any)
 
     What another boot left, or was copied, is removed first.
     """
+    # A process that may only read leaves what is there; its own view of it is empty (`read_control`).
     if options.refusal is None:
         _begin_anew(directory, options)
     ledger = ManagedLedger.open(directory, options=options, **rest)
@@ -109,6 +113,8 @@ def _begin_anew(directory: str, options: LedgerOptions) -> None:
     """Remove the log, the producers and the subscriptions of an earlier boot, if that is what is there."""
     if _is_current(directory, options.boot_id):
         return
+    # The usual case took no lock. Of several processes that start after a boot, one empties the
+    # directory.
     lock = FileLock(filenames.lock_path(directory))
     try:
         lock.acquire(options.lock_timeout_s)
@@ -130,6 +136,7 @@ def _is_current(directory: str, boot: bytes) -> bool:
     try:
         control = TopicControl.open(directory)
     except FileNotFoundError:
+        # Without a control file: a topic that was just made has no ledgers either.
         return not filenames.ledgers_of(descriptors.names_in(directory))
     except CorruptionError:
         return False

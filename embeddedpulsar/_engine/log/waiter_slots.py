@@ -86,8 +86,11 @@ class WaiterSlots:
         """
         low, high = _TWO_WORDS.unpack(uuid)
         words = self._words
+        # A slot once claimed is mostly still ours: two loads.
         if hint < OTHERS and words[_UUIDS + 2 * hint] == low and words[_UUIDS + 2 * hint + 1] == high:
             return hint
+        # One copy of the table in the place of 2 loads for each slot. The lock is held, so it cannot
+        # change.
         table = words[_UUIDS : _UUIDS + _SLOT_WORDS * UUID_SLOTS].tolist()
         free = -1
         for slot in range(UUID_SLOTS):
@@ -105,6 +108,8 @@ class WaiterSlots:
 
     def _reclaim(self) -> int:
         """A slot of a process that waits for nothing, else of a dead one; -1 for none."""
+        # First slots whose processes wait for nothing: they claim another one when they wait again.
+        # No process is asked.
         busy = [0] * _BITMAP_WORDS
         for group in range(GROUPS):
             at = self._bitmap_of(group)
@@ -126,6 +131,7 @@ class WaiterSlots:
     def free_slot(self, uuid: bytes) -> None:
         """Give the slot of ``uuid`` back: its process closes, or is known to be dead."""
         low, high = _TWO_WORDS.unpack(uuid)
+        # Bits first, then the id: a bit never stands for a process that did not set it.
         for slot in range(UUID_SLOTS):
             at = _UUIDS + _SLOT_WORDS * slot
             if self._words[at] == low and self._words[at + 1] == high:
@@ -152,14 +158,16 @@ class WaiterSlots:
         """The group with that key, made if need be; `EACH` when there are too many groups: then each of its
         processes is rung."""
         words = self._words
+        # Groups keep their keys when they are empty, so that the next waiter with the key finds the
+        # same one. A group that was never used is taken before one that is empty now.
         if not key or words[_key_of(hint)] == key:
             return hint if key else EACH
         free = fresh = EACH
         for group in range(1, GROUPS):
-            there = words[_key_of(group)]
-            if there == key:
+            key_there = words[_key_of(group)]
+            if key_there == key:
                 return group
-            if not there:
+            if not key_there:
                 fresh = fresh or group
             elif not free and not self._is_used(group):
                 free = group
@@ -183,6 +191,8 @@ class WaiterSlots:
     def is_announced(self, slot: int, group: int, key: int, uuid: bytes) -> bool:
         """Whether ``uuid`` is announced there. Lock-free: a sender may take the bit the next moment."""
         words = self._words
+        # Without the lock the answer may be old in one way only: a sender took the bit. Then it
+        # rings, and the caller wakes.
         return bool(
             slot < OTHERS
             and words[self._waiters_word] >> group & 1  # first: after an append it is seldom set
@@ -196,6 +206,7 @@ class WaiterSlots:
         section."""
         if slot < OTHERS:
             words = self._words
+            # The bitmap before the word: a sender reads the word first.
             words[_GROUP_TABLE + _GROUP_WORDS * group + 1 + slot // _BITS] |= 1 << slot % _BITS
             words[self._waiters_word] |= 1 << group
 
@@ -204,10 +215,12 @@ class WaiterSlots:
         if slot >= OTHERS:
             return True
         at, bit = self._bitmap_of(group) + slot // _BITS, 1 << slot % _BITS
-        there = self._words[at]
-        if not there & bit:
+        bitmap = self._words[at]
+        # Taken: that sender rings this process. The bit in the waiter word stays, and is cleared by
+        # the next sender.
+        if not bitmap & bit:
             return False
-        self._words[at] = there ^ bit
+        self._words[at] = bitmap ^ bit
         return True
 
     # -- ringing -----------------------------------------------------------------------------------
@@ -215,6 +228,8 @@ class WaiterSlots:
     def take_all(self) -> list[bytes]:
         """The processes to ring after the lock: all of `EACH`, and one of each other group. Clears their
         bits."""
+        # The group of all in a loop of its own: readers and single consumers, nearly always the only
+        # waiters.
         waiting = still = self._words[self._waiters_word]
         uuids: list[bytes] = []
         if waiting & _OF_EACH:
@@ -231,6 +246,7 @@ class WaiterSlots:
                 first += _SLOT_WORDS * _BITS
             still ^= _OF_EACH
             waiting ^= _OF_EACH
+        # One of each other group. Its bit in the word goes when no process of it waits any more.
         while waiting:
             lowest = waiting & -waiting
             waiting ^= lowest
@@ -287,8 +303,9 @@ class Ringing:
 
     def others(self, gone: list[bytes]) -> None:
         """Ring the next of the groups of processes that are gone."""
+        # Each round takes the processes that were gone out of the table, so the rounds end.
         while gone:
-            gone = [one for one in self._instead_of(gone) if not self.bell(one)]
+            gone = [uuid for uuid in self._instead_of(gone) if not self.bell(uuid)]
 
     def _instead_of(self, gone: list[bytes]) -> list[bytes]:
         lock = self._lock
@@ -369,6 +386,7 @@ class TailWait:
         """
         words, lock, waiters = self._words, self._lock, self._waiters
         try:
+            # Looked at twice: without the lock, which saves taking it, and under it, which decides.
             if words[_TAIL] != seen_tail:
                 return False
             group = EACH
@@ -376,6 +394,8 @@ class TailWait:
                 self._sharing.setdefault(key, set()).add(waiter)
                 group = self._groups.get(key, EACH)
             uuid = self._mailbox.uuid
+            # A bit that is still set saves the lock: no append came since, because an append takes
+            # it.
             if waiters.is_announced(self._slot, group, key, uuid):
                 return True  # still announced: the next append clears the bit and rings
             lock.acquire(self._timeout_s)
@@ -387,6 +407,7 @@ class TailWait:
                 self._announced.add(key)
             waiters.announce(slot, group)
             return True
+        # The words are released when the topic is closed.
         except ValueError:
             raise AlreadyClosed("the topic is closed") from None
         finally:
@@ -403,6 +424,8 @@ class TailWait:
             seen_tail: the tail before the caller last looked.
             is_served: it found something then, so that a ring up to there was of use.
         """
+        # No lock between threads: the sets are changed by single calls, and the process is one waiter
+        # for all of them.
         sharing = self._sharing.get(key)
         if sharing is None:
             return
@@ -412,6 +435,8 @@ class TailWait:
         try:
             is_announced = self._waiters.is_announced(self._slot, self._groups[key], key, self._mailbox.uuid)
             self._announced.discard(key)
+            # A ring that was of use needs no withdrawal: the bit is gone. In every other case the bit
+            # must go, or the ring be passed on to another of the group.
             if is_announced or not is_served or self._words[_TAIL] != seen_tail:
                 self._withdraw(key, is_served, seen_tail)
         except (LockTimeout, ValueError):
@@ -421,6 +446,8 @@ class TailWait:
         waiters, lock, group = self._waiters, self._lock, self._groups[key]
         instead = None
         try:
+            # Taken: the ring that comes is for this process, which leaves. If an entry is there for
+            # it, another has to be woken.
             lock.acquire(_LEAVE_S)
             is_taken = waiters.is_of(group, key) and not waiters.withdraw(self._slot, group)
             if is_taken and group and (not is_served or self._words[_TAIL] != seen_tail):
@@ -435,15 +462,20 @@ class TailWait:
         monotonic = SYSTEM_CLOCK.monotonic  # sleeping takes real time, whatever clock stamps entries
         began = monotonic()
         deadline = None if timeout_s is None else began + timeout_s
+        # Where appends come fast the next one is nearer than a sleep and its wake-up.
         if began - self._moved_at < _BUSY_S and self._spin(seen_tail):
             self._moved_at = monotonic()
             return True
+        # Generation, then the tail under the lock, then sleep: a ring between any two of these ends
+        # the sleep at once.
         while True:
             generation = self._mailbox.generation
             if not self.request_ring(seen_tail, key, waiter):
                 self._moved_at = monotonic()
                 return True
             now = monotonic()
+            # The back-stop is for rings that are lost with their senders. A topic that was silent for
+            # 10 s is looked at less often.
             nap = _BACKSTOP_S if now - began < _IDLE_AFTER_S else _IDLE_BACKSTOP_S
             if self._slot == OTHERS:
                 nap = OTHERS_POLL_S
@@ -451,6 +483,7 @@ class TailWait:
                 if now >= deadline:
                     return False
                 nap = min(nap, deadline - now)
+            # Nothing was rung: time to look after what dead processes left.
             if self._mailbox.wait(generation, nap) == generation:
                 self._on_idle()
 

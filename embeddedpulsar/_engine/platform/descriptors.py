@@ -71,8 +71,8 @@ class Sleepers:
             # The limit is asked for only when there are some: the program may have changed it, so it
             # is not remembered.
             if len(self._open) > _FEWEST:
-                most = max(_FEWEST, limit() // _SHARE)
-                while len(self._open) > most:
+                allowed = max(_FEWEST, limit() // _SHARE)
+                while len(self._open) > allowed:
                     tired.append(self._open.popitem(last=False)[1])
         finally:
             self._lock.release()
@@ -254,15 +254,15 @@ def limit() -> int:
     # RLIMIT_NOFILE, as the C library reads it. "Unlimited" counts as 65,536: the share of it is what
     # stays open.
     try:
-        most = os.sysconf("SC_OPEN_MAX")
+        descriptors = os.sysconf("SC_OPEN_MAX")
     except (AttributeError, ValueError, OSError):
-        most = -1
-    return most if 0 < most < _UNLIMITED else _UNLIMITED
+        descriptors = -1
+    return descriptors if 0 < descriptors < _UNLIMITED else _UNLIMITED
 
 
 def _limit_text() -> str:
-    most = limit()
-    return str(most) if most < _UNLIMITED else "that many"
+    descriptors = limit()
+    return str(descriptors) if descriptors < _UNLIMITED else "that many"
 
 
 def _in_use() -> str:

@@ -261,7 +261,7 @@ class FifoDoorbell:
     def _look_at_blind(self) -> bool:
         """Look at processes that had no FIFO: they died, or can be watched now. Returns: whether any died."""
         # These are asked, not watched, so a death is found when a thread next looks.
-        found = False
+        is_any_dead = False
         try:
             self._lock.acquire()
             for uuid in list(self._blind):
@@ -270,10 +270,10 @@ class FifoDoorbell:
                 else:
                     self.dead.append(uuid)
                     self._blind.discard(uuid)
-                    found = True
+                    is_any_dead = True
         finally:
             self._lock.release()
-        return found
+        return is_any_dead
 
     def watch(self, uuid: bytes) -> bool:
         """Report the death of ``uuid`` in `dead`. False when it is dead already; then nothing is reported.
@@ -511,10 +511,10 @@ class PollingDoorbell:
             if self._listen() or self._probe():
                 return True
             if deadline is not None:
-                left = deadline - system.monotonic()
-                if left <= 0:
+                remaining_s = deadline - system.monotonic()
+                if remaining_s <= 0:
                     return False
-                nap = min(nap, left)
+                nap = min(nap, remaining_s)
             system.sleep(nap)
             nap = min(nap * _GROWTH, _LONGEST_NAP_S)
         return False

@@ -67,8 +67,8 @@ def filesystem_type(path: str, mounts: str | None = None) -> str | None:
     wanted = os.path.realpath(path)
     best, kind = "", None
     for line in mounts.splitlines():
-        left, dash, right = line.partition(" - ")
-        fields = left.split(" ")
+        mount, dash, right = line.partition(" - ")
+        fields = mount.split(" ")
         if not dash or len(fields) < 5:
             continue
         mount_point = _unescape(fields[4])

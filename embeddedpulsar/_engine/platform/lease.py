@@ -131,11 +131,11 @@ def try_hold(fd: int, path: str) -> bool:
 def is_same_file(fd: int, path: str) -> bool:
     """Whether ``path`` still names the file open at ``fd``."""
     try:
-        there = os.stat(path, follow_symlinks=False)
+        named = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    here = os.fstat(fd)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+    opened = os.fstat(fd)
+    return (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino)
 
 
 def try_lock(fd: int, *, shared: bool) -> bool:
@@ -188,9 +188,9 @@ def _answer(fd: int, start: int, length: int) -> bool | None:
     """As `_ask`, but None on a file system without such locks."""
     # F_OFD_GETLK tells of a lock that would conflict. Asking takes none, so two that ask do not see
     # each other.
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
+    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
     try:
-        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked)
+        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, question)
     except OSError:
         return None
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)

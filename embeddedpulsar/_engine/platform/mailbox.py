@@ -411,7 +411,7 @@ class Mailbox:
     def remove_listener(self, listener: Callable[[], None]) -> None:
         try:
             self._lock.acquire()
-            self._listeners = tuple(one for one in self._listeners if one != listener)
+            self._listeners = tuple(kept for kept in self._listeners if kept != listener)
         finally:
             self._lock.release()
 

@@ -64,14 +64,14 @@ def canonical(path: str) -> str:
     if name:
         return name
     # A link to nothing would become a directory of its target's name once something is mounted there.
-    found = os.path.realpath(path)
-    if os.path.islink(path) and not os.path.lexists(found):
+    target = os.path.realpath(path)
+    if os.path.islink(path) and not os.path.lexists(target):
         raise ForeignFileError(
             path=path,
-            reason=f"it is a symbolic link to {found}, which is not there",
+            reason=f"it is a symbolic link to {target}, which is not there",
             remedy="mount or make that directory, or remove the link",
         )
-    return found
+    return target
 
 
 def open_root(path: str, flags: int = os.O_RDONLY) -> tuple[int, str]:
@@ -558,19 +558,19 @@ def tree(path: str, but: str = "") -> Iterator[Listing]:
     """As ``os.walk``, from the bottom up. What goes meanwhile is left out; so is the directory ``but``."""
     # Names first, then the directory is closed, then what is below: the depth of a tree is not a
     # number of descriptors.
-    found = Listing(path, [], [], [])
+    listing = Listing(path, [], [], [])
     with contextlib.suppress(FileNotFoundError):
         fd = open_directory(absolute(path), os.O_RDONLY)
         try:
             with os.scandir(fd) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        found.directories.append(entry.name)
+                        listing.directories.append(entry.name)
                     else:
-                        (found.links if entry.is_symlink() else found.files).append(entry.name)
+                        (listing.links if entry.is_symlink() else listing.files).append(entry.name)
         finally:
             os.close(fd)
-    for name in found.directories:
+    for name in listing.directories:
         if f"{path}{os.sep}{name}" != but:
             yield from tree(f"{path}{os.sep}{name}", but)
-    yield found
+    yield listing

@@ -223,7 +223,7 @@ def described(holders: Sequence[lease.Holder], own: bytes, clients: str) -> str:
         "'a' by the thread 'MainThread' of this very process, 'b' by another process"
     """
     few = holders[:_FEW]
-    is_here = all(one.client_uuid == own for one in few)
+    is_here = all(holder.client_uuid == own for holder in few)
     processes = {} if is_here else lease_holders(clients)
     texts = []
     for name, uuid, thread in few:
@@ -250,7 +250,7 @@ def lease_holders(clients: str, is_alive: Callable[[bytes], bool] | None = None)
             needs the right to write to it.
     """
     holders = _holders()
-    found: dict[bytes, ProcessFacts] = {}
+    processes: dict[bytes, ProcessFacts] = {}
     for name in descriptors.names_in(clients) if os.path.isdir(clients) else ():
         try:
             uuid, path = bytes.fromhex(name), os.path.join(clients, name)
@@ -261,8 +261,8 @@ def lease_holders(clients: str, is_alive: Callable[[bytes], bool] | None = None)
         except (ValueError, OSError):
             continue  # a leftover, or gone meanwhile
         pid = _holder_of(status, holders)
-        found[uuid] = ProcessFacts(pid, _program(pid) if pid else "")
-    return found
+        processes[uuid] = ProcessFacts(pid, _program(pid) if pid else "")
+    return processes
 
 
 def _holder_of(status: os.stat_result, holders: Mapping[tuple[int, int], int]) -> int:
@@ -274,25 +274,25 @@ def _holder_of(status: os.stat_result, holders: Mapping[tuple[int, int], int]) -
     """
     if any(device == status.st_dev for device, _ in holders):
         return holders.get((status.st_dev, status.st_ino), 0)
-    found = {pid for (_, inode), pid in holders.items() if inode == status.st_ino}
+    pids = {pid for (_, inode), pid in holders.items() if inode == status.st_ino}
     # An inode that several processes lock, by different devices, says nothing: 0 rather than a guess.
-    return found.pop() if len(found) == 1 else 0
+    return pids.pop() if len(pids) == 1 else 0
 
 
 def _holders() -> dict[tuple[int, int], int]:
     """The pids of those that hold an exclusive ``flock``, by the device and the inode of the file."""
-    found: dict[tuple[int, int], int] = {}
+    pids: dict[tuple[int, int], int] = {}
     try:
         with open("/proc/locks", encoding="ascii") as file:
             lines = file.read().splitlines()
     except OSError:
-        return found
+        return pids
     for line in lines:
         fields = line.split()  # "7: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF"; waiters have "->"
         if len(fields) >= 6 and fields[1] == "FLOCK" and fields[3] == "WRITE":
             major, minor, inode = fields[5].split(":")
-            found[os.makedev(int(major, 16), int(minor, 16)), int(inode)] = int(fields[4])
-    return found
+            pids[os.makedev(int(major, 16), int(minor, 16)), int(inode)] = int(fields[4])
+    return pids
 
 
 def _program(pid: int) -> str:

@@ -279,11 +279,11 @@ class Scheduler:
         timers, incoming, later = self._timers, self._incoming, self._later
         first = timers.next_due()
         self._wakes_at = math.inf if first is None else first
-        left = None if first is None else min(first - self._clock.monotonic(), threading.TIMEOUT_MAX)
+        sleep_s = None if first is None else min(first - self._clock.monotonic(), threading.TIMEOUT_MAX)
         # Sleeps in the queue: a timer that is due sooner is one `put`, which wakes this thread.
-        if (left is None or left > 0) and not later:
+        if (sleep_s is None or sleep_s > 0) and not later:
             with contextlib.suppress(Empty):
-                self._take_in(incoming.get(timeout=left))
+                self._take_in(incoming.get(timeout=sleep_s))
         while incoming.qsize():  # only this thread takes from it
             self._take_in(incoming.get())
         while later:

@@ -188,11 +188,11 @@ class Daemon(threading.Thread):
         # The lock is released once, by the thread at its end. Who gets it gives it back for the next
         # that joins.
         while not self.is_over:
-            left = deadline - system.monotonic()
-            if left <= 0:
+            remaining_s = deadline - system.monotonic()
+            if remaining_s <= 0:
                 return
             # Not longer at once: an interrupt between these two calls leaves the lock to no thread.
-            if over.acquire(True, min(_LOOK_S, left)):
+            if over.acquire(True, min(_LOOK_S, remaining_s)):
                 over.release()
         if self.ident is not None:
             super().join(_LEAVING_S)

@@ -75,6 +75,8 @@ class CompactedLedger:
 
     def __init__(self, path: str, incarnation: int | None) -> None:
         self.path: Final = path
+        # The file is complete or has no header: `CompactedWriter.finish` writes that last. So
+        # everything that does not verify here is damage, and a new compaction makes it again.
         try:
             self._file: Final = MappedFile.open(path, writable=False)
             self._file.close_descriptor()
@@ -84,7 +86,7 @@ class CompactedLedger:
                 raise CorruptionError(reason=f"it is of life {self._header.incarnation} of its topic")
         except CorruptionError as e:
             raise CorruptionError(path=path, offset=e.offset, reason=e.reason, remedy=COMPACT_AGAIN) from None
-        self._firsts: Final = [one.first for one in self.places]
+        self._firsts: Final = [place.first for place in self.places]
         self.horizon: Final = Position(*self._header.horizon)
         self.messages: Final = self._header.messages
         self.size: Final = self._file.size
@@ -95,17 +97,21 @@ class CompactedLedger:
         Raises:
             CorruptionError: it is damaged.
         """
+        # The length is read before the block is copied, and must end before the index. A block that
+        # is damaged is stepped over by readers, and stops a compaction.
         offset, view = self.places[number].offset, self._file.view
         try:
             (length,) = memoryview(view[offset : offset + 4]).cast("I")
             if not BLOCK.size <= length <= self._header.index_offset - offset:
                 raise CorruptionError(reason=f"a block of {length} bytes")
-            found = Block(bytes(view[offset : offset + length]))
+            block = Block(bytes(view[offset : offset + length]))
         except CorruptionError as e:
             e.offset = offset
             raise e.at(self.path) from None
+        # Blocks are read in order. Without this a reader would keep the pages of the whole file in
+        # its memory.
         self._file.not_needed(0, offset)
-        return found
+        return block
 
     def number_at(self, position: Position) -> int:
         """The number of the block that may hold the first row at or behind ``position``."""
@@ -113,7 +119,9 @@ class CompactedLedger:
 
     def find_by_publish_time(self, publish_ms: int) -> Position | None:
         """The first entry published at ``publish_ms`` or later; None if there is none."""
-        times = [one.publish_time for one in self.places]
+        # By the index to the block before the first that begins too late, then row by row: the time
+        # may come in its middle.
+        times = [place.publish_time for place in self.places]
         number = max(0, bisect_right(times, publish_ms - 1) - 1)
         for at in range(number, len(self.places)):
             ids = self.block(at).ids
@@ -170,6 +178,8 @@ class CompactedWriter:
                 reason=f"the message {view.ledger_id}:{view.entry_id} has {len(value)} bytes; a topic with "
                 f"messages of more than {_LARGEST} cannot be compacted"
             )
+        # A reader gives an entry out once, so a block may grow beyond the limits until its last entry
+        # is complete.
         is_full = len(self._values) >= MOST_ROWS or self._bytes + len(value) > _MOST_BYTES
         if is_full and self._last != (view.ledger_id, view.entry_id):  # an entry is in one block
             self.flush()
@@ -185,6 +195,8 @@ class CompactedWriter:
         self._deliver_at.append(0 if deliver_at is None else deliver_at[index])
         self._nulls.append(view.null(index))
         self._sequence_ids.append(view.sequence_ids()[index])
+        # Most messages of a block have the same producer, so a row names one of the few heads by its
+        # number.
         head = (view.producer_name, view.producer_epoch, view.schema_version)
         number = self._heads.setdefault(head, len(self._heads))
         is_batched = view.flags & FLAG_BATCHED
@@ -196,10 +208,14 @@ class CompactedWriter:
         first_chunk = getattr(view, "first_chunk", None)
         if first_chunk is not None:
             self._chunks[row] = first_chunk
+        # The columns are packed by the codec that the messages were packed by, the last one if they
+        # differ.
         self._codec = view.codec or self._codec
 
     def add_sealed(self, view: EntryView) -> None:
         """Add an encrypted entry as it is."""
+        # A block of its own: what is inside cannot be read, so the entry stays byte for byte, with
+        # its own codec and flags.
         assert isinstance(view, SealedView)
         self.flush()
         size = len(view.clear) + len(view.payload)
@@ -211,6 +227,8 @@ class CompactedWriter:
 
     def copy(self, ids: RowIds, packed: bytes) -> None:
         """Add a block that is complete."""
+        # Rows that wait come first: places are in the order of ids. `flush` comes back here with a
+        # list that is empty.
         self.flush()
         first = (ids.ledgers[0], ids.entries[0])
         self._places.append(BlockPlace(first, ids.times[0], self._end))
@@ -235,12 +253,16 @@ class CompactedWriter:
         )
         entry = encode(content, _NO_PREFIX, self._codec)
         fields = (entry.codec, entry.flags, entry.count, entry.metadata_length)
+        # The frame is outside of the chain of a log: entry id 0 and no time. What the log said of
+        # each row is in `ids`.
         ids, heads, chunks = self._ids, list(self._heads), self._chunks
         self._begin()
         self.copy(ids, pack_block(ids, heads, chunks, frame_of(entry.parts, fields, 0, 0)))
 
     def finish(self, horizon: Position) -> None:
         """Write index and header, and flush everything to the disk."""
+        # The index, then the header, then one flush. The document that names the file is written
+        # after this returns, so no reader meets a header that a power loss kept without its blocks.
         self.flush()
         index = pack_block_index(self._places)
         header = CompactedHeader(
@@ -325,10 +347,14 @@ def read_record(
         incarnation: which life of the topic the compacted ledger must be of; None for any.
         report: called with a document that is damaged.
     """
+    # No document: never compacted, or the first compaction has not ended. Files of another one are
+    # not looked for.
     try:
         data = disk.DISK.read_file(compaction_path(directory))
     except FileNotFoundError:
         return CompactionRecord()
+    # A damaged document loses figures and no messages: the compacted ledger has its name before the
+    # document names it.
     try:
         return _record_of(decode_document(data, KIND_COMPACTION))
     except (CorruptionError, ForeignFileError) as e:
@@ -350,6 +376,7 @@ def read_record(
 
 
 def _record_of(fields: dict[str, Any]) -> CompactionRecord:
+    # Types are compared exactly: a bool or a text in the place of a number would fail somewhere else.
     known = {name: fields[name] for name in CompactionRecord._fields if name in fields}
     defaults = CompactionRecord._field_defaults
     if any(type(value) is not type(defaults[name]) for name, value in known.items()):
@@ -358,16 +385,18 @@ def _record_of(fields: dict[str, Any]) -> CompactionRecord:
 
 
 def _derived(directory: str, incarnation: int | None, error: str) -> CompactionRecord:
+    # The newest first. One that an interrupted compaction left is whole if it opens, and later than
+    # the one that the document named; everything up to its horizon is in it.
     numbers = compacted_in(descriptors.names_in(directory)).values()
-    for number in sorted((one for one in numbers if one > 0), reverse=True):
+    for number in sorted((each for each in numbers if each > 0), reverse=True):
         try:
-            found = CompactedLedger(compacted_path(directory, number), incarnation)
+            ledger = CompactedLedger(compacted_path(directory, number), incarnation)
         except (CorruptionError, FileNotFoundError):
             continue
         try:
-            return CompactionRecord(number, *found.horizon, found.messages, found.size, error=error)
+            return CompactionRecord(number, *ledger.horizon, ledger.messages, ledger.size, error=error)
         finally:
-            found.close()
+            ledger.close()
     return CompactionRecord(error=error)
 
 
@@ -375,6 +404,8 @@ def remove_others(directory: str, record: CompactionRecord) -> int:
     """Remove the compacted ledgers that do not hold: replaced ones, and what a crash left. Readers that have
     them mapped read on. Under the compaction lock; returns how many went."""
     removed = 0
+    # Number -1 is of unfinished files. Without a record, number 0, nothing finished is kept either:
+    # no reader looks for it.
     for name, number in sorted(compacted_in(descriptors.names_in(directory)).items()):
         if number != record.file or not number:
             with contextlib.suppress(FileNotFoundError):
@@ -417,6 +448,8 @@ class CompactedLedgers:
         Raises:
             CorruptionError: header or index are damaged.
         """
+        # The document is read without a lock, and the file it names may be replaced and removed
+        # before it is opened. Each failure means that another compaction ended meanwhile.
         for _ in range(_ATTEMPTS):
             record = self.record()
             if not record.file:
@@ -471,6 +504,8 @@ class CompactedCursor:
     @property
     def position(self) -> Position:
         """The entry that is read next, if it is there: at the latest behind the horizon."""
+        # Three places: in a block, between two blocks, behind the last one. `_wanted` is where a seek
+        # went or reading stopped, and may lie behind the first row that is left.
         block = self._block
         if self._ledger is None:
             return self._raw.position
@@ -497,6 +532,8 @@ class CompactedCursor:
 
     def _enter(self, position: Position) -> None:
         """Go on in the compacted ledger if it reaches ``position``."""
+        # The horizon is read from the document alone, so a cursor behind it opens nothing. The ledger
+        # is compared again: another compaction may have replaced it between the two.
         ledger = None
         if self._ledgers.horizon >= position:
             ledger = self._ledgers.open()
@@ -515,13 +552,16 @@ class CompactedCursor:
 
     def read(self, max_entries: int, max_messages: int, max_bytes: int) -> list[EntryView]:
         """See `Cursor`. About 2 us per entry of the compacted ledger."""
+        # Entries of the compacted ledger until its end, then the log. In the log one read at a time
+        # is compared with what was expected, because trimming may take away what comes next, and
+        # compaction has kept it.
         while True:
             while self._ledger is not None:
                 block = self._next_block()
                 if block is not None:
-                    found = self._read_block(block, max_entries, max_messages, max_bytes)
-                    if found:
-                        return found
+                    views_of_block = self._read_block(block, max_entries, max_messages, max_bytes)
+                    if views_of_block:
+                        return views_of_block
             expected = self._raw.position
             views = self._raw.read(max_entries, max_messages, max_bytes)
             reached = views[0].ledger_id if views else self._raw.position.ledger_id
@@ -533,6 +573,8 @@ class CompactedCursor:
 
     def _has_lost(self, expected: Position, ledger_id: int) -> bool:
         """Whether entries were trimmed between where the log was read last and the ledger it came to now."""
+        # The same ledger: nothing was jumped over. A ledger that is still retained was not trimmed
+        # either.
         if ledger_id <= expected.ledger_id:
             return False
         if expected.ledger_id >= self._log.trimming.first_retained:
@@ -544,8 +586,11 @@ class CompactedCursor:
         """The block that is read; None, and on to the log, behind the last one."""
         ledger, block = self._ledger, self._block
         assert ledger is not None
+        # A damaged block is reported and stepped over; its messages stay in the log until that is
+        # trimmed.
         while block is None or self._row >= block.rows:
             if self._number >= len(ledger.places):
+                # On behind the horizon, or behind a seek that went further than the last block.
                 self._close_ledger()
                 self._raw.seek(max(self._horizon.next(), self._wanted))
                 return None
@@ -563,6 +608,7 @@ class CompactedCursor:
 
     def _skip_to(self, block: Block) -> None:
         ids, wanted = block.ids, self._wanted
+        # Only the block in which a seek ended has rows before the place.
         if (ids.ledgers[0], ids.entries[0]) < wanted:
             row = 0
             while row < block.rows and (ids.ledgers[row], ids.entries[row]) < wanted:
@@ -572,21 +618,23 @@ class CompactedCursor:
     def _read_block(
         self, block: Block, max_entries: int, max_messages: int, max_bytes: int
     ) -> list[EntryView]:
-        found: list[EntryView] = []
+        views: list[EntryView] = []
         for view, row in block.entries(self._row):
-            found.append(view)
+            # At least one entry, whatever the maxima: a reader with less room could not get on.
+            views.append(view)
             self._row = row
             max_entries -= 1
             max_messages -= view.count
             max_bytes -= view.offsets[-1] - view.offsets[0]
             if max_entries <= 0 or max_messages <= 0 or max_bytes <= 0:
                 break
-        if found:
-            self._wanted = Position(found[-1].ledger_id, found[-1].entry_id + 1)
-        return found
+        if views:
+            self._wanted = Position(views[-1].ledger_id, views[-1].entry_id + 1)
+        return views
 
     def take_block(self) -> Block | None:
         """The whole of the next block, if the cursor stands before the horizon, at its begin."""
+        # For whole columns. In the middle of a block rows are given one by one.
         if self._ledger is None or (self._block is not None and 0 < self._row < self._block.rows):
             return None
         block = self._next_block()

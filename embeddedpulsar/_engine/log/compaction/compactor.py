@@ -93,11 +93,15 @@ class Compaction:
         self._has_sealed = False
         self._survivors: array[int] = array("Q")
         self._at = self._found = 0
+        # Fixed when it begins: what is appended during the passes stays in the log behind the
+        # horizon.
         last = log.last_position() or self._start
         self._horizon: Final = max(last, self._start)
         new = 0
         if self._horizon > self._start:
             new = log.survey().entries_after(self._start)
+        # Both passes go through everything once. Entries without a survivor may be jumped over, so it
+        # is an upper bound.
         self._total: Final = 2 * ((0 if before is None else before.messages) + new)
         self.result: Compacted | None = None
         """What was made, once `steps` has ended."""
@@ -115,6 +119,8 @@ class Compaction:
                 left.
             ImportError: a codec is not installed here.
         """
+        # First pass: for each key the number of its newest message. Then only the numbers are kept,
+        # sorted, so the second pass compares each entry with the next number and needs no dictionary.
         yield from self._find()
         self._latest.pop("", None)  # an empty key is none
         self._survivors = array("Q", sorted(self._latest.values()))
@@ -122,6 +128,8 @@ class Compaction:
         writer = CompactedWriter(self._path, self._incarnation)
         is_complete = False
         try:
+            # A survivor that was not met was trimmed between the passes. A file that lacks it must
+            # not hold.
             yield from self._copy(writer)
             if self._found != len(self._survivors):
                 lost = len(self._survivors) - self._found
@@ -133,6 +141,8 @@ class Compaction:
             writer.finish(self._horizon)
             self.result = Compacted(self._horizon, writer.messages, max(0, self._seen - writer.messages))
             is_complete = True
+        # Also for a caller that gives the generator up half way. The file has no header then, and no
+        # document names it.
         finally:
             writer.close()
             if not is_complete:
@@ -148,6 +158,8 @@ class Compaction:
     def _number(self, ledger_id: int, entry_id: int) -> int:
         """A number for an entry that rises with its position, and leaves room for batch indexes. Ledgers are
         numbered on from each other when the first pass meets them, so that few bits do."""
+        # Runs of one ledger ask no dictionary. What the first pass numbered stays in `_bases`, so the
+        # second gives the same numbers.
         if ledger_id != self._ledger_id:
             base = self._bases.get(ledger_id)
             if base is None:
@@ -176,6 +188,8 @@ class Compaction:
     def _read(self, cursor: Cursor) -> Iterator[list[EntryView]]:
         """The entries of the log up to the horizon."""
         horizon = self._horizon
+        # Entries behind the horizon that a read brought along are dropped, not kept for the next
+        # compaction.
         while cursor.position <= horizon and (views := cursor.read(_ENTRIES, _MESSAGES, _BYTES)):
             if (views[-1].ledger_id, views[-1].entry_id) > horizon:
                 views = [view for view in views if (view.ledger_id, view.entry_id) <= horizon]
@@ -183,6 +197,8 @@ class Compaction:
                 yield views
 
     def _find_in_block(self, block: Block) -> None:
+        # A later row of a key replaces an earlier one. Rows of keys with a null are not in the file
+        # any more, so each has a value.
         self._seen += block.rows
         self._has_sealed |= block.is_sealed
         keys, latest, ids = None if block.is_sealed else block.content.keys(), self._latest, block.ids
@@ -195,6 +211,8 @@ class Compaction:
     def _find_in_entry(self, view: EntryView) -> None:
         count = view.count
         number = self._number(view.ledger_id, view.entry_id)
+        # Keys of an encrypted entry cannot be read, so it is kept whole. Its parts in chunks could
+        # not be joined without a key.
         if view.codec == CODEC_ENCRYPTED:
             self._seen += 1
             if view.flags & FLAG_CHUNK:
@@ -204,10 +222,13 @@ class Compaction:
                 )
             self._has_sealed = True
             return
+        # A part that is not the last, or a message that is damaged: neither counts as the newest of
+        # its key.
         if view.flags & FLAG_CHUNK and (not count or self._chunks.try_whole(view) is None):
             return
         self._seen += count
         latest = self._latest
+        # The usual case, without a list. A message without a value removes its key, as in Pulsar.
         if count == 1:
             key = only_key(view)
             if key:
@@ -218,6 +239,7 @@ class Compaction:
                 else:
                     latest.pop(key, None)
             return
+        # The number has 24 bits for the place in the batch.
         if count > _INDEXES:
             raise StorageError(
                 reason=f"the entry {view.ledger_id}:{view.entry_id} has {count} messages",
@@ -227,6 +249,8 @@ class Compaction:
         if keys is None:
             return
         offsets = view.offsets
+        # All keys are there and all values too (offsets that differ): then one `update` does what the
+        # loop below does, and later messages of a key win because they come later.
         is_plain = not view.flags & FLAG_KEY_ABSENT and len(set(offsets)) == len(offsets)
         if is_plain and max(map(len, keys)) <= _LONG_KEY:  # type: ignore[arg-type]  # all are there
             latest.update(zip(keys, range(number, number + count), strict=True))  # type: ignore[arg-type]
@@ -250,6 +274,7 @@ class Compaction:
             yield self._progress(block.rows)
         cursor = self._log.cursor(self._start, inclusive=False)
         keeps_others = self._keeps_keyless or self._has_sealed
+        # Entries without any key, and encrypted ones, may lie anywhere: then nothing is jumped over.
         for views in self._read(cursor):
             for view in views:
                 self._copy_entry(writer, view)
@@ -259,6 +284,7 @@ class Compaction:
 
     def _jump(self, cursor: Cursor) -> bool:
         """Stand at the next survivor if it is far; False if there is none."""
+        # Reading on costs less than finding a place in the index, up to some thousand entries.
         if self._at >= len(self._survivors):
             return False
         place, position = self._place(self._survivors[self._at]), cursor.position
@@ -271,11 +297,14 @@ class Compaction:
             writer.add_sealed(block.content)
             return
         keys, ids = block.content.keys(), block.ids
+        # A block that is at least half full and of which every row stays is copied as it is, without
+        # decoding. Small blocks are decoded and joined, or each compaction would add one.
         if 2 * block.rows >= MOST_ROWS and self._is_kept_whole(block):
             writer.copy(ids, block.data)
             return
         start = 0
         for view, end in block.entries(0):
+            # Rows keep their batch index, by which a message id of the log still names them.
             number = self._number(view.ledger_id, view.entry_id)
             chosen = self._chosen(number, number | _INDEXES)
             for row in range(start, end):
@@ -286,6 +315,8 @@ class Compaction:
 
     def _is_kept_whole(self, block: Block) -> bool:
         """Whether every row of a block is a survivor; then these are taken."""
+        # `_chosen` has moved on; if rows are missing it is put back, and the block is gone through
+        # row by row.
         ids, at = block.ids, self._at
         first, last = (self._number(ids.ledgers[row], ids.entries[row]) | ids.indexes[row] for row in (0, -1))
         if len(self._chosen(first, last)) == block.rows:
@@ -296,6 +327,7 @@ class Compaction:
 
     def _chosen(self, first: int, last: int) -> Sequence[int]:
         """The survivors from one number to another."""
+        # The pass goes forward, so the search begins where the last one ended.
         survivors, start = self._survivors, self._at
         if start < len(survivors) and survivors[start] < first:
             start = bisect_left(survivors, first, start)
@@ -307,32 +339,40 @@ class Compaction:
         return survivors[start:end]
 
     def _copy_entry(self, writer: CompactedWriter, view: EntryView) -> None:
+        # Always kept: it was not read in the first pass.
         if view.codec == CODEC_ENCRYPTED:
             writer.add_sealed(view)
             return
+        # A part that is not the last has no message; an entry of a ledger that the first pass did not
+        # meet has no survivor.
         if not view.count or view.ledger_id not in self._bases:
             return
         number = self._number(view.ledger_id, view.entry_id)
+        # The survivors among the messages of this entry, by the range of their numbers.
         chosen = self._chosen(number, number | _INDEXES)
         if not chosen and not self._keeps_keyless:
             return
         keys = [only_key(view)] if view.count == 1 else view.keys()
+        # It was whole in the first pass. Parts that were trimmed since make it a message that is
+        # lost, which `steps` reports.
         if view.flags & FLAG_CHUNK:
             whole = self._chunks.try_whole(view)
             if whole is None:
                 self._found -= len(chosen)
                 return
             view = whole
+        # Messages without a key are kept in any number, so each message is looked at; else the
+        # survivors alone.
         if self._keeps_keyless:
-            kept = {one & _INDEXES for one in chosen}
+            kept = {survivor & _INDEXES for survivor in chosen}
             for index in range(view.count):
                 key = None if keys is None else keys[index]
                 if not key or index in kept:
                     writer.add(view, index, key)
             return
         assert keys is not None
-        for one in chosen:
-            index = one & _INDEXES
+        for survivor in chosen:
+            index = survivor & _INDEXES
             writer.add(view, index, keys[index])
 
 

@@ -103,29 +103,35 @@ class Journal:
         Raises:
             StorageError: the files are of a newer release, or nothing can be written.
         """
+        # From here on a replica is void until the end: an interrupt leaves it to be built again.
         self._at.is_settled = False
         self.close()
         before = len(self.damage)
-        found = choose(self.place.directory, self.place.owner_kind, self.damage)
+        choice = choose(self.place.directory, self.place.owner_kind, self.damage)
         word = self._words[self._word] if is_word_known else None
-        is_behind = note_lost(self.place.directory, word, found.journal, self.damage)
-        if found.journal is None:
-            self._at.generation = found.newest
-            if found.newest and not self.damage:
+        is_behind = note_lost(self.place.directory, word, choice.journal, self.damage)
+        # Three cases: the state ended (a removal is finished), it never was (a word without an end),
+        # or it was and is damaged.
+        if choice.journal is None:
+            self._at.generation = choice.newest
+            if choice.newest and not self.damage:
                 self._finish_removal()
                 return
             self._at.replica.reset(None)
+            # Without a state that is known the word says that there is none. The files stay for a
+            # repair, and their numbers are not used again.
             if not (self.damage and complete()):
-                self._words[self._word] = journal_word(found.newest, 0)
-                self._at.moved(found.newest, 0, 0)
+                self._words[self._word] = journal_word(choice.newest, 0)
+                self._at.moved(choice.newest, 0, 0)
                 return
-            self._at.moved(found.newest, 0, 0)
+            self._at.moved(choice.newest, 0, 0)
         else:
-            crc = replay(found.journal, self._at.replica, self.damage).crc
-            self._at.moved(found.journal.generation, len(found.journal.data), crc)
+            crc = replay(choice.journal, self._at.replica, self.damage).crc
+            self._at.moved(choice.journal.generation, len(choice.journal.data), crc)
+            # The caller may know what the missing commands did, from another file.
             if is_behind or len(self.damage) > before:
                 complete()
-        self._start_generation(found.newest + 1, time_ms)
+        self._start_generation(choice.newest + 1, time_ms)
 
     # -- changing ----------------------------------------------------------------------------------
 

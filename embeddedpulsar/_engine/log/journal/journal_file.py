@@ -127,6 +127,8 @@ class JournalFile:
             strict: stop where the chain breaks (recovery: what follows was never committed). Otherwise
                 step over what does not verify to the next record that does, and note the damage.
         """
+        # Without a header the seed of the chain is unknown: the first record is believed by its own
+        # checksum.
         data, at = self.data, FIRST_RECORD_OFFSET
         crc = None if self.header is None else self.header.chain_seed
         while at + RECORD_SIZE <= len(data):
@@ -135,6 +137,8 @@ class JournalFile:
             except CorruptionError as e:
                 if strict:
                     return
+                # Behind the damage the chain begins anew with the next record that verifies by
+                # itself.
                 following = self._next_intact(at)
                 self._report_lost(at, f"{e.reason}; reading continues at offset {following}", following)
                 at, crc = following, None
@@ -184,11 +188,16 @@ class JournalFile:
             Why it is damage; "" if it is none.
         """
         data = self.data
+        # Zeros: nothing was written behind the chain, or a power loss kept the size of the file and
+        # not the bytes.
         if len(data) < end + RECORD_SIZE or not any(data[end : end + 8]):
             return ""
         length = int.from_bytes(data[end : end + 4], "little")
+        # A record that would end beyond the file: its writer was killed half way.
         if len(data) < end + length <= end + MAX_RECORD_SIZE:
             return ""
+        # A sector is written as a whole or not at all, so a torn record ends at a multiple of 512 and
+        # zeros follow.
         for sector in range(end // _SECTOR * _SECTOR + _SECTOR, end + length, _SECTOR):
             if not any(data[sector:]):
                 return ""
@@ -200,6 +209,8 @@ class JournalFile:
 
     def read_snapshot(self) -> bytes | None:
         """The snapshot this generation starts from; None when it starts from nothing."""
+        # Without a header the base record tells whether there was a generation before, and so a
+        # snapshot.
         header = self.header
         if self.base() is None if header is None else header.snapshot_crc == 0:
             return None
@@ -208,6 +219,8 @@ class JournalFile:
             data = disk.DISK.read_file(path)
         except FileNotFoundError:
             raise CorruptionError(path=path, reason="the snapshot is missing") from None
+        # The header names the checksum of its snapshot: one of another generation under this name is
+        # refused.
         if header is not None and (len(data) < 16 or document_crc(data) != header.snapshot_crc):
             raise CorruptionError(path=path, reason="the snapshot is not the one its journal starts from")
         self.snapshot_size = len(data)
@@ -285,6 +298,9 @@ class JournalDescriptor:
 
     def flush(self) -> None:
         """Make the file's bytes survive a power loss, also while another thread lets it rest."""
+        # Without the lock, so another thread may close the descriptor, and its number may be that of
+        # another file. The count tells: if it changed, the flush is made again by a descriptor of its
+        # own.
         fd, path, closings = self._fd, self._path, self._closings
         if fd >= 0:
             try:
@@ -311,6 +327,7 @@ def write_generation(
     """
     path = snapshot_path(directory, generation)
     building = under_construction(path)
+    # All three are of the number that is about to be made, which no commit word ever named.
     for stray in (building, path, journal_path(directory, generation)):
         if os.path.lexists(stray):  # of a compaction that died before its step (f)
             disk.DISK.unlink(stray)
@@ -318,6 +335,8 @@ def write_generation(
     fd, end, crc = _create_journal(directory, generation, owner_kind, document_crc(snapshot), base, time_ms)
     try:
         failpoints.hit("compact:journal_created")
+        # The snapshot gets its name only when its journal is durable: a snapshot with a name and an
+        # empty journal is damage.
         disk.DISK.replace(building, path)
         failpoints.hit("compact:snapshot_renamed")
         disk.DISK.fsync_dir(directory)
@@ -363,6 +382,8 @@ def write_records(
     Returns:
         (end offset, crc of the last record).
     """
+    # The mark is zeros behind the last record: what a dead writer left further on never follows the
+    # chain by chance. The next append overwrites it.
     parts = [front] if front else []
     for kind, payload in commands:
         record, crc = pack_record(kind, payload, crc, time_ms)
@@ -379,6 +400,8 @@ def sweep(directory: str, journals: Sequence[int], snapshots: Sequence[int]) -> 
     """
     names = descriptors.names_in(directory)
     all_journals, all_snapshots = _generations(names)
+    # What a crash leaves of these the next call removes: it is older than what is kept, or was never
+    # committed.
     unwanted = [journal_path(directory, each) for each in all_journals if each not in journals]
     unwanted += [snapshot_path(directory, each) for each in all_snapshots if each not in snapshots]
     unwanted += [os.path.join(directory, name) for name in names if name.endswith(NEW_SUFFIX)]
@@ -473,7 +496,9 @@ def choose(directory: str, owner_kind: int, damage: list[Damage]) -> Choice:
     """
     journals, snapshots = generations(directory)
     newest = max([*journals, *snapshots, 0])
-    left: list[Damage] = []
+    unread: list[Damage] = []
+    # From the newest on. The first with commands holds the state; one without any holds it if its
+    # snapshot is whole and the generation before did not go on.
     for generation in reversed(journals):
         journal = JournalFile(directory, generation)
         if journal.header is not None and journal.header.owner_kind != owner_kind:
@@ -481,25 +506,31 @@ def choose(directory: str, owner_kind: int, damage: list[Damage]) -> Choice:
                 path=journal.path, reason="this journal belongs to something else", offset=20
             )
         cut, commands, removed = journal.cut_at_break()
+        # The state was ended, and the removal of its files was cut short: there is none, whatever
+        # older files say.
         if removed:
             return Choice(None, newest)
         broken = "" if journal.is_empty else journal.damage_behind(len(cut.data))
         if broken:
             reason = f"commands are lost: {broken}"
             damage.append(Damage(journal.path, offset=len(cut.data), reason=reason, kind=JOURNAL))
+        # Without commands: it was made by a compaction that may have died before its word. If the
+        # generation before went on, this one was never switched to.
         if commands or (_is_whole(cut) and not _went_on(cut)):
             return Choice(cut, newest)
+        # Damage only if nothing older leads to the state. An empty file is what a power loss leaves
+        # of one that was made.
         if not journal.is_empty:
             if journal.header is None:
                 damage.extend(journal.damage)
-            left.append(Damage(journal.path, reason="no command in it can be read", kind=JOURNAL))
+            unread.append(Damage(journal.path, reason="no command in it can be read", kind=JOURNAL))
         elif generation in snapshots:  # the snapshot has its name once the journal is flushed
             damage.append(Damage(journal.path, reason="it is empty, and its snapshot is there", kind=JOURNAL))
     if not damage:
         # The state has not ended. A crash leaves no generation without commands beside none with commands.
-        paths = [snapshot_path(directory, one) for one in snapshots if one not in journals]
-        left += [Damage(path, reason="its journal is missing", kind=JOURNAL) for path in paths]
-        damage.extend(left)
+        paths = [snapshot_path(directory, number) for number in snapshots if number not in journals]
+        unread += [Damage(path, reason="its journal is missing", kind=JOURNAL) for path in paths]
+        damage.extend(unread)
     return Choice(None, newest)
 
 
@@ -521,17 +552,23 @@ def note_lost(directory: str, word: int | None, chosen: JournalFile | None, dama
     if damage:
         return True
     if word is None:
-        found = generations(directory)[0]
-        journal = JournalFile(directory, found[-1]) if found and chosen is None else None
+        # The control file is new or gone. An empty journal may be one that had commands: nothing says
+        # that it did not.
+        journals = generations(directory)[0]
+        journal = JournalFile(directory, journals[-1]) if journals and chosen is None else None
         if journal is not None and journal.is_empty:
             reason = "it is empty, and nothing says that it never had a command"
             damage.append(Damage(journal.path, reason=reason, kind=JOURNAL))
         return bool(damage)
     generation, end = split_journal(word)
+    # A newer generation than the word names says the same state. In the same one, fewer bytes are
+    # what a power loss takes.
     if chosen is not None and chosen.generation >= generation:
         return chosen.generation == generation and len(chosen.data) < end
     if not end:
         return False
+    # The word names commands, and no file leads to them. A file that is gone is no damage here: the
+    # state was removed.
     with contextlib.suppress(FileNotFoundError):
         if not JournalFile(directory, generation).cut_at_break()[2]:
             reason = f"none of the commands in its {end} bytes can be read"
@@ -604,6 +641,8 @@ def _restore_from_older(journal: JournalFile, replica: Replica, damage: list[Dam
     if before is None:
         replica.reset(None)
         return "the generation before is gone: the state starts anew, what is stored is delivered again"
+    # The generation before, exactly up to where the snapshot was taken. The checksum in the header
+    # proves the result.
     replay(before, replica, damage)
     if journal.header is not None and document_crc(replica.snapshot()) == journal.header.snapshot_crc:
         return "it was made anew from the generation before, exactly as it was"
@@ -654,6 +693,8 @@ class JournalFollower:
             return False
         generation, end = split_journal(word)
         self._leap(generation, end)
+        # Read on in the same file, if the replica is at a place before the end of it; else everything
+        # is read again.
         if generation == self.generation and self.end <= end and self.is_settled and self.file.is_set:
             self._replay_up_to(end)
         else:
@@ -663,6 +704,7 @@ class JournalFollower:
     def preload(self) -> None:
         """`catch_up` without the lock, before this object is shared; it makes good what goes wrong here."""
         generation, end = split_journal(self._words[self._word])
+        # Errors and damage are met again by `catch_up`, under the lock, and reported there.
         with contextlib.suppress(StorageError, OSError):
             self._adopt(JournalFile(self.place.directory, generation, end), generation, end)
         self.is_settled = self.is_settled and not self.damage
@@ -684,9 +726,13 @@ class JournalFollower:
                 self.file.open(path)
                 self.place.check_in_place()
                 self.must_leave, self.commands, self.compact_at = False, 0, self.place.compact_bytes
+            # The word that names the place is a hint, and may be of any moment: what is read there
+            # has to verify as a record.
             record = record_at(disk.DISK.pread(self.file.get(), end - at, at))
             if self.replica.leap(record.type, record.payload):
                 self.moved(generation, at, record.prev_crc)
+            # Refused and unchanged: the commands are applied one by one. In another generation the
+            # replica is built anew.
             elif generation == self.generation:
                 self.is_settled = True
 
@@ -694,8 +740,11 @@ class JournalFollower:
         crc = self.crc
         self.is_settled = False
         try:
+            # Below the commit word bytes never change, so they are read in one piece and must chain.
             data = disk.DISK.pread(self.file.get(), end - self.end, self.end)
             for _, record in records(data, 0, end - self.end, crc):
+                # The process that wrote it died before it removed the files: this one finishes, if it
+                # may write.
                 if record.type == END:
                     self.on_removed()
                     return
@@ -735,6 +784,8 @@ class JournalFollower:
         self.must_leave = bool(self.damage)
 
     def _adopt(self, journal: JournalFile, generation: int, end: int) -> None:
+        # The file is opened by its name after it was read, and the place is proved after that: both
+        # are of one directory.
         crc, removed, self.commands = replay(journal, self.replica, self.damage)
         self.file.open(journal.path)
         self.place.check_in_place()  # after they were opened: so they are ours
@@ -744,11 +795,11 @@ class JournalFollower:
 
     def _salvage(self, generation: int, end: int) -> None:
         """The journal that the word names is gone: take what the other files say, and leave that at once."""
-        found = choose(self.place.directory, self.place.owner_kind, self.damage)
-        if found.journal is None:
+        choice = choose(self.place.directory, self.place.owner_kind, self.damage)
+        if choice.journal is None:
             self.replica.reset(None)
         else:
-            replay(found.journal, self.replica, self.damage)
+            replay(choice.journal, self.replica, self.damage)
         self.moved(generation, end, 0)
         self.must_leave = True
 
@@ -806,6 +857,8 @@ class JournalView:
             return self._read_files(self._word if is_word_known else None)
         follower = self._follower
         try:
+            # Without the lock a generation may be replaced while it is read. A result counts if it is
+            # whole, or if the word did not change: then what is missing is damage.
             for _ in range(_ATTEMPTS):
                 word = self._word
                 self._has_ended = False
@@ -830,6 +883,7 @@ class JournalView:
         self._follower.is_settled = False
 
     def _read_files(self, word: int | None) -> bool:
+        # The word is not believed, so no later call may start from what was read here.
         self._follower.seen, self._follower.is_settled = 0, False
         self.damage = []
         try:

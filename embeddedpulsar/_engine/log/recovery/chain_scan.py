@@ -72,7 +72,7 @@ class LogWindow:
 
     def __init__(self, path: str) -> None:
         self.path: Final = path
-        self._fd = with_log(path, lambda found: disk.DISK.open_file(found, os.O_RDONLY))
+        self._fd = with_log(path, lambda place: disk.DISK.open_file(place, os.O_RDONLY))
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             self.close()
@@ -83,11 +83,14 @@ class LogWindow:
 
     def at(self, pos: int, size: int) -> tuple[bytes, int]:
         """A buffer that holds bytes [pos, pos+size), as far as the file does, and the offset of pos in it."""
+        # One window is kept. The scan goes forward, so a megabyte is read at a time and each byte
+        # once.
         start = pos - self._base
         if start < 0 or start + size > len(self._data):
             want = min(max(size, WINDOW), self.size - pos)
             parts = []
             base = pos
+            # A short read is continued; an empty one is the end of a file that was cut meanwhile.
             while want > 0:
                 try:
                     part = disk.DISK.pread(self._fd, want, pos)
@@ -107,6 +110,7 @@ class LogWindow:
     def frame_at(self, pos: int, end: int) -> tuple[bytes, int]:
         """A buffer that holds the frame at `pos`, if one is there below `end`, and its offset in it."""
         buf, at = self.at(pos, MIN_FRAME_SIZE)
+        # The length is not verified yet: it is believed only as far as the file and ``end`` go.
         length = int.from_bytes(buf[at : at + 4], "little")
         if MIN_FRAME_SIZE <= length <= end - pos and at + length > len(buf):
             buf, at = self.at(pos, length)
@@ -128,6 +132,7 @@ class LogWindow:
 
     def is_empty_behind(self, pos: int, end: int) -> bool:
         """Whether there is nothing but zeros in [pos, end)."""
+        # Holes are jumped over by the file system; what is allocated is compared with zeros.
         while pos < end:
             data = self.next_data(pos)
             if data < 0 or data >= end:
@@ -192,13 +197,15 @@ class Run(NamedTuple):
 
     def may_follow(self, before: Run) -> bool:
         """Whether this run can lie behind `before`, with a hole between that holds the missing entries."""
+        # At least one entry is lost (else the chain would go on), each lost one needs room for a
+        # frame, and times never go back.
         lost = self.first - before.last - 1
         return (
             lost >= 1 and self.start - before.end >= lost * MIN_FRAME_SIZE and self.first_ms >= before.last_ms
         )
 
 
-def best_runs(behind: Run, found: list[Run]) -> list[Run]:
+def best_runs(behind: Run, runs: list[Run]) -> list[Run]:
     """The heaviest sequence of runs that can follow each other behind `behind`; `found` is in order of place.
 
     Example:
@@ -207,31 +214,34 @@ def best_runs(behind: Run, found: list[Run]) -> list[Run]:
         >>> best_runs(start, [moved, real]) == [real]
         True
     """
-    if len(found) > _MOST_COMPARED:
-        return _fitting(behind, found)
-    weights = [0] * len(found)
-    previous = [-1] * len(found)
+    # The heaviest chain by dynamic programming over pairs: weights[i] is that of the best sequence
+    # that ends with run i.
+    if len(runs) > _MOST_COMPARED:
+        return _fitting(behind, runs)
+    weights = [0] * len(runs)
+    previous = [-1] * len(runs)
     best = -1
-    for i, run in enumerate(found):
+    for i, run in enumerate(runs):
         if run.may_follow(behind):
             weights[i] = run.weight
         for j in range(i):
-            if weights[j] and weights[j] + run.weight > weights[i] and run.may_follow(found[j]):
+            if weights[j] and weights[j] + run.weight > weights[i] and run.may_follow(runs[j]):
                 weights[i] = weights[j] + run.weight
                 previous[i] = j
         if weights[i] and (best < 0 or weights[i] > weights[best]):
             best = i
+    # Backwards along the links that were noted.
     chosen: list[Run] = []
     while best >= 0:
-        chosen.append(found[best])
+        chosen.append(runs[best])
         best = previous[best]
     chosen.reverse()
     return chosen
 
 
-def _fitting(behind: Run, found: list[Run]) -> list[Run]:
+def _fitting(behind: Run, runs: list[Run]) -> list[Run]:
     chosen: list[Run] = []
-    for run in found:
+    for run in runs:
         if run.may_follow(behind):
             chosen.append(run)
             behind = run
@@ -270,25 +280,31 @@ class RunSearch:
 
     def behind(self, damage: Edge, publish_ms: int) -> list[Run]:
         """The runs to continue with, in order, behind the damage that begins at an edge."""
+        # Frames whose bodies are damaged and whose headers chain say where the next one begins, so
+        # their bodies, which may hold copies of segments, are not searched.
         known = self._edges(damage)
         candidates: list[_Found] = []
         pos = known[-1].pos if len(known) > 1 else damage.pos + 8
         while (pos := self._next_header(pos)) >= 0:
-            found = self._found_at(pos)
-            if found is None:
+            candidate = self._found_at(pos)
+            if candidate is None:
                 pos += 8
                 continue
-            pos = found.run.end
-            if found.run.last > self._last_known:
+            pos = candidate.run.end
+            # It has more entries than the ledger: not of this ledger.
+            if candidate.run.last > self._last_known:
                 continue
-            edge = self._edge_before(known, found)
+            # A run that follows a known edge is proven, and everything between was inside of damaged
+            # frames.
+            edge = self._edge_before(known, candidate)
             if edge is not None:  # so whatever lies between is inside of damaged frames
-                candidates = [one for one in candidates if one.run.end <= edge.pos or one.run.indexed]
-            if edge is not None or self._stands_alone(found.run):
-                found = found._replace(run=found.run._replace(proof=1))
-                known = (known + found.edges)[-_MOST_EDGES:]
-                pos = found.edges[-1].pos
-            candidates.append(found)
+                candidates = [each for each in candidates if each.run.end <= edge.pos or each.run.indexed]
+            if edge is not None or self._stands_alone(candidate.run):
+                candidate = candidate._replace(run=candidate.run._replace(proof=1))
+                # Its own end is an edge for the runs behind it.
+                known = (known + candidate.edges)[-_MOST_EDGES:]
+                pos = candidate.edges[-1].pos
+            candidates.append(candidate)
         here = Run(0, damage.pos, 0, damage.entry_id, 0, publish_ms)
         return best_runs(here, self._proven(candidates))
 
@@ -296,12 +312,15 @@ class RunSearch:
         """The runs with evidence for them, which may be the proven run behind them."""
         taken: list[Run] = []
         following: list[_Found] = []
-        for one in reversed(candidates):
-            if not one.run.proof and any(self._edge_before(one.edges, other) for other in following):
-                one = one._replace(run=one.run._replace(proof=1))
-            if one.run.proof:
-                taken.append(one.run)
-                following = [one, *following[:3]]
+        # Backwards: a run becomes credible by a proven one behind it that follows its end.
+        for candidate in reversed(candidates):
+            if not candidate.run.proof and any(
+                self._edge_before(candidate.edges, other) for other in following
+            ):
+                candidate = candidate._replace(run=candidate.run._replace(proof=1))
+            if candidate.run.proof:
+                taken.append(candidate.run)
+                following = [candidate, *following[:3]]
         taken.reverse()
         return taken
 
@@ -312,23 +331,25 @@ class RunSearch:
         first: FrameHeader | None = None
         while pos < self._end:
             try:
-                found, _ = self._log.read_frame(pos, self._end)
+                frame, _ = self._log.read_frame(pos, self._end)
             except CorruptionError:
                 break
-            place = _place(self._slots, found)
+            # 0: the index does not know this frame, which proves nothing. Another place: it is a
+            # copy.
+            place = _place(self._slots, frame)
             if place not in (0, pos):
                 break  # the index has this frame at another place
             if header is None:
-                first = found
+                first = frame
             elif (
-                found.prev_crc != header.crc
-                or found.entry_id != header.entry_id + 1
-                or found.publish_time < header.publish_time
+                frame.prev_crc != header.crc
+                or frame.entry_id != header.entry_id + 1
+                or frame.publish_time < header.publish_time
             ):
                 break
-            header = found
+            header = frame
             indexed += place == pos
-            pos += found.length
+            pos += frame.length
         if first is None or header is None:
             return None
         run = Run(
@@ -338,7 +359,7 @@ class RunSearch:
 
     def _edges(self, edge: Edge) -> list[Edge]:
         """`edge`, and the ends of the damaged frames behind it whose headers are intact and chain."""
-        found = [edge]
+        edges = [edge]
         while edge.pos < self._end:
             try:
                 header = self._log.header_at(edge.pos, self._end)
@@ -346,11 +367,12 @@ class RunSearch:
                 break
             if header.prev_crc != edge.crc or header.entry_id != edge.entry_id + 1:
                 break
-            if len(found) > 1 and self._is_whole(edge.pos):
+            # A frame that verifies is the first of a run, and no damage.
+            if len(edges) > 1 and self._is_whole(edge.pos):
                 break  # a run begins here
             edge = Edge(edge.pos + header.length, header.entry_id, header.crc)
-            found.append(edge)
-        return found
+            edges.append(edge)
+        return edges
 
     def _is_whole(self, pos: int) -> bool:
         try:
@@ -363,21 +385,24 @@ class RunSearch:
         """Whether the index or the run's end proves it."""
         if run.indexed:
             return True
+        # No payload ends where the ledger ends: the trailer of the frame around it would follow.
         if self._is_end_known:
             return run.end == self._end
         return self._log.is_empty_behind(run.end, self._end)
 
-    def _edge_before(self, edges: list[Edge], found: _Found) -> Edge | None:
+    def _edge_before(self, edges: list[Edge], candidate: _Found) -> Edge | None:
         """The edge that the run follows, with a few damaged frames between; None if nothing says so."""
-        run = found.run
+        run = candidate.run
+        # The nearest edge first. Nothing lost: the run must name it. One frame lost: what is left of
+        # its header may name it. Several: their trailers have to lead back.
         for edge in reversed(edges):
             lost = run.first - edge.entry_id - 1
             if edge.pos > run.start or lost < 0:
                 continue
             if lost == 0:
-                if edge.pos == run.start and edge.crc == found.prev_crc:
+                if edge.pos == run.start and edge.crc == candidate.prev_crc:
                     return edge
-            elif (lost == 1 and self._names(edge.pos, run.start, found.prev_crc)) or self._leads_back(
+            elif (lost == 1 and self._names(edge.pos, run.start, candidate.prev_crc)) or self._leads_back(
                 run.start, edge.pos, lost
             ):
                 return edge
@@ -389,6 +414,8 @@ class RunSearch:
         header = buf[at : at + HEADER_SIZE]
         if len(header) < HEADER_SIZE or end - pos < MIN_FRAME_SIZE:
             return False
+        # The field of the checksum may be what is damaged, or anything else; the run behind names the
+        # right value.
         return int.from_bytes(header[4:8], "little") == crc or crc32(header[8:], end - pos) == crc
 
     def _leads_back(self, pos: int, start: int, frames: int) -> bool:
@@ -398,6 +425,8 @@ class RunSearch:
         for _ in range(frames):
             if pos - MIN_FRAME_SIZE < start:
                 return False
+            # Trailers are at known places if the frame behind is at its place, so a wrong guess fails
+            # within a few steps.
             buf, at = self._log.at(pos - TRAILER_SIZE, TRAILER_SIZE)
             zero, length = TRAILER.unpack_from(buf, at)
             if zero or length & 7 or not MIN_FRAME_SIZE <= length <= pos - start:
@@ -411,11 +440,12 @@ class RunSearch:
             data = self._log.next_data(pos)
             if data < 0:
                 return -1
+            # Frames begin at multiples of 8.
             pos = max(pos, data & ~7)
             buf, at = self._log.at(pos, min(WINDOW, self._end - pos))
-            found = next_frame(buf, at, min(len(buf), at + self._end - pos), at + self._end - pos)
-            if found >= 0:
-                return pos + found - at
+            offset = next_frame(buf, at, min(len(buf), at + self._end - pos), at + self._end - pos)
+            if offset >= 0:
+                return pos + offset - at
             # Headers across the end of this window are seen by the next.
             pos = (pos + len(buf) - at - HEADER_SIZE + 8) & ~7
         return -1
@@ -434,6 +464,7 @@ def _index_slots(log: str) -> bytes:
 def _place(slots: bytes, header: FrameHeader) -> int:
     """Where the index says this very frame lies; 0 if it does not know it."""
     at = header.entry_id * SLOT_SIZE
+    # The checksum in the slot makes it this very frame; entry numbers alone repeat in copies.
     if at + SLOT_SIZE > len(slots):
         return 0
     slot = SLOT.unpack_from(slots, at)
@@ -494,6 +525,7 @@ class Scanner:
     def run(self) -> None:
         """Accept all that can be accepted."""
         reason = self.take_chain()
+        # Each run is followed frame by frame again: it may go on beyond what the search looked at.
         for run in self._runs_behind() if self.pos < self.end else ():
             self.record_hole(self.pos, run.start, run.first - 1, reason)
             self.pos, self.crc = run.start, self.log.header_at(run.start, self.end).prev_crc
@@ -518,6 +550,8 @@ class Scanner:
     def take_chain(self) -> str:
         """Accept frames while they chain; the reason why the next one does not."""
         while self.pos < self.end:
+            # The fast way first, for whole windows; what it stops at is looked at singly, with a
+            # reason for each check that fails.
             self._take_window()
             if self.pos >= self.end:
                 break
@@ -537,6 +571,8 @@ class Scanner:
 
     def _take_window(self) -> None:
         """Accept the frames of one window in which everything is as it should be. About 3 us each: hot."""
+        # State is in locals during the loop and stored once behind it. Everything a cursor checks is
+        # checked here, and the trailer; the slot that the writer stored is made again from the frame.
         buf, at = self.log.at(self.pos, min(WINDOW, self.end - self.pos))
         limit = min(len(buf), at + self.end - self.pos)
         shift, base_ms = self.pos - at, self.base_ms
@@ -549,11 +585,11 @@ class Scanner:
             SLOT.pack,
         )
         while at + MIN_FRAME_SIZE <= limit:
-            length, own, prev, body_crc, magic, _, _, flags, found, ms, count, metadata, _ = unpack(buf, at)
+            length, own, prev, body_crc, magic, _, _, flags, own_id, ms, count, metadata, _ = unpack(buf, at)
             end = at + length
             if (
                 prev != crc
-                or found != entry_id
+                or own_id != entry_id
                 or ms < publish_ms
                 or magic != MAGIC
                 or length & 7
@@ -576,6 +612,7 @@ class Scanner:
             )
             at, crc, publish_ms = end, own, ms
             entry_id += 1
+        # Up to the last frame that was accepted.
         self.pos, self.crc, self.entry_id = at + shift, crc, entry_id - 1
         self.publish_ms, self.messages = publish_ms, messages
         self.frames += self.entry_id - first
@@ -602,6 +639,7 @@ class Scanner:
         buf, at = self.log.frame_at(pos, self.end)
         try:
             verify_trailer(buf, at, header)
+        # The frame is whole; only its end mark is renewed later, and by recovery alone.
         except CorruptionError:
             self.bad_trailers.append((pos + header.length - TRAILER_SIZE, header.length))
 
@@ -613,6 +651,8 @@ class Scanner:
     def record_hole(self, offset: int, end_offset: int, last_entry_id: int, reason: str) -> None:
         """Note the lost entries, with empty slots that keep the index sorted."""
         first = self.entry_id + 1
+        # Slots of lost entries repeat the values of the entry before: binary searches by time and by
+        # count stay right. Their checksum of 0 says that there is no frame.
         delta = min(self.publish_ms - self.base_ms, _U32)
         empty = pack_slot(offset, delta, self.messages & _U32, 0, 0, 0, 0)
         self.slots += empty * (last_entry_id - self.entry_id)
@@ -647,6 +687,7 @@ def scan_log(
         scanner = Scanner(log, log.size if end is None else end, chain_seed, base_publish_ms)
         scanner.pos = start
         scanner.entry_id = first_entry_id - 1
+        # An end beyond the file is a file that was cut: then the end of its bytes proves nothing.
         scanner.is_end_known = end is not None and end <= log.size
         if end is not None and last_entry_id >= 0:
             scanner.last_known = last_entry_id
@@ -654,6 +695,7 @@ def scan_log(
             scanner.take_chain()
         else:
             scanner.run()
+        # The header of the next ledger knows of more entries than there are frames.
         if end is not None and last_entry_id > scanner.entry_id:
             scanner.record_hole(scanner.pos, end, last_entry_id, scanner.stop_reason or "file was cut")
         return scanner.result()

@@ -118,6 +118,8 @@ def recover_topic(
         OSError: a file cannot be read, written or flushed; nothing was adopted.
         StorageError: the segments contradict each other.
     """
+    # Everything up to step 5 may be repeated after a crash: files are only completed, and the words
+    # are not believed until the last step.
     believed = _believed(control)
     # 1. and 2.
     chain, scans, tail = _found(directory, believed)
@@ -134,6 +136,8 @@ def recover_topic(
         _remove_stray(directory, ledger)
     failpoints.hit("recover:strays_removed")
     # 4.
+    # What was accepted may never have reached the disk. A consumer that gets it now must get it after
+    # the next power loss.
     for ledger in scans:
         _flush(log_path(directory, ledger))
     disk.DISK.fsync_dir(directory)
@@ -144,6 +148,8 @@ def recover_topic(
     # 6.
     control.adopt(incarnation, boot_id)
     failpoints.hit("recover:adopted")
+    # Reported when all is stored: a hook of the application that raises cannot leave a recovery half
+    # done.
     if report is not None:
         for item in tail.damaged:
             report(item)
@@ -167,6 +173,7 @@ def derive_words(directory: str, control: TopicControl, report: DamageHook) -> N
 
 def _found(directory: str, believed: _Believed) -> tuple[SegmentChain, dict[int, ChainScan], RecoveredTail]:
     """What the segments say, and where the log ends by them."""
+    # No file is changed here, so an onlooker may come this way, too.
     chain, scans = _scan_chain(directory, believed)
     reports = list(chain.damaged)
     for link in chain.links:
@@ -190,6 +197,7 @@ def _believed(control: TopicControl) -> _Believed:
     Not so in a copy, whose log may be older than its ctl. Tail and trim point are used for reports alone:
     words have no checksum, and a wrong trim point would give away ledgers that are there.
     """
+    # A damaged control file, or words that no writer could have stored: nothing of it is used.
     if control.header is None or not control.is_possible():
         return _Believed(0, 0, 0, 0)
     words = control.words
@@ -208,6 +216,8 @@ def _believed(control: TopicControl) -> _Believed:
 def _scan_chain(directory: str, believed: _Believed) -> tuple[SegmentChain, dict[int, ChainScan]]:
     """Link the segments and scan those that need it; ledgers without any entry are left out."""
     without: frozenset[int] = frozenset()
+    # A newest ledger without frames that was never switched to is a stray: without it the one before
+    # is the newest.
     while True:
         chain = walk_segments(directory, believed.trim, without=without)
         scans: dict[int, ChainScan] = {}
@@ -218,6 +228,8 @@ def _scan_chain(directory: str, believed: _Believed) -> tuple[SegmentChain, dict
         if scans[newest.ledger_id].frames or not _is_unswitched(directory, chain):
             break
         without |= {newest.ledger_id}
+    # Backwards from the newest, as far as pages may not have been on the disk: up to the ledger of
+    # the synced word, or to ledgers that ended two minutes before.
     synced_ledger, _ = split_tail(believed.synced)
     horizon = scans[newest.ledger_id].last_publish_ms - WRITE_BACK_MS
     after = newest
@@ -229,6 +241,7 @@ def _scan_chain(directory: str, believed: _Believed) -> tuple[SegmentChain, dict
             break  # what was offloaded was on the disk, and all before it
         scans[link.header.ledger_id] = _scan(directory, link)
         after = link.header
+    # Older ledgers are scanned only if their index does not fit, because it has to be derived.
     for link in chain.links[:-1]:
         ledger = link.header.ledger_id
         if ledger not in scans and not (link.is_closed and index_fits(directory, link)):
@@ -254,6 +267,8 @@ def _is_unswitched(directory: str, chain: SegmentChain) -> bool:
     in the old ledger. No writer's unpublished frame can be taken for that: a process that finds the mark of a
     dead writer clears its frame, durably, before it continues.
     """
+    # The ledger before went on behind the end that the newest header claims for it: so that header
+    # was never the truth.
     if len(chain.links) < 2:
         return False
     newest, before = chain.links[-1].header, chain.links[-2]
@@ -305,6 +320,7 @@ def _tail(chain: SegmentChain, scans: dict[int, ChainScan], reports: list[Damage
 def _lost_by_word(directory: str, believed: _Believed, tail: RecoveredTail) -> list[Damage]:
     """What the old tail word says was there, and is not."""
     ledger, end = split_tail(believed.tail)
+    # Only what lies behind the end that was found. The bytes are counted, the entries are unknown.
     if ledger < tail.ledger_id or (ledger == tail.ledger_id and end <= tail.end_offset):
         return []
     path = log_path(directory, ledger)
@@ -317,6 +333,7 @@ def _lost_by_word(directory: str, believed: _Believed, tail: RecoveredTail) -> l
 
 def _renew_index(directory: str, link: Link, scans: dict[int, ChainScan]) -> list[Damage]:
     ledger = link.header.ledger_id
+    # Ledgers that were not scanned have an index that fits, or were not looked at.
     scan = scans.get(ledger)
     if scan is None or index_fits(directory, link, bytes(scan.slots)):
         return []
@@ -360,15 +377,24 @@ def _store_words(
     """
     words = control.words
     closed = chain.links[:-1]
+    # The word of the journal survives where it can be believed; else the files say how far it goes.
     if control.header is None or not control.is_possible():
         words[TopicWord.JOURNAL] = _journal_word(control.home.directory)
+    # Other processes that have this file mapped hold state of the words before; the epoch makes that
+    # void.
     control.raise_epoch(TopicWord.EPOCH)
     control.clear(
         *(TopicWord.EPOCH, TopicWord.TAIL, TopicWord.SYNCED, TopicWord.TRIM, TopicWord.OWNER),
         TopicWord.JOURNAL,
     )
     # A ledger that cannot be read now was not trimmed: its file stays, to be repaired or replaced.
-    unread = [one.ledger_id for one in chain.damaged if believed.trim <= one.ledger_id < tail.first_ledger_id]
+    unread = [
+        damaged.ledger_id
+        for damaged in chain.damaged
+        if believed.trim <= damaged.ledger_id < tail.first_ledger_id
+    ]
+    # The tail last but for the owner word, which makes every process look at the state word before it
+    # appends.
     for index, value in (
         (TopicWord.ALLOCATED, tail.end_offset),
         (TopicWord.INDEX_ALLOCATED, 0),
@@ -405,6 +431,8 @@ def salvaged_ending(directory: str, ledger_id: int, end: int, error: Exception) 
     The caller starts a new ledger from it: nothing is ever appended behind damage. Frames first (an index
     alone may be lost), then the index (a last frame alone may be), then only the end offset.
     """
+    # Each source gives less: frames give everything, the index no publish time, the word only where
+    # it ends.
     ending, first_lost = _from_frames(directory, ledger_id, end), 0
     if ending is None:
         ending, first_lost = _from_index(directory, ledger_id, end), -1
@@ -428,6 +456,7 @@ def _from_frames(directory: str, ledger_id: int, end: int) -> Ending | None:
         segment = Segment.open(directory, ledger_id)
         if end == FIRST_FRAME_OFFSET:
             return segment.ending(end)
+        # By headers alone: a body that is damaged does not hide how many messages there were.
         messages, offset = 0, FIRST_FRAME_OFFSET
         while True:
             frame = segment.frame_header(offset, end)
@@ -456,6 +485,7 @@ def visible_slots(index: SegmentIndex, end: int) -> int:
 
     By positional reads: beyond the visible slots the file may be a hole, and a mapped hole can kill.
     """
+    # Binary search for the first slot that is not below the end: zeros count as behind it.
     low, high = 0, index.capacity
     while low < high:
         middle = (low + high) // 2
@@ -495,8 +525,11 @@ def clear_unpublished(segment: Segment, end: int, allocated: int, run: int) -> b
     Raises:
         OSError: the flush failed; the next append must not go to this ledger.
     """
+    # Looked for in what is reserved only: a page beyond may be a hole, and touching it could kill the
+    # process.
     limit = min(allocated, segment.file.size) & ~7
     window = min(end + run, limit)
+    # Nothing to clear is the usual case, and costs a search of 64 KiB.
     if next_frame(segment.data, end, window, limit) < 0:
         return False
     segment.view[end:window] = bytes(window - end)

@@ -35,6 +35,19 @@ def test_words_of_another_boot_id_are_true_while_a_process_of_theirs_lives(tmp_p
     assert not is_believed(topic)
 
 
+def test_words_of_subscriptions_of_many_topics_are_true_as_well(tmp_path: Path, monkeypatch):
+    """Topics beyond the first thousand lie one level deeper, and so do their subscriptions."""
+    with pulsar.Client(tmp_path / "store") as client:
+        client.create_producer("jobs").send(b"m")
+        (topic,) = (tmp_path / "store" / "topics").iterdir()
+        with closing(TopicControl.open(str(topic))) as control:
+            header = control.header
+        assert header is not None
+        monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+        deep = tmp_path / "store" / "topics" / "ab" / topic.name / "subscriptions" / "s"
+        assert is_of_this_boot(header, str(deep))
+
+
 @pytest.mark.parametrize("damage", [b"", b"x" * 200])
 def test_nothing_is_believed_without_the_words_of_the_store(tmp_path: Path, monkeypatch, damage: bytes):
     """Damaged or cut, they do not say of which boot the living processes are."""
