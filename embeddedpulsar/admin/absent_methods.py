@@ -34,7 +34,11 @@ class SaysWhatThereIs:
         for name in dir(cls):  # those of its bases, too: not all of them are below this class
             if name.startswith("_") and name != "__init__":
                 continue
+            # From the class that defines it, as it was written: `getattr` would make a plain function of a
+            # static method.
             method = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+            # Every public method of every part translates an interrupt into `Interrupted`, as the clients do.
+            # One that does so by itself is left alone.
             if isinstance(method, FunctionType) and not interrupts.is_translating(method):
                 setattr(cls, name, interrupts.translating(method))
             elif isinstance(method, staticmethod):
@@ -48,20 +52,26 @@ class SaysWhatThereIs:
 
 def _text(kind: type, name: str) -> str:
     text = f"{kind.__name__!r} object has no attribute {name!r}"
+    # `copy`, `pickle` and others ask for such names, and expect a plain AttributeError.
     if name.startswith("_"):
         return text
-    there = [one for one in dir(kind) if not one.startswith("_")]
+    available = [method_name for method_name in dir(kind) if not method_name.startswith("_")]
+    # The remedies in their order: the name in Java's spelling; a method of another part, as `Admin.get_list`;
+    # a similar name; one that begins with these words, or has this word; the feature that is not built. A
+    # feature asks for more similarity before another method is proposed.
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    if snake in there:
+    if snake in available:
         return f"{text}; it is written {snake}()"
     for call, part in getattr(kind, "_parts", {}).items():
         if hasattr(part, snake):
             return f"{text}; it is {call}.{snake}()"
-    listed = f"it has {', '.join(there)}"
+    listed = f"it has {', '.join(available)}"
     feature = next((feature for word, feature in _NOT_BUILT.items() if word in snake), "")
-    near = nearest(snake, there, 0.9 if feature else 0.7)
-    near = near or next((one for one in there if one.startswith(f"{snake}_")), None)
-    near = near or next((one for one in there if snake in one.split("_")), None)
+    near = nearest(snake, available, 0.9 if feature else 0.7)
+    near = near or next(
+        (method_name for method_name in available if method_name.startswith(f"{snake}_")), None
+    )
+    near = near or next((method_name for method_name in available if snake in method_name.split("_")), None)
     if near:
         return f"{text}; did you mean {near}()? {listed}"
     if feature:

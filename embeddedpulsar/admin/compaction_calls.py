@@ -47,6 +47,8 @@ def compact(self: HasStore, topic: str) -> None:
             try:
                 if use.topic.ledger.is_volatile:
                     raise NotAllowedError(f"{use.topic.name} is not persistent, and cannot be compacted")
+                # The thread of the compaction takes the use over, and releases it at its end. Only if it does
+                # not start, it is released here.
                 use.topic.compaction.get().start(use.release)
             except BaseException:
                 use.release()
@@ -61,8 +63,8 @@ def compaction_status(self: HasStore, topic: str) -> LongRunningProcessStatus:
 
 def compaction_progress(self: HasStore, topic: str) -> tuple[int, int]:
     """How many entries a compaction in this process has read, of about how many."""
-    found = [look(self, name, _progress) for name in partitions_of(self, topic) or [topic]]
-    return sum(done for done, _ in found), sum(total for _, total in found)
+    progress = [look(self, name, _progress) for name in partitions_of(self, topic) or [topic]]
+    return sum(done for done, _ in progress), sum(total for _, total in progress)
 
 
 def _status(topic: Topic | None) -> LongRunningProcessStatus:
@@ -70,5 +72,5 @@ def _status(topic: Topic | None) -> LongRunningProcessStatus:
 
 
 def _progress(topic: Topic | None) -> tuple[int, int]:
-    found = None if topic is None else topic.compaction.get().work.progress
-    return found or (0, 0)
+    progress = None if topic is None else topic.compaction.get().work.progress
+    return progress or (0, 0)

@@ -36,6 +36,8 @@ _REAL_TOPIC: Final = "REAL_TOPIC"
 _ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 _Messages = list[Message[bytes]]  # in `DeadLetters`, `list` is the method
 _Names = list[str]
+# Properties that Pulsar's clients add to a dead letter or a retry. A message that is published again is to
+# look as it did.
 _OF_LETTERS: Final = {
     _REAL_TOPIC,
     _ORIGIN_MESSAGE_ID,
@@ -43,6 +45,8 @@ _OF_LETTERS: Final = {
     "RECONSUMETIMES",
     "DELAY_TIME",
 }
+# Entries with letters that are published before they are acknowledged together: after a kill in between they
+# are published again. And bytes of one read of the log.
 _AT_ONCE: Final = 100
 _BYTES_AT_ONCE: Final = 1 << 20
 
@@ -91,6 +95,7 @@ class DeadLetters(SaysWhatThereIs):
     ) -> None:
         self._store = store
         self._origin: Final = TopicName.parse(topic).base
+        # The name that Pulsar's consumers give to a dead letter topic.
         default = f"{self._origin}-{subscription}-DLQ"
         self.topic: Final = TopicName.parse(dead_letter_topic or default).full
 
@@ -144,26 +149,29 @@ class DeadLetters(SaysWhatThereIs):
             len(message.data()),
         )
 
-    def _first(self, name: str, most: int) -> _Messages:
-        check_number(name, most, 1)
-        found: _Messages = []
+    def _first(self, name: str, limit: int) -> _Messages:
+        check_number(name, limit, 1)
+        messages: _Messages = []
         with interrupts.translated:
             store = self._store()
             for log_name in self._logs(store):
                 use = store.use_topic(log_name, create=False, to_look=True)
                 try:
-                    found += _left_in(use.topic, most - len(found))
+                    messages += _left_in(use.topic, limit - len(messages))
                 finally:
                     use.release()
-                if len(found) >= most:
+                if len(messages) >= limit:
                     break
-        return found
+        return messages
 
     def _logs(self, store: Store) -> _Names:
         """The full names of the dead letter topic, or of its partitions; none before the first letter."""
+        # Three cases: the dead letter topic exists; only the origin does, and no letter was written yet;
+        # neither, which is a mistake in the name.
         topics = store.topics
         if topics.has(self.topic):
             names = log_names(self.topic, topics.partitions(self.topic))
+            # A partition that was never used has no files, and reading it would make some.
             return [name for name in names if topics.was_used(name)]
         if not topics.has(self._origin):
             raise TopicNotFound(f"there is neither {self._origin} nor {self.topic} in {store.root}")
@@ -188,6 +196,7 @@ class DeadLetters(SaysWhatThereIs):
         """
         with interrupts.translated:
             store = self._store()
+            # The partitions are tried one after the other until one has the letter.
             if not any(self._move(store, name, message_id) for name in self._logs(store)):
                 raise NotAllowedError(
                     f"{self.topic} has no dead letter {message_id}; list() returns the ids of those it has"
@@ -241,11 +250,15 @@ class DeadLetters(SaysWhatThereIs):
 
         use = store.use_topic(name, create=False)
         try:
+            # Letters that arrive while this runs stay for the next call. Otherwise a consumer that fails at
+            # once would be fed for ever.
             last = use.topic.ledger.last_position()
             if last is None:
                 return 0
             with (
                 _Operator(use.topic) as subscription,
+                # A client of its own, because an Admin has no producers. The network file system was accepted
+                # when the Admin was opened.
                 Client(store.root, durability=store.durability, allow_network_fs=True) as client,
             ):
                 mover = _Mover(store, client, subscription, self._origin)
@@ -255,6 +268,8 @@ class DeadLetters(SaysWhatThereIs):
                         if is_over or Position(view.ledger_id, view.entry_id) > last:
                             break  # what follows came since, perhaps because of this
                         mover.move(view, use.topic.name, wanted)
+                # Also after an error in the middle: what was published is taken off the list, or it would be
+                # published again.
                 finally:
                     mover.acknowledge()
                 return mover.moved
@@ -280,8 +295,11 @@ class _Mover:
         sealed, position = isinstance(view, SealedView), Position(view.ledger_id, view.entry_id)
         if isinstance(view, SealedView):
             view = raw_view(view, topic)
-        left = messages_left(view, view.skip, origin_of(lambda: self._store, topic))
-        messages = [one for one in left if wanted is None or one.message_id() == wanted]
+        # Messages of the entry that an earlier call has not acknowledged yet: a batch may have been replayed
+        # in part.
+        unacknowledged = messages_left(view, view.skip, origin_of(lambda: self._store, topic))
+        messages = [letter for letter in unacknowledged if wanted is None or letter.message_id() == wanted]
+        # The key is with the consumers. Published as it is, the ciphertext would be taken for a payload.
         if sealed and messages:
             raise NotAllowedError(
                 f"the dead letter {messages[0].message_id()} of {topic} is encrypted; receive it with a "
@@ -294,7 +312,8 @@ class _Mover:
                 indexes |= 1 << message._index
                 self.moved += 1
         finally:
-            if messages and indexes.bit_count() == len(left):
+            # The whole rest of an entry is acknowledged by its position; a part of a batch by its indexes.
+            if messages and indexes.bit_count() == len(unacknowledged):
                 self._entries.append(position)
             elif indexes:
                 self._batches.append(AckBatch(*position, view.count, indexes))
@@ -305,6 +324,7 @@ class _Mover:
         properties = message.properties()
         topic = properties.get(_REAL_TOPIC, self._origin)
         written = message.writer_schema()
+        # One producer for each topic and schema: the letter keeps the schema with which it was written.
         key = topic, written
         producer = self._producers.get(key)
         if producer is None:
@@ -313,7 +333,9 @@ class _Mover:
                     f"{topic}, where the dead letter {message.message_id()} comes from, does not exist any "
                     "more; create it, or purge the dead letters"
                 )
+            # The schema is taken whatever the strategy of the topic says: its messages had it before.
             schema = BYTES if written is None else CopiedSchema(written)
+            # Chunked, because a letter may have been a chunked message.
             producer = self._client.create_producer(topic, schema=schema, chunking_enabled=True)
             self._producers[key] = producer
         producer.send(
@@ -328,6 +350,7 @@ class _Mover:
         """Take what was published off the list."""
         if failpoints.ACTIVE:
             failpoints.hit("replay:published")
+        # Emptied first: an error of the acknowledgement must not acknowledge them again with the next ones.
         entries, self._entries = self._entries, []
         batches, self._batches = self._batches, []
         self._commands.acknowledge_messages(entries, batches)
@@ -341,6 +364,7 @@ class _Operator:
         self._topic: Final = topic
 
     def __enter__(self) -> Subscription:
+        # From the first message on, also if it is made late: letters that were stored before are on the list.
         self._topic.create_subscription(OPERATOR, BEFORE_FIRST)
         self._subscription = self._topic.use_subscription(OPERATOR, create=False)
         return self._subscription
@@ -349,20 +373,21 @@ class _Operator:
         self._topic.end_use(self._subscription, OPERATOR)
 
 
-def _left_in(topic: Topic, most: int) -> list[Message[bytes]]:
+def _left_in(topic: Topic, limit: int) -> list[Message[bytes]]:
     """The first dead letters of a log; all that is stored counts before `OPERATOR` was made."""
     try:
         views = topic.view.subscription(OPERATOR).unacked_entries(topic.ledger)
+    # Nothing was replayed or purged yet, and looking makes no subscription.
     except SubscriptionNotFound:
         views = _stored_entries(topic.ledger)
-    origin, found = MessageOrigin(topic.name, BYTES), list[Message[bytes]]()
+    origin, messages = MessageOrigin(topic.name, BYTES), list[Message[bytes]]()
     for view in views:
         if isinstance(view, SealedView):
             view = raw_view(view, topic.name)
-        found += messages_left(view, view.skip, origin)
-        if len(found) >= most:
+        messages += messages_left(view, view.skip, origin)
+        if len(messages) >= limit:
             break
-    return found[:most]
+    return messages[:limit]
 
 
 def _stored_entries(log: Log) -> Iterator[EntryView]:
@@ -370,6 +395,7 @@ def _stored_entries(log: Log) -> Iterator[EntryView]:
     chunks, cursor = log.chunks(), log.cursor(BEFORE_FIRST, inclusive=False)
     while views := cursor.read(_AT_ONCE, _AT_ONCE, _BYTES_AT_ONCE):
         views, rest = chunks.complete(views, _BYTES_AT_ONCE)
+        # The cursor goes back to a chunked message that did not end in this read.
         if rest is not None:
             cursor.seek(Position(rest.ledger_id, rest.entry_id))
         yield from views

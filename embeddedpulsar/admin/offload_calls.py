@@ -59,6 +59,7 @@ def offload(self: HasStore, topic: str, size_threshold: int = 0) -> int:
     """
     if isinstance(size_threshold, bool) or not isinstance(size_threshold, int) or size_threshold < 0:
         raise InvalidConfiguration(f"size_threshold is a number of bytes from 0, not {size_threshold!r}")
+    # The threshold is of a log: each partition keeps so many bytes.
     names = partitions_of(self, topic) or [topic]
     return sum(_offload(self, name, lambda topic: _first_within(topic, size_threshold)) for name in names)
 
@@ -120,6 +121,7 @@ def adopt_offloaded(self: HasStore, topic: str, moved: Mapping[str, str] | None 
     """
     location = late_import("embeddedpulsar._engine.cold.location")
     root = self._store().root
+    # A relative place is one in the store, as in the policy of offloading.
     new = {old: location.absolute_location(place, root) for old, place in (moved or {}).items()}
     count = 0
     for name in partitions_of(self, topic) or [topic]:
@@ -137,7 +139,9 @@ def _offload(self: HasStore, name: str, before: Callable[[Topic], int]) -> int:
     try:
         with interrupts.translated:
             offloading, ledger_id = use.topic.offload.get(), before(use.topic)
+            # Counted before the start: afterwards the number falls while ledgers are moved.
             due = offloading.due_before(ledger_id)
+            # The thread of the offloading takes the use over, and releases it at its end.
             offloading.start(ledger_id, use.release)
             return due
     except BaseException:
@@ -147,16 +151,18 @@ def _offload(self: HasStore, name: str, before: Callable[[Topic], int]) -> int:
 
 def offload_progress(self: HasStore, topic: str) -> tuple[int, int]:
     """How many ledgers an offloading in this process has done, of how many."""
-    found = [look(self, name, _progress) for name in partitions_of(self, topic) or [topic]]
-    return sum(done for done, _ in found), sum(total for _, total in found)
+    progress = [look(self, name, _progress) for name in partitions_of(self, topic) or [topic]]
+    return sum(done for done, _ in progress), sum(total for _, total in progress)
 
 
-def _first_within(topic: Topic, most: int) -> int:
+def _first_within(topic: Topic, room: int) -> int:
     """The first ledger that stays if at most so many bytes are to stay."""
-    for one in reversed(topic.ledger.survey().ledgers()):
-        most -= one.size
-        if most < 0:
-            return one.ledger_id + 1
+    # From the newest ledger back: those within the limit stay, and the first that exceeds it is moved, with
+    # all older ones.
+    for ledger in reversed(topic.ledger.survey().ledgers()):
+        room -= ledger.size
+        if room < 0:
+            return ledger.ledger_id + 1
     return 0
 
 
@@ -167,5 +173,5 @@ def _status(topic: Topic | None) -> LongRunningProcessStatus:
 
 
 def _progress(topic: Topic | None) -> tuple[int, int]:
-    found = None if topic is None else topic.offload.get().work.progress
-    return found or (0, 0)
+    progress = None if topic is None else topic.offload.get().work.progress
+    return progress or (0, 0)

@@ -91,6 +91,8 @@ class Policies(SaysWhatThereIs, ABC):
         with interrupts.translated:
             retention = Retention(retention_time_in_minutes, retention_size_in_mb).check()
             store, owner = self._store(), self._owner(name)
+            # The quotas that hold for this name, from whatever level: the retention has to exceed each of
+            # them.
             for quota in keeping.QUOTAS.values():
                 store.policy(owner, quota).check_beside(retention)
             store.set_policy(owner, keeping.RETENTION, retention)
@@ -134,13 +136,14 @@ class Policies(SaysWhatThereIs, ABC):
             raise ValueError(f"a backlog quota is a BacklogQuota, not {quota!r}")
         with interrupts.translated:
             owner = self._owner(name)
+            # The retention that holds for this name, from whatever level, has to exceed the quota.
             quota.check().check_beside(self._store().policy(owner, keeping.RETENTION))
         self._set(name, policy, quota)
 
     def get_backlog_quota_map(self, name: str, applied: bool = False) -> dict[str, BacklogQuota]:
         """Return the quotas by type; a type without a quota is left out."""
-        found = {kind: self._get(name, policy, applied) for kind, policy in keeping.QUOTAS.items()}
-        return {kind: quota for kind, quota in found.items() if quota is not None}
+        quotas = {kind: self._get(name, policy, applied) for kind, policy in keeping.QUOTAS.items()}
+        return {kind: quota for kind, quota in quotas.items() if quota is not None}
 
     def remove_backlog_quota(self, name: str, quota_type: str = DESTINATION_STORAGE) -> None:
         """Unset the quota of a type, so that the inherited one applies. Does nothing if it is not set.

@@ -75,10 +75,10 @@ class Schemas(SaysWhatThereIs):
             1
             0
         """
-        found = self.get_all_schemas(topic)
+        stored_schemas = self.get_all_schemas(topic)
         if version is None:
-            return found[-1] if found else None
-        return next((one for one in found if one.version == version), None)
+            return stored_schemas[-1] if stored_schemas else None
+        return next((schema for schema in stored_schemas if schema.version == version), None)
 
     def get_all_schemas(self, topic: str) -> list[StoredSchema]:
         """Return all schemas of a topic that were not deleted, the oldest first."""
@@ -111,6 +111,7 @@ class Schemas(SaysWhatThereIs):
         """
         info = _given(schema)
         with interrupts.translated:
+            # The topic is made if need be, as by a producer with this schema.
             store = self._store()
             store.topics.resolve(topic)
             return store.schemas.upload(topic, info)
@@ -156,6 +157,7 @@ class Schemas(SaysWhatThereIs):
         registry = self._store().schemas
         strategy = registry.strategy(topic)
         document = registry.document(topic)
+        # A schema that the topic has already is compatible, whatever the strategy says now.
         reason = why_invalid(info)
         if not reason and document.version_of(info) < 0:
             reason = why_refused(document.infos(), info, strategy)
@@ -172,6 +174,8 @@ class Schemas(SaysWhatThereIs):
 
 
 def _given(schema: Any) -> SchemaInfo:
+    # Four forms: a schema of this package, its description, one that was read from a topic, and the JSON that
+    # pulsar-admin takes, whose text is called `schema`, or `data` in what it prints.
     if isinstance(schema, Schema):
         info = schema.schema_info()
     elif isinstance(schema, SchemaInfo):
@@ -186,6 +190,7 @@ def _given(schema: Any) -> SchemaInfo:
         info = SchemaInfo(SchemaType[kind], str(kind), text, properties=properties)
     else:
         raise ValueError(f"a schema is a Schema, a SchemaInfo or a dict, not {type(schema).__name__}")
+    # Bytes and the AUTO types describe no values.
     if info.schema_type().value <= 0:
         raise ValueError(f"a topic has no schema of the type {info.schema_type().name}")
     return info

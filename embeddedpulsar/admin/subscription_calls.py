@@ -61,15 +61,17 @@ def create_subscription(
         store = self._store()
         partitions = store.topics.resolve(topic)
         _check_place(topic, partitions, message_id)
-        made = []
+        # A kill after some partitions leaves the subscription in those. The call may be made again:
+        # partitions that have it are left as they are, and it is an error only if all of them had it.
+        is_new = []
         for name in log_names(topic, partitions):
             use = store.use_topic(name)
             try:
                 initial = _mark_delete_before(use.topic.ledger, message_id)
-                made.append(use.topic.create_subscription(subscription, initial))
+                is_new.append(use.topic.create_subscription(subscription, initial))
             finally:
                 use.release()
-        if not any(made):
+        if not any(is_new):
             raise NotAllowedError(
                 f"{TopicName.parse(topic).full} has a subscription {subscription!r} already; move it "
                 "with reset_cursor, or use another name"
@@ -95,18 +97,20 @@ def delete_subscription(self: HasStore, topic: str, subscription: str, force: bo
         ...     admin.topics().delete_subscription("receipts", "audit")
     """
 
-    def check(topic: Topic, one: Subscription) -> None:
-        names = ", ".join(repr(consumer.name) for consumer in one.consumers()[:5])
+    # Without force all partitions are checked before the first one is deleted, so a consumer of the last one
+    # keeps the subscription whole. One that attaches in between is found by `delete` itself.
+    def check(topic: Topic, cursor: Subscription) -> None:
+        names = ", ".join(repr(consumer.name) for consumer in cursor.consumers()[:5])
         if names:
             raise BrokerMetadataError(
-                f"the subscription {one.name!r} of {topic.name} has consumers: {names}; close them, or "
+                f"the subscription {cursor.name!r} of {topic.name} has consumers: {names}; close them, or "
                 "delete it with force"
             )
 
     with interrupts.translated:
         if not force:
             in_each(self, topic, subscription, check)
-        in_each(self, topic, subscription, lambda _, one: one.delete(force))
+        in_each(self, topic, subscription, lambda _, cursor: cursor.delete(force))
 
 
 # -- moving --------------------------------------------------------------------------------------------------
@@ -145,12 +149,13 @@ def reset_cursor(self: HasStore, topic: str, subscription: str, target: int | Me
     if not is_time:
         _check_id(target, "a cursor is reset to a time in ms since 1970 or to a MessageId")
     with interrupts.translated:
+        # The id of a message of a partition names its partition, so the name of the whole topic is enough.
         if isinstance(target, MessageId) and target.partition() >= 0:
             parsed = TopicName.parse(topic)
             if parsed.partition < 0 and self._store().topics.partitions(topic):
                 topic = parsed.of_partition(target.partition()).full
         _check_place(topic, self._store().topics.partitions(topic), target)
-        in_each(self, topic, subscription, lambda topic, one: _reset(topic.ledger, one, target))
+        in_each(self, topic, subscription, lambda topic, cursor: _reset(topic.ledger, cursor, target))
 
 
 # -- emptying ------------------------------------------------------------------------------------------------
@@ -194,6 +199,7 @@ def skip_messages(self: HasStore, topic: str, subscription: str, count: int) -> 
                 f"{TopicName.parse(topic).full} is partitioned, and its partitions have no common order; "
                 f"skip messages of one, such as {TopicName.parse(topic).of_partition(0).full}"
             )
+        # One topic has one result.
         return in_each(self, topic, subscription, lambda _, one: one.operator_commands().skip(count))[0]
 
 
@@ -228,6 +234,7 @@ def expire_messages(self: HasStore, topic: str, subscription: str, seconds: int)
     """
     check_number("seconds", seconds, 0)
     with interrupts.translated:
+        # One moment for all partitions and subscriptions.
         cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
         in_each(self, topic, subscription, lambda topic, one: _skip_before(topic, one, cutoff_ms))
 
@@ -242,6 +249,7 @@ def expire_messages_for_all_subscriptions(self: HasStore, topic: str, seconds: i
 
 def skip_all(topic: Topic, subscription: Subscription) -> None:
     """Acknowledge all messages that are stored now."""
+    # Read before the command: messages that are stored later stay.
     last = topic.ledger.last_position()
     if last is not None:
         subscription.operator_commands().skip_through(last)
@@ -260,6 +268,8 @@ def _reset(log: Log, subscription: Subscription, target: int | MessageId) -> Non
         return
     place = _place(log, target)
     subscription.seek(place, inclusive=target != MessageId.latest)
+    # A cursor moves by entries. The messages of the batch before the target are acknowledged one by one
+    # behind it. A kill in between delivers those again, and loses none.
     if target.batch_index() <= 0:
         return
     for view in log.cursor(place, inclusive=True).read(1, 1, 1):
@@ -275,6 +285,7 @@ def _place(log: Log, message_id: MessageId) -> Position:
         return log.last_position() or BEFORE_FIRST
     if message_id.ledger_id() < 0:
         return BEFORE_FIRST
+    # A chunked message begins at its first chunk; the id that its consumer gets is that of the last.
     message_id = getattr(message_id, "_first_chunk", message_id)
     return Position(message_id.ledger_id(), message_id.entry_id())
 
@@ -282,8 +293,11 @@ def _place(log: Log, message_id: MessageId) -> Position:
 def _mark_delete_before(log: Log, message_id: MessageId) -> Position:
     """The mark-delete position with which a subscription begins at a message."""
     place, last = _place(log, message_id), log.last_position() or BEFORE_FIRST
+    # An id behind the end is no position yet. The subscription begins at the end.
     if message_id == MessageId.latest or place > last:
         return last
+    # A mark-delete position is the last entry that is acknowledged. Before the first entry that is still
+    # stored it would name one that is gone.
     return place.previous() if place >= log.first_position() else BEFORE_FIRST
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.subscription.subscription import Subscription
 
 
+# Seconds that a look waits at most, which happens only if a topic has to be recovered first.
 _PATIENCE_S: Final = 5.0
 
 R = TypeVar("R")
@@ -50,6 +51,7 @@ def look(topics: HasStore, topic: str, body: Callable[[Topic | None], R]) -> R:
 
     def used() -> R:
         store = topics._store()
+        # Opening it would make its files, and these methods change nothing.
         if not store.topics.was_used(topic):
             return body(None)
         use = store.use_topic(topic, create=False, to_look=True)
@@ -59,6 +61,7 @@ def look(topics: HasStore, topic: str, body: Callable[[Topic | None], R]) -> R:
             use.release()
 
     with interrupts.translated:
+        # The limit is that of locks: a process that was stopped in one may hold up the recovery.
         return deadline.within(_PATIENCE_S, used)
 
 
@@ -70,14 +73,15 @@ def in_each(
     Raises:
         SubscriptionNotFound: none has it.
     """
-    found: list[R] = []
-    in_logs(topics, topic, lambda one: found.extend(_with_subscription(one, subscription, work)))
-    if not found:
+    results: list[R] = []
+    # Partitions without the subscription are left out, as those that were added after it was made.
+    in_logs(topics, topic, lambda one: results.extend(_with_subscription(one, subscription, work)))
+    if not results:
         raise SubscriptionNotFound(
             f"{TopicName.parse(topic).full} has no subscription {subscription!r}; make it with "
             "create_subscription"
         )
-    return found
+    return results
 
 
 def in_all(topics: HasStore, topic: str, work: Callable[[Topic, Subscription], object]) -> None:
@@ -92,6 +96,7 @@ def in_all(topics: HasStore, topic: str, work: Callable[[Topic, Subscription], o
 
 def in_logs(topics: HasStore, topic: str, work: Callable[[Topic], object]) -> None:
     """Do ``work`` with the topic, or with each partition, one after the other."""
+    # One after the other: two locks of the same kind are never held together.
     store = topics._store()
     for name in log_names(topic, store.topics.partitions(topic)):
         use = store.use_topic(name, create=False)
@@ -130,7 +135,7 @@ def json_form(value: Any) -> Any:
             if field is not None
         }
     if isinstance(value, dict):
-        return {key: json_form(one) for key, one in value.items()}
+        return {key: json_form(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [json_form(one) for one in value]
+        return [json_form(element) for element in value]
     return value

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription_view import ConsumerFacts, SubscriptionFacts
 
+# Rates are those of the last minute, the interval at which Pulsar's brokers compute theirs by default.
 _WINDOW_MS: Final = 60_000
 _LONG_MS: Final = 1000
 """A consumer that has acknowledged nothing for so long is named: ten times the group time of
@@ -58,11 +59,14 @@ def topic_stats(
     status = "Enabled" if drops_duplicates else "Disabled"
     if topic is None:
         return TopicStats(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, (), 0, {}, status, None, 0)
+    # No lock is taken: each figure is read from words and indexes that are complete by themselves. Figures of
+    # one result may be some messages apart.
     log, survey, producers = topic.ledger, topic.ledger.survey(), topic.view.producers()
     subscriptions: dict[str, SubscriptionStats] = {}
     rate, throughput, average = _published_lately(log, now_ms)
     drop_rate = 0.0 if log.is_volatile else None
     for facts, durable in topic.view.subscriptions():
+        # A durable and a non-durable subscription may share a name.
         if facts.name not in subscriptions:  # the durable one of two comes first
             stats = _subscription_stats(log, facts, durable, now_ms, processes)
             if log.is_volatile:
@@ -70,6 +74,7 @@ def topic_stats(
             subscriptions[facts.name] = stats
     appended = survey.appended()
     away, offload = topic.offload.ledgers(), topic.offload.record()
+    # A non-durable subscription keeps nothing stored, so its backlog does not count for the topic.
     durable_ones = [one for one in subscriptions.values() if one.is_durable]
     return TopicStats(
         msg_rate_in=rate,
@@ -78,6 +83,8 @@ def topic_stats(
         msg_in_counter=appended.messages,
         bytes_in_counter=appended.size,
         storage_size=sum(one.size for one in survey.ledgers()),
+        # The largest backlog: the messages are stored once, whichever subscriptions need them. Pulsar's field
+        # has this meaning, too.
         backlog_size=max((one.backlog_size for one in durable_ones), default=0),
         earliest_msg_publish_time_in_backlogs=_earliest(durable_ones),
         publishers=tuple(
@@ -105,10 +112,14 @@ def _with_drops(
     topic: Topic, facts: SubscriptionFacts, stats: SubscriptionStats, now_ms: int, rate_in: float
 ) -> SubscriptionStats:
     """The stats of a subscription of a non-persistent topic: what is lost in place of what is left."""
+    # Lost is what was sent since it was made, less what it was given and what waits for its consumers. Reads
+    # of the three are not one moment, so the difference is never below 0.
     pending = stats.msg_backlog if facts.consumers else 0
     sent = topic.ledger.survey().appended().messages
     drops = max(0, sent - facts.sent_before - facts.given - pending)
     rate = rate_in
+    # A rate needs two moments: an earlier call on this topic, or the making of the subscription. Without a
+    # consumer everything is lost, at the rate at which it is published.
     if facts.consumers:
         since, now = (facts.made_ms, 0), (now_ms, drops)
         since_ms, before = topic.view.drops_before(facts.name, since, now)
@@ -137,6 +148,7 @@ def _compaction_stats(topic: Topic) -> CompactionStats:
 def _published_lately(log: Log, now_ms: int) -> tuple[float, float, float]:
     """Messages a second, bytes a second, and bytes a message."""
     survey, begin = log.survey(), now_ms - _WINDOW_MS
+    # What was trimmed cannot be counted, so the window begins where the log is complete.
     begin = max(begin, survey.complete_since())
     before = log.find_by_publish_time(begin).previous()
     messages, size = log.messages_after(before), survey.bytes_after(before)
@@ -146,10 +158,10 @@ def _published_lately(log: Log, now_ms: int) -> tuple[float, float, float]:
 
 def _earliest(subscriptions: Iterable[SubscriptionStats | TopicStats]) -> int:
     times = [
-        one.earliest_msg_publish_time_in_backlogs
-        if isinstance(one, TopicStats)
-        else one.earliest_msg_publish_time_in_backlog
-        for one in subscriptions
+        stats.earliest_msg_publish_time_in_backlogs
+        if isinstance(stats, TopicStats)
+        else stats.earliest_msg_publish_time_in_backlog
+        for stats in subscriptions
     ]
     return min((time for time in times if time), default=0)
 
@@ -167,18 +179,25 @@ def _subscription_stats(
     is_key_shared = first is not None and kind == ConsumerType.KeyShared
     backlog = messages_left(log, acknowledged)
     earliest_ms = survey.published_after(acknowledged.mark_delete)
+    # A consumer is named by its process only if it stands for a while: finding the process reads a file for
+    # each.
     since = {
-        one.consumer.consumer_id: _held_since(facts, one, backlog, earliest_ms) for one in facts.consumers
+        consumer_facts.consumer.consumer_id: _held_since(facts, consumer_facts, backlog, earliest_ms)
+        for consumer_facts in facts.consumers
     }
-    held = {one: since_ms for one, since_ms in since.items() if since_ms and now_ms - since_ms >= _LONG_MS}
-    found = processes() if held else {}
+    held = {
+        consumer_id: since_ms
+        for consumer_id, since_ms in since.items()
+        if since_ms and now_ms - since_ms >= _LONG_MS
+    }
+    process_facts = processes() if held else {}
     return SubscriptionStats(
         type="None" if kind is None else _TYPES.get(kind, f"type {kind}"),
         msg_backlog=backlog,
         msg_backlog_no_delayed=max(0, backlog - facts.delayed),
         msg_delayed=facts.delayed,
         backlog_size=survey.bytes_after(acknowledged.mark_delete),
-        unacked_messages=sum(one.held for one in facts.consumers),
+        unacked_messages=sum(consumer_facts.held for consumer_facts in facts.consumers),
         blocked_subscription_on_unacked_msgs=facts.is_blocked,
         earliest_msg_publish_time_in_backlog=earliest_ms,
         active_consumer_name=facts.active,
@@ -194,7 +213,8 @@ def _subscription_stats(
         is_durable=durable,
         is_replicated=False,
         consumers=tuple(
-            _consumer_stats(one, held.get(one.consumer.consumer_id), found) for one in facts.consumers
+            _consumer_stats(consumer_facts, held.get(consumer_facts.consumer.consumer_id), process_facts)
+            for consumer_facts in facts.consumers
         ),
         total_msg_expired=facts.expired.total,
         last_expire_timestamp=facts.expired.last_ms,
@@ -210,6 +230,8 @@ def _held_since(subscription: SubscriptionFacts, facts: ConsumerFacts, backlog: 
     else:
         oldest = min((one.oldest for one in subscription.consumers if one.oldest is not None), default=None)
         has_oldest = oldest is not None and facts.oldest == oldest
+    # The latest of the moments from which it could have acknowledged the oldest message: it attached, it last
+    # acknowledged anything, the message was published.
     return max(facts.consumer.attached_ms, facts.acked_ms, earliest_ms) if has_oldest else 0
 
 
@@ -240,95 +262,103 @@ def _consumer_stats(
 
 def sum_of(partitions: Sequence[TopicStats]) -> TopicStats:
     """The stats of a partitioned topic; there is at least one partition."""
-    rate = sum(one.msg_rate_in for one in partitions)
-    throughput = sum(one.msg_throughput_in for one in partitions)
-    names = sorted({name for one in partitions for name in one.subscriptions})
+    rate = sum(partition.msg_rate_in for partition in partitions)
+    throughput = sum(partition.msg_throughput_in for partition in partitions)
+    names = sorted({name for partition in partitions for name in partition.subscriptions})
     publishers: dict[str, PublisherStats] = {}
-    for one in partitions:
-        for publisher in one.publishers:
+    # A producer of a partitioned topic has one producer in each partition, all of its name.
+    for partition in partitions:
+        for publisher in partition.publishers:
             publishers.setdefault(publisher.producer_name, publisher)
     return TopicStats(
         msg_rate_in=rate,
         msg_throughput_in=throughput,
         average_msg_size=throughput / rate if rate else 0.0,
-        msg_in_counter=sum(one.msg_in_counter for one in partitions),
-        bytes_in_counter=sum(one.bytes_in_counter for one in partitions),
-        storage_size=sum(one.storage_size for one in partitions),
-        backlog_size=sum(one.backlog_size for one in partitions),
+        msg_in_counter=sum(partition.msg_in_counter for partition in partitions),
+        bytes_in_counter=sum(partition.bytes_in_counter for partition in partitions),
+        storage_size=sum(partition.storage_size for partition in partitions),
+        backlog_size=sum(partition.backlog_size for partition in partitions),
         earliest_msg_publish_time_in_backlogs=_earliest(partitions),
         publishers=tuple(publishers.values()),
-        waiting_publishers=sum(one.waiting_publishers for one in partitions),
+        waiting_publishers=sum(partition.waiting_publishers for partition in partitions),
         subscriptions={
             name: _sum_of_subscription(
-                [one.subscriptions[name] for one in partitions if name in one.subscriptions]
+                [partition.subscriptions[name] for partition in partitions if name in partition.subscriptions]
             )
             for name in names
         },
         deduplication_status=partitions[0].deduplication_status,
         topic_epoch=None,
         non_contiguous_deleted_messages_ranges=sum(
-            one.non_contiguous_deleted_messages_ranges for one in partitions
+            partition.non_contiguous_deleted_messages_ranges for partition in partitions
         ),
         msg_drop_rate=_sum_or_none(
-            [one.msg_drop_rate for one in partitions], None if partitions[0].msg_drop_rate is None else 0.0
+            [partition.msg_drop_rate for partition in partitions],
+            None if partitions[0].msg_drop_rate is None else 0.0,
         ),
         compaction=CompactionStats(
-            sum(one.compaction.last_compaction_removed_event_count for one in partitions),
-            max(one.compaction.last_compaction_succeed_timestamp for one in partitions),
-            max(one.compaction.last_compaction_failed_timestamp for one in partitions),
-            max(one.compaction.last_compaction_duration_time_in_mills for one in partitions),
+            sum(partition.compaction.last_compaction_removed_event_count for partition in partitions),
+            max(partition.compaction.last_compaction_succeed_timestamp for partition in partitions),
+            max(partition.compaction.last_compaction_failed_timestamp for partition in partitions),
+            max(partition.compaction.last_compaction_duration_time_in_mills for partition in partitions),
         ),
-        publish_rate_limited_times=sum(one.publish_rate_limited_times for one in partitions),
-        offloaded_storage_size=sum(one.offloaded_storage_size for one in partitions),
-        last_offload_ledger_id=max(one.last_offload_ledger_id for one in partitions),
-        last_offload_success_time_stamp=max(one.last_offload_success_time_stamp for one in partitions),
-        last_offload_failure_time_stamp=max(one.last_offload_failure_time_stamp for one in partitions),
+        publish_rate_limited_times=sum(partition.publish_rate_limited_times for partition in partitions),
+        offloaded_storage_size=sum(partition.offloaded_storage_size for partition in partitions),
+        last_offload_ledger_id=max(partition.last_offload_ledger_id for partition in partitions),
+        last_offload_success_time_stamp=max(
+            partition.last_offload_success_time_stamp for partition in partitions
+        ),
+        last_offload_failure_time_stamp=max(
+            partition.last_offload_failure_time_stamp for partition in partitions
+        ),
     )
 
 
 def _sum_of_subscription(parts: Sequence[SubscriptionStats]) -> SubscriptionStats:
-    used = [one for one in parts if one.consumers]
+    # Type and mode are those of a partition with consumers: without any they are not known.
+    used = [part for part in parts if part.consumers]
     kind = used[0] if used else parts[0]
-    active = {one.active_consumer_name for one in used}
-    counted = [one.msg_drop_counter for one in parts if one.msg_drop_counter is not None]
+    active = {part.active_consumer_name for part in used}
+    counted = [part.msg_drop_counter for part in parts if part.msg_drop_counter is not None]
     drops = sum(counted) if counted else None
+    # A consumer of a partitioned topic is attached to each partition, by one name.
     consumers: dict[str, list[ConsumerStats]] = {}
-    for one in used:
-        for consumer in one.consumers:
+    for part in used:
+        for consumer in part.consumers:
             consumers.setdefault(consumer.consumer_name, []).append(consumer)
     return kind._replace(
-        msg_backlog=sum(one.msg_backlog for one in parts),
-        msg_backlog_no_delayed=sum(one.msg_backlog_no_delayed for one in parts),
-        msg_delayed=sum(one.msg_delayed for one in parts),
-        backlog_size=sum(one.backlog_size for one in parts),
-        unacked_messages=sum(one.unacked_messages for one in parts),
-        blocked_subscription_on_unacked_msgs=any(one.blocked_subscription_on_unacked_msgs for one in parts),
+        msg_backlog=sum(part.msg_backlog for part in parts),
+        msg_backlog_no_delayed=sum(part.msg_backlog_no_delayed for part in parts),
+        msg_delayed=sum(part.msg_delayed for part in parts),
+        backlog_size=sum(part.backlog_size for part in parts),
+        unacked_messages=sum(part.unacked_messages for part in parts),
+        blocked_subscription_on_unacked_msgs=any(part.blocked_subscription_on_unacked_msgs for part in parts),
         earliest_msg_publish_time_in_backlog=_earliest(parts),
         active_consumer_name=active.pop() if len(active) == 1 else None,  # partitions may differ
         non_contiguous_deleted_messages_ranges=sum(
-            one.non_contiguous_deleted_messages_ranges for one in parts
+            part.non_contiguous_deleted_messages_ranges for part in parts
         ),
         consumers=tuple(map(_sum_of_consumer, consumers.values())),
-        total_msg_expired=sum(one.total_msg_expired for one in parts),
-        last_expire_timestamp=max(one.last_expire_timestamp for one in parts),
-        msg_rate_expired=sum(one.msg_rate_expired for one in parts),
-        msg_drop_rate=_sum_or_none([one.msg_drop_rate for one in parts], 0.0 if counted else None),
+        total_msg_expired=sum(part.total_msg_expired for part in parts),
+        last_expire_timestamp=max(part.last_expire_timestamp for part in parts),
+        msg_rate_expired=sum(part.msg_rate_expired for part in parts),
+        msg_drop_rate=_sum_or_none([part.msg_drop_rate for part in parts], 0.0 if counted else None),
         msg_drop_counter=drops,
     )
 
 
 def _sum_of_consumer(parts: Sequence[ConsumerStats]) -> ConsumerStats:
-    permits = [one.available_permits for one in parts if one.available_permits is not None]
-    counters = [one.msg_out_counter for one in parts if one.msg_out_counter is not None]
+    permits = [part.available_permits for part in parts if part.available_permits is not None]
+    counters = [part.msg_out_counter for part in parts if part.msg_out_counter is not None]
     return parts[0]._replace(
-        connected_since=min(one.connected_since for one in parts),
-        unacked_messages=sum(one.unacked_messages for one in parts),
-        blocked_consumer_on_unacked_msgs=any(one.blocked_consumer_on_unacked_msgs for one in parts),
+        connected_since=min(part.connected_since for part in parts),
+        unacked_messages=sum(part.unacked_messages for part in parts),
+        blocked_consumer_on_unacked_msgs=any(part.blocked_consumer_on_unacked_msgs for part in parts),
         available_permits=sum(permits) if permits else None,
         msg_out_counter=sum(counters) if counters else None,
-        last_acked_timestamp=max(one.last_acked_timestamp for one in parts),
+        last_acked_timestamp=max(part.last_acked_timestamp for part in parts),
         oldest_unacked_message_id=None,  # of several partitions there is none
-        held_since=min((one.held_since for one in parts if one.held_since is not None), default=None),
+        held_since=min((part.held_since for part in parts if part.held_since is not None), default=None),
     )
 
 
@@ -340,6 +370,7 @@ def internal_stats(topic: Topic | None) -> TopicInternalStats:
     if topic is None:
         return TopicInternalStats(0, 0, 0, 0, 0, "-1:-1", "LedgerOpened", (), {})
     log, survey = topic.ledger, topic.ledger.survey()
+    # Pulsar shows durable cursors only.
     cursors = {
         facts.name: _cursor_stats(log, facts) for facts, durable in topic.view.subscriptions() if durable
     }
@@ -347,14 +378,15 @@ def internal_stats(topic: Topic | None) -> TopicInternalStats:
     last = log.last_position()
     return TopicInternalStats(
         entries_added_counter=survey.appended().entries,
-        number_of_entries=sum(one.entries for one in ledgers),
-        total_size=sum(one.size for one in ledgers),
+        number_of_entries=sum(ledger.entries for ledger in ledgers),
+        total_size=sum(ledger.size for ledger in ledgers),
         current_ledger_entries=ledgers[-1].entries if ledgers else 0,
         current_ledger_size=ledgers[-1].size if ledgers else 0,
         last_confirmed_entry="-1:-1" if last is None else str(last),
         state="Terminated" if topic.view.is_terminated else "LedgerOpened",
         ledgers=tuple(
-            LedgerInfo(one.ledger_id, one.entries, one.size, one.ledger_id in away) for one in ledgers
+            LedgerInfo(ledger.ledger_id, ledger.entries, ledger.size, ledger.ledger_id in away)
+            for ledger in ledgers
         ),
         cursors=cursors,
     )
@@ -362,6 +394,7 @@ def internal_stats(topic: Topic | None) -> TopicInternalStats:
 
 def _cursor_stats(log: Log, facts: SubscriptionFacts) -> CursorStats:
     mark_delete, runs, _ = facts.acknowledged
+    # Pulsar's notation: an interval is open on the left, so the entry before the first one stands there.
     intervals = [f"({ledger}:{first - 1}..{ledger}:{last}]" for ledger, first, last in runs]
     return CursorStats(
         mark_delete_position=str(mark_delete),

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar._engine.store.topic import Topic
 
+# Ledger and entry ids have 32 bits; larger ones name nothing.
 _MOST_ID: Final = 1 << 32
 
 
@@ -83,6 +84,7 @@ def get_stats(self: HasStore, topic: str) -> TopicStats:
 
     try:
         return look(self, topic, body)
+    # A partitioned topic has no log of its own. The error gets the name of the method that was meant.
     except NotAllowedError as e:
         if not self._store().topics.partitions(topic):
             raise
@@ -108,6 +110,8 @@ def get_partitioned_stats(self: HasStore, topic: str, per_partition: bool = True
         (2, 0, 2)
     """
     names = partitions_of(self, topic)
+    # Two mistakes look alike: a topic that does not exist, for which `was_used` raises, and one without
+    # partitions.
     if not names:
         self._store().topics.was_used(topic)  # raises if there is no such topic
         raise NotAllowedError(f"{TopicName.parse(topic).full} is not partitioned; use get_stats")
@@ -142,11 +146,11 @@ def get_subscriptions(self: HasStore, topic: str) -> list[str]:
         ...     admin.topics().get_subscriptions("switches")
         ['audit']
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for name in partitions_of(self, topic) or [topic]:
         subscriptions = look(self, name, lambda used: [] if used is None else used.view.subscriptions())
-        found.update(facts.name for facts, _ in subscriptions)
-    return sorted(found)
+        names.update(facts.name for facts, _ in subscriptions)
+    return sorted(names)
 
 
 def analyze_subscription_backlog(
@@ -167,8 +171,8 @@ def analyze_subscription_backlog(
     """
 
     def body(used: Topic | None) -> AnalyzeSubscriptionBacklogResult:
-        found = _subscribed(used, topic, subscription)
-        return topic_figures.backlog_of(found.ledger, found.view.facts(subscription))
+        used_topic = _subscribed(used, topic, subscription)
+        return topic_figures.backlog_of(used_topic.ledger, used_topic.view.facts(subscription))
 
     return look(self, topic, body)
 
@@ -189,6 +193,7 @@ def get_backlog_size_by_message_id(self: HasStore, topic: str, message_id: Messa
     """
     if not isinstance(message_id, MessageId):
         raise ValueError(f"message_id is a MessageId, not {message_id!r}")
+    # -1 as a ledger stands for the earliest position.
     position = Position(max(message_id.ledger_id(), 0), message_id.entry_id())
     return look(self, topic, lambda used: 0 if used is None else used.ledger.survey().bytes_after(position))
 
@@ -222,18 +227,20 @@ def peek_messages(self: HasStore, topic: str, subscription: str, num_messages: i
         ...     [message.data() for message in admin.topics().peek_messages("letterbox", "postman", 2)]
         [b'one', b'two']
     """
-    most = _number("num_messages", num_messages, 1)
+    limit = _number("num_messages", num_messages, 1)
 
     def body(used: Topic | None) -> list[Message[bytes]]:
-        found = list[Message[bytes]]()
+        messages = list[Message[bytes]]()
         subscribed = _subscribed(used, topic, subscription)
+        # A copy of the subscription's state, which is read without its lock. Consumers go on meanwhile, so a
+        # message that is shown may be acknowledged by now.
         followed = subscribed.view.subscription(subscription)
         for view in followed.unacked_entries(subscribed.ledger):
             view.redelivery_count = followed.redeliveries(view.ledger_id, view.entry_id)
-            found += _messages_of(view, subscribed.name, self._store)
-            if len(found) >= most:
+            messages += _messages_of(view, subscribed.name, self._store)
+            if len(messages) >= limit:
                 break
-        return found[:most]
+        return messages[:limit]
 
     return look(self, topic, body)
 
@@ -267,13 +274,14 @@ def examine_message(
 
     def body(used: Topic | None) -> Message[bytes]:
         survey = None if used is None else used.ledger.survey()
-        total = 0 if survey is None else sum(one.messages for one in survey.ledgers())
+        # Counted by the indexes: no entry is read but the one that is asked for.
+        total = 0 if survey is None else sum(ledger.messages for ledger in survey.ledgers())
         at = number - 1 if initial_position == "earliest" else total - number
-        found = survey.nth_message(at) if survey is not None and at >= 0 else None
-        if used is None or found is None:
+        place = survey.nth_message(at) if survey is not None and at >= 0 else None
+        if used is None or place is None:
             name = TopicName.parse(topic).full
             raise InvalidMessage(f"{name} has {total} messages, so there is no message {number}")
-        position, index = found
+        position, index = place
         messages = _messages_at(used, position, self._store)
         return messages[min(index, len(messages) - 1)]  # an encrypted batch is one message
 
@@ -354,8 +362,8 @@ def get_message_id_by_timestamp(self: HasStore, topic: str, timestamp: int) -> M
     partition, time_ms = TopicName.parse(topic).partition, _number("timestamp", timestamp, 0)
 
     def body(used: Topic | None) -> MessageId:
-        found = Position(-1, -1) if used is None else used.ledger.find_by_publish_time(time_ms)
-        return make(found.ledger_id, found.entry_id, -1, partition, 0)
+        position = Position(-1, -1) if used is None else used.ledger.find_by_publish_time(time_ms)
+        return make(position.ledger_id, position.entry_id, -1, partition, 0)
 
     return look(self, topic, body)
 
@@ -363,10 +371,10 @@ def get_message_id_by_timestamp(self: HasStore, topic: str, timestamp: int) -> M
 def all_kept_ledgers(self: HasStore, topic: str) -> KeptLedgers:
     """See `Admin.why_kept`."""
     store = self._store()
-    found: list[KeptLedger] = []
+    ledgers: list[KeptLedger] = []
     for name in partitions_of(self, topic) or [topic]:
-        found += look(self, name, lambda used: [] if used is None else ledgers_of(store, used))
-    return kept_ledgers(found)
+        ledgers += look(self, name, lambda used: [] if used is None else ledgers_of(store, used))
+    return kept_ledgers(ledgers)
 
 
 def _subscribed(used: Topic | None, topic: str, subscription: str) -> Topic:
@@ -398,5 +406,6 @@ def _messages_of(
 ) -> list[Message[bytes]]:
     """The messages of an entry that are not acknowledged; one with the ciphertext if it is encrypted."""
     if isinstance(view, SealedView):
+        # An Admin has no keys: the ciphertext is shown, as one message.
         view = raw_view(view, topic)
     return messages_left(view, view.skip, origin_of(store, topic))

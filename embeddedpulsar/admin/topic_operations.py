@@ -46,6 +46,7 @@ def terminate_topic(self: HasStore, topic: str) -> MessageId:
     """
     with interrupts.translated:
         store = self._store()
+        # The methods of Pulsar are two as well: one id, or one for each partition.
         if store.topics.partitions(topic):
             raise NotAllowedError(
                 f"{TopicName.parse(topic).full} is partitioned; use terminate_partitioned_topic"
@@ -69,6 +70,8 @@ def terminate_partitioned_topic(self: HasStore, topic: str) -> dict[int, Message
         if not names:
             store.topics.was_used(topic)  # raises if there is no such topic
             raise NotAllowedError(f"{TopicName.parse(topic).full} is not partitioned; use terminate_topic")
+        # One after the other. A kill leaves some partitions that still take messages, and the call may be
+        # made again.
         return {index: _terminate(store, name) for index, name in enumerate(names)}
 
 
@@ -95,8 +98,9 @@ def unload(self: HasStore, topic: str) -> None:
     """
     with interrupts.translated:
         in_all(self, topic, lambda _, subscription: subscription.operator_commands().give_back())
+        # A terminated topic has no open ledger, which is not what the caller asked about.
         with contextlib.suppress(TopicTerminated):
-            in_logs(self, topic, lambda one: one.ledger.roll())
+            in_logs(self, topic, lambda used_topic: used_topic.ledger.roll())
 
 
 def roll_ledger(self: HasStore, topic: str) -> int:
@@ -124,10 +128,12 @@ def roll_ledger(self: HasStore, topic: str) -> int:
     """
     closed: list[Topic] = []
 
-    def roll(one: Topic) -> None:
-        before = one.ledger.tail >> 32
-        if one.ledger.roll() != before:
-            closed.append(one)
+    def roll(used_topic: Topic) -> None:
+        # The tail word has the ledger id in its upper 32 bits. An empty ledger is not closed, and the id
+        # stays.
+        before = used_topic.ledger.tail >> 32
+        if used_topic.ledger.roll() != before:
+            closed.append(used_topic)
 
     with interrupts.translated:
         in_logs(self, topic, roll)
@@ -182,6 +188,8 @@ def truncate(self: HasStore, topic: str) -> None:
         []
     """
     with interrupts.translated:
+        # Acknowledged first, since trimming removes only what no subscription needs. A kill in between leaves
+        # the ledgers to the trimming in the background, which keeps to the retention.
         in_all(self, topic, skip_all)
         in_logs(self, topic, lambda one: one.trim_now(ignore_retention=True))
 

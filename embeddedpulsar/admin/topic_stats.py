@@ -250,6 +250,7 @@ class PartitionedTopicStats(NamedTuple):
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar, without those that are None."""
+        # Pulsar's form has the sums beside the metadata, and not in an object of their own.
         rest: dict[str, Any] = json_form(self)
         totals: dict[str, Any] = rest.pop("totals")
         return totals | rest
@@ -421,31 +422,39 @@ def kept_ledgers(ledgers: list[KeptLedger]) -> KeptLedgers:
 
 def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
     """Find what holds the ledgers of a topic or partition."""
+    # The ledgers of a non-persistent topic are a ring in memory: no subscription, retention or pin keeps one.
     is_ring = topic.ledger.is_volatile
     subscriptions = [facts for facts, durable in topic.view.subscriptions() if durable and not is_ring]
     marks = {facts.name: facts.acknowledged.mark_delete for facts in subscriptions}
     keeps_all = not marks and store.policy(topic.name, KEEP_UNTIL_SUBSCRIBED)
     retention = store.policy(topic.name, RETENTION)
+    # The same decision as that of trimming, made without its effects: `marks(False)` and `removes=False`
+    # change nothing.
     trimming, now_ms = topic.ledger.trimming, store.clock.wall_ms()
     compacted, pinned = topic.compaction.marks(False), trimming.pinned(now_ms, removes=False)
     needs = {
         need.ledger.ledger_id: need
         for need in trimming.needs([*marks.values(), *compacted, *pinned], retention, now_ms)
     }
-    found: list[KeptLedger] = []
+    kept: list[KeptLedger] = []
     away = topic.offload.ledgers()
     free = DUE  # of a ledger that nothing holds, until an older one is kept
 
     def add(figures: LedgerFigures, reason: str, *holders: str) -> None:
         is_away = figures.ledger_id in away
-        found.append(KeptLedger(figures.ledger_id, figures.entries, figures.size, reason, holders, is_away))
+        kept.append(KeptLedger(figures.ledger_id, figures.entries, figures.size, reason, holders, is_away))
 
     for figures in topic.ledger.survey().ledgers():
         need = needs.get(figures.ledger_id)
         last = figures.ledger_id, figures.entries - 1
-        if found and found[-1].reason != DUE:
+        # Ledgers are removed from the oldest on, so what a reason keeps keeps all behind it.
+        if kept and kept[-1].reason != DUE:
             free = OLDER
+        # A subscription holds a ledger whose last entry is behind its mark-delete position.
         holders = sorted(name for name, mark in marks.items() if figures.entries and last > mark)
+        # The cases in the order in which trimming asks: the open ledger stays; an entry of it is needed;
+        # there is no subscription yet, and the policy keeps everything until there is one; retention keeps
+        # it.
         if need is None:  # the last one; or it was closed meanwhile
             add(figures, OPEN, *holders)
         elif is_ring:
@@ -459,4 +468,4 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
             add(figures, RETAINED)
         else:
             add(figures, free)
-    return found
+    return kept

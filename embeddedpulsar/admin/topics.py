@@ -217,8 +217,8 @@ class Topics(Policies):
         Raises:
             TopicNotFound: there is no such namespace.
         """
-        found = self._of(namespace).topics.names(namespace)
-        return found if include_system_topic else without_system_topics(found)
+        names = self._of(namespace).topics.names(namespace)
+        return names if include_system_topic else without_system_topics(names)
 
     def get_partitioned_topic_list(
         self, namespace: str = _DEFAULT_NAMESPACE, *, include_system_topic: bool = False
@@ -228,8 +228,8 @@ class Topics(Policies):
         Raises:
             TopicNotFound: there is no such namespace.
         """
-        found = self._of(namespace).topics.partitioned_names(namespace)
-        return found if include_system_topic else without_system_topics(found)
+        names = self._of(namespace).topics.partitioned_names(namespace)
+        return names if include_system_topic else without_system_topics(names)
 
     def get_partitioned_topic_metadata(self, topic: str) -> PartitionedTopicMetadata:
         """Return the metadata of a topic: its number of partitions.
@@ -239,6 +239,7 @@ class Topics(Policies):
         """
         store = self._store()
         partitions = store.topics.partitions(topic)
+        # 0 is the answer for a topic without partitions, which exists.
         if not partitions and not store.topics.has(topic):
             raise TopicNotFound(f"{TopicName.parse(topic).full}: no such topic in {store.root}")
         return PartitionedTopicMetadata(partitions)

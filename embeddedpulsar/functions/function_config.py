@@ -341,8 +341,8 @@ class FunctionConfig(NamedTuple):
             raise InvalidConfiguration(
                 f"timeout_ms is at least {_LEAST_TIMEOUT_MS:,}, not {self.timeout_ms!r}"
             )
-        # With the other guarantees messages are acknowledged earlier or by the function, or are redelivered
-        # in order: a timeout of the consumer would add deliveries that they exclude.
+        # A timeout is for messages that are acknowledged after the call. With the other guarantees they are
+        # acknowledged before it, by the function, or in order by a commit.
         if self.timeout_ms is not None and guarantee is not ProcessingGuarantees.ATLEAST_ONCE:
             raise InvalidConfiguration("timeout_ms goes with the guarantee ATLEAST_ONCE only")
         if self.dead_letter_topic and self.max_message_retries < 0:

@@ -589,8 +589,7 @@ class Instance:
         if windows.add(taken, at_ms, topic, is_again=message.redelivery_count() > 0):
             return
         config = self._config.window_config
-        # Late. It is published before it is acknowledged: a kill in between may publish it twice, and loses
-        # nothing.
+        # Late. It is published before it is acknowledged, so a kill in between does not lose it.
         if config is not None and config.late_data_topic:
             options = {"properties": message.properties(), "partition_key": message.partition_key() or None}
             self._outputs.send(
