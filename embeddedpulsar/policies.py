@@ -10,7 +10,9 @@ from embeddedpulsar.error_text import naming_arguments, naming_fields
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
 
+# The limit that Pulsar's clients have where none is given.
 _DEFAULT_BATCH_BYTES = 10 * 1024 * 1024
+# Key_Shared divides the hashes of keys into 65,536 slots.
 _LAST_SLOT = 65535
 
 
@@ -29,8 +31,10 @@ class BatchReceivePolicy:
     def __init__(
         self, max_num_messages: int = -1, max_num_bytes: int = _DEFAULT_BATCH_BYTES, timeout_ms: int = 100
     ) -> None:
+        # The texts are those of pulsar-client, on which programs may rely.
         if max_num_messages <= 0 and max_num_bytes <= 0 and timeout_ms <= 0:
             raise ValueError("At least one of maxNumMessages, maxNumBytes and timeoutMs must be specified.")
+        # With a timeout alone, the default limit of bytes holds as well, as in Pulsar's C++ client.
         if max_num_messages <= 0 and max_num_bytes <= 0:
             max_num_messages, max_num_bytes = -1, _DEFAULT_BATCH_BYTES
         self._max_messages = max_num_messages
@@ -114,6 +118,7 @@ class KeySharedPolicy:
 
     def set_key_shared_mode(self, mode: KeySharedMode) -> KeySharedPolicy:
         """Set how the hash range is divided, and return this policy."""
+        # Checked here and not when the consumer is made: the mistake is in this call.
         if not isinstance(mode, KeySharedMode):
             text = f"key_shared_mode must be a KeySharedMode, not {type(mode).__name__}"
             raise TypeError(f"{text}; {KeySharedMode.choices()}")
@@ -239,6 +244,7 @@ class DeadLetterPolicyBuilder:
 
     def build(self) -> ConsumerDeadLetterPolicy:
         """Return the policy."""
+        # "" stands for "not set" in the setters of pulsar-client; the policy takes None.
         return ConsumerDeadLetterPolicy(self._count, self._topic or None, self._subscription or None)
 
 
@@ -302,6 +308,7 @@ class ConsumerDeadLetterPolicy:
 
 
 def _int(name: str, value: object) -> int:
+    # True is an int in Python, and pulsar-client takes it for 1.
     if not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     return int(value)
@@ -325,8 +332,9 @@ def _checked_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
             raise ValueError("KeySharedPolicy Exception: Ranges must be [0, 65535].")
         checked.append((start, end))
     # Equal and inverted pairs are accepted here, as in pulsar-client; the subscription refuses them.
-    for one, other in pairwise(sorted(set(checked))):
-        if other[0] <= one[1]:
+    for range_before, range_after in pairwise(sorted(set(checked))):
+        # Sorted by their starts, so only neighbours can overlap.
+        if range_after[0] <= range_before[1]:
             raise ValueError("Ranges for KeyShared policy with overlap.")
     return checked
 

@@ -69,13 +69,18 @@ class ServiceUrl(NamedTuple):
         Traceback (most recent call last):
         ValueError: The scheme part is missing: C:/data (...
         """
+        # A path object is a path, whatever it looks like.
         if not isinstance(service_url, str):
             path = os.path.abspath(_expanded(os.fsdecode(service_url)))
             return cls(path, path)
+        # A text that begins like a path is one. A plain name, "data", is refused below: with pulsar-client it
+        # would be an address, and a typing error in one would make a directory.
         if service_url.startswith(_PATH_STARTS) or service_url in (".", ".."):
             path = os.path.abspath(_expanded(service_url))
             return cls(path, path)
         scheme, separator, rest = service_url.partition("://")
+        # Not a path, and no URL: the hint says what may have been meant, a directory, a path of Windows or an
+        # address.
         if not separator:
             hint = f"for a directory write ./{service_url}"
             if _WINDOWS_PATH.match(service_url):
@@ -83,20 +88,25 @@ class ServiceUrl(NamedTuple):
             elif _HOST_AND_PORT.match(service_url):
                 hint += f"; for a cluster, connect('pulsar://{service_url}')"
             raise ValueError(f"The scheme part is missing: {service_url} ({hint})")
+        # The other forms by their schemes: a directory, a store in memory, an address of a cluster, or a
+        # mistake.
         if scheme == "file":
             return cls(service_url, _file_path(service_url, rest))
         if scheme == "memory":
+            # The name becomes the name of a directory on /dev/shm.
             name, _, settings = rest.partition("?")
             if not _MEMORY_NAME.fullmatch(name):
                 raise ValueError(
                     f"{service_url}: the name of a memory:// store has letters, digits, '-', '_' and '.' only"
                 )
+            # The settings themselves are checked when the store is opened; here only whether they are any.
             if not all("=" in setting for setting in settings.split("&") if setting):
                 raise ValueError(
                     f"{service_url}: settings are written as in broker.conf, with & between them: "
                     "memory://name?maxMessageSize=1000&brokerDeduplicationEnabled=true"
                 )
             return cls(service_url, None)
+        # The likeliest mistake of a program that was written for a cluster.
         if scheme in _CLUSTER_SCHEMES:
             raise ValueError(
                 f"Invalid scheme: {scheme}: {service_url} is a Pulsar cluster, and this client opens a "

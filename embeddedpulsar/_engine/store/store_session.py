@@ -400,7 +400,11 @@ class StoreSession:
     @classmethod
     def _open(cls, root: str, lease: DirectoryLease, clock: Clock, damage: DamageChannel) -> StoreSession:
         with contextlib.ExitStack() as undo:
+            # Everything that is opened is closed again if a later step fails, in reverse order: a session is
+            # whole or does not exist. The order of the steps is that of their needs: what the store is, its
+            # settings, its shared words, the catalog, and last what makes this process visible to others.
             undo.callback(lease.close)
+            # By the descriptor of the lease and not by the path: the directory may be replaced meanwhile.
             names = os.listdir(lease.fd)
             filesystem.check_directories(
                 root, lease, [name for name in root_layout.ALL_DIRECTORIES if name in names]
@@ -409,22 +413,30 @@ class StoreSession:
             meta = store_root.read_meta(root)
             lock = FileLock(root_layout.in_root(root, root_layout.STORE_LOCK))
             undo.callback(lock.close)
+            # No description yet: this process makes the store, or waits for the one that does.
             if meta is None:
                 meta = _create(root, lock, clock)
             control_path = root_layout.in_root(root, root_layout.CONTROL)
+            # Before `StoreControl` maps it: a file that is there has its full size and its words.
             if root_layout.CONTROL not in names:
                 _make_control(control_path, lock)
             control = StoreControl(control_path)
             undo.callback(control.close)
             session = cls(root, lease, lock, control)
             session.meta, session.settings, session.damage = meta, settings, damage
+            # Each time the lock is opened anew, the directory must still be that of the store.
             lock.check_reopened = session.check_in_place
             session.use_policies()
+            # From here on the catalog may be rebuilt, which takes seconds after a reboot; policies are read
+            # before, since it asks for them.
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
+            # Leftovers of processes that died are removed while this one is not yet at work.
             session._tidy_up()
             session.scheduler = clock.scheduler()
             undo.callback(session.scheduler.close)
+            # Chores have a scheduler of their own: they may wait long for locks, and timers of messages must
+            # not.
             session.chores = clock.scheduler(LONGEST_S)
             undo.callback(session.chores.close)
             session.housekeeping = Housekeeping(
@@ -437,11 +449,14 @@ class StoreSession:
             sinks = SinkUpkeep(root, clock, every_s, damage.report)
             sinks.begin(session.housekeeping, root_layout.SINKS in names)
             clients = root_layout.in_root(root, root_layout.CLIENTS)
+            # The doorbell makes this process known: from here on peers ring it and count on its answers.
             session.mailbox = _create_mailbox(clients, control.path)
             undo.callback(session.mailbox.close)
             session.peers = Peers(clients, session.mailbox)
+            # Last, under the store lock: the number is part of the names of producers.
             session._take_number()
             session._sweep()
+            # Nothing can fail any more.
             undo.pop_all()
         return session
 

@@ -568,11 +568,16 @@ class Topic:
             DescriptorLimitError: the process may open no more files; the producer is not registered.
         """
         self._check_open()
+        # Above the level "process", the directory of the topic survives a power loss before its first entry
+        # has to.
         if durability not in (None, PROCESS) and not self.ledger.is_volatile:
             self.ensure_durable()
+        # Before a name is used up: a topic beyond its quota takes no producer.
         self.quotas.check_producer()
         full_name = name or self._session.next_producer_name()
         deduplicate, most = self.policies.values((DEDUPLICATION, MAX_PRODUCERS))
+        # Attaching opens the journal of the topic; at the limit of descriptors idle topics are closed, and it
+        # is tried again.
         return within_limit(
             lambda: self._producers.get().attach(
                 full_name,

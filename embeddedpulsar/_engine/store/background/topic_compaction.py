@@ -338,18 +338,21 @@ class TopicCompaction:
         """Write the next compacted ledger, and give it its name; None if that was stopped."""
         ledgers = self.ledgers
         path = compacted_path(ledgers.directory, record.file + 1)
-        made = under_construction(path)
+        unfinished = under_construction(path)
         compaction = Compaction(
             self._log,
             before,
-            made,
+            unfinished,
             ledgers.incarnation,
             keeps_keyless=self._settings.topicCompactionRetainNullKey,
         )
+        # Nothing was appended since the last compaction: the compacted ledger stays as it is.
         if not compaction.is_needed:
             return record._replace(removed=0)
         steps = compaction.steps()
         reported = self._clock.monotonic()
+        # Step by step, so that closing the topic ends it within one step; what was written so far is removed
+        # with the next compaction.
         try:
             for progress in steps:
                 self.work.progress = progress
@@ -362,8 +365,11 @@ class TopicCompaction:
             steps.close()
         result = compaction.result
         assert result is not None
-        size = os.stat(made).st_size
-        disk.DISK.replace(made, path)
+        size = os.stat(unfinished).st_size
+        # Three steps: the file gets its name, the name is made durable, and the record of the caller makes it
+        # the compacted ledger that holds. A kill before the record leaves a file that no record names: the
+        # compaction before still holds, and the next one removes it.
+        disk.DISK.replace(unfinished, path)
         failpoints.hit("compaction:renamed")
         disk.DISK.fsync_dir(ledgers.directory)
         return record._replace(
