@@ -58,21 +58,29 @@ def backup_store(
 ) -> BackupReport:
     """See `Admin.backup`. Names are full ones."""
     root, target = store.root, nofollow.canonical(target)
+    # A backup inside of the store would copy itself; a store inside of the backup would be taken for its
+    # objects.
     _refuse_inside(root, target)
     meta = store_root.read_meta(root)
     assert meta is not None
+    # The time before the first byte is read: everything that the backup has was there at some moment behind
+    # it.
     created_ms = store.clock.wall_ms()
     meter = ProgressMeter("copying", on_progress)
     place = BackupTarget(target, meter)
     try:
         store_id = meta.store_id.hex()
+        # Objects are used again by path, so those of another store would be taken for files of this one.
         if place.before is not None and place.before.store_id != store_id:
             raise NotAllowedError(f"{target} holds backups of another store; choose another directory")
         with contextlib.closing(
+            # Read-only: a backup takes no lock that a producer waits for, and changes nothing of the store.
             Catalog(_in(root, root_layout.CATALOG), _NOTHING, is_read_only=True)
         ) as catalog:
             chosen = _ChosenTopics(store, catalog, topics, place)
             sinks = SinksCut(root, place)
+            # The cut decides the order in which topics are copied, and which are copied again because they
+            # moved meanwhile: what an acknowledgement or a message refers to is in the backup, too.
             kept = StoreCut(
                 root,
                 list_topics=chosen.entries,
@@ -81,13 +89,20 @@ def backup_store(
                 sinks=sinks,
                 meter=meter,
             ).take()
+            # Which commits of sinks that were begun are in the backup depends on the topics that are in it.
             sinks.finish({entry.name: chosen.directory_of(entry) for entry in kept if entry.is_made})
+            # The catalog is written anew, with the topics that were kept: that of the store may have others
+            # by now.
             place.take_bytes(root_layout.CATALOG, _catalog_of(catalog, kept, created_ms))
+        # The settings, namespaces' policies and the description of the store, each read in one piece.
         _take_root(root, place)
+        # The numbers last: they are at least those of everything that was copied.
         ledger_id, client_number = _next_numbers(root)
         manifest = Manifest(store_id, created_ms, ledger_id, client_number, len(kept), dict(place.records))
+        # The backup is this one from here on; before, the one before is untouched.
         place.publish(manifest)
     except Exception:
+        # What was copied and is in no manifest is removed. After a kill, the next backup does it.
         with contextlib.suppress(OSError):
             place.discard()
         raise
@@ -132,22 +147,25 @@ class _ChosenTopics:
         """
         if self._topics is None:
             return [entry for entry in self._catalog.topics() if entry.name.startswith(_PERSISTENT)]
-        found: dict[str, TopicEntry] = {}
+        chosen: dict[str, TopicEntry] = {}
         for name in self._topics:
             parsed = TopicName.parse(name)
+            # The name of a partition stands for its topic: a partition alone could not be restored beside the
+            # others.
             entry = self._catalog.find(parsed.base) if parsed.partition >= 0 else None
             entry = entry or self._catalog.find(parsed.full)
             if entry is None and is_first:
                 raise TopicNotFound(f"{name}: no such topic in {self._store.root}")
+            # Deleted while the backup goes on: it is left out, like a topic that was never there.
             if entry is None:
                 continue
             if not entry.name.startswith(_PERSISTENT):
                 raise NotAllowedError(
                     f"{name} is not persistent: nothing of it is stored that could be copied"
                 )
-            for one in (entry, *self._catalog.with_logs(entry)):
-                found[one.name] = one
-        return list(found.values())
+            for log_entry in (entry, *self._catalog.with_logs(entry)):
+                chosen[log_entry.name] = log_entry
+        return list(chosen.values())
 
     def directory_of(self, entry: TopicEntry) -> str:
         """The directory of a topic."""
@@ -157,6 +175,8 @@ class _ChosenTopics:
         """The files of a topic."""
 
         def open_topic() -> None:
+            # Opening the topic recovers its files if the machine went down meanwhile; what is copied then is
+            # what a process would see.
             use = self._store.use_topic(entry.name, create=False, to_look=True)
             try:
                 use.topic.producers()
@@ -173,6 +193,7 @@ class _ChosenTopics:
 
 def _catalog_of(catalog: Catalog, entries: list[TopicEntry], now_ms: int) -> bytes:
     """A catalog with these topics, and with all namespaces and tenants."""
+    # A random seed of the chain, as for every new journal, so that no record of another one fits.
     crc = int.from_bytes(os.urandom(4), "little")
     parts = [pack_journal_header(JournalHeader(1, crc, 0, KIND_STORE))]
     for kind, payload in _records(catalog, entries):

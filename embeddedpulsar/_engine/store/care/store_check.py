@@ -449,6 +449,8 @@ def check_store(
         ...     check_store(root).is_clean
         True
     """
+    # The order of the parts: first what says which topics there are, then each topic, then what takes all of
+    # them to know.
     path = nofollow.canonical(os.fspath(root))
     meter = ProgressMeter("checking", on_progress)
     if topic is not None:
@@ -457,21 +459,29 @@ def check_store(
     else:
         problems = list(_check_root(path))
         problems += _check_documents(path)
+        # What other processes change meanwhile is looked at again until it stays; what only one writes at a
+        # time is read once.
         problems += _steady(path, is_closed, lambda: _check_catalog(path))
         parent = root_layout.in_root(path, root_layout.TOPICS)
         directories = [os.path.join(parent, name) for name in _topic_directories(parent)]
     reports: list[TopicReport] = []
     for number, directory in enumerate(directories):
         meter.topic(number + 1, len(directories))
+        # Every topic is read, whatever is wrong with the one before: a check reports all that there is.
         reports += _check_topic(path, directory, is_closed, meter)
     living, leases = _check_leases(path)
     if topic is None:
+        # The highest ledger of all topics: no id below it may be given out again, or two ledgers would have
+        # one name.
         ledgers_there = [ledger for report in reports for ledger in _ledgers(report.directory)]
         problems += _check_ids(path, max(ledgers_there, default=0))
         problems += _check_links(path)
         problems += _check_lock_files(path)
+        # A held lock is a problem only where no process should have the store open.
         if is_closed:
             problems += _check_locks(path)
+        # Leases of the dead, temporary files and topics that are being made are the business of processes at
+        # work, and problems only if there is none.
         if is_closed or not living:
             problems += leases
             problems += _check_unfinished(path)
@@ -505,32 +515,38 @@ def _directories_of(root: str, topic: str) -> list[str]:
         if entry is None:
             raise TopicNotFound(f"{topic}: no such topic in {root}")
         parent = root_layout.in_root(root, root_layout.TOPICS)
-        return [os.path.join(parent, one.below_topics()) for one in catalog.with_logs(entry) if one.is_made]
+        return [
+            os.path.join(parent, log_entry.below_topics())
+            for log_entry in catalog.with_logs(entry)
+            if log_entry.is_made
+        ]
     finally:
         catalog.close()
 
 
 def _check_topic(root: str, directory: str, is_closed: bool, meter: ProgressMeter) -> Iterator[TopicReport]:
     """One report; none of a topic that is deleted meanwhile."""
-    found: list[CheckReport] = []
+    reports: list[CheckReport] = []
 
     def look() -> list[Problem]:
-        found.append(_look_at(directory, meter))
-        return found[-1].problems
+        reports.append(_look_at(directory, meter))
+        return reports[-1].problems
 
+    # Listed before the topic is read: one that is deleted meanwhile still counts its subscriptions.
     subscriptions = _subscriptions(directory)
     problems = _steady(root, is_closed, look)
+    # A topic that is gone was deleted beside the check, which is no damage; of a closed store it is.
     if is_closed or os.path.isdir(directory):
         name = _name_of(directory)
         problems = [explained(problem, name) for problem in problems]
-        yield TopicReport(name, directory, found[-1]._replace(problems=problems), len(subscriptions))
+        yield TopicReport(name, directory, reports[-1]._replace(problems=problems), len(subscriptions))
 
 
 def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
     try:
         report = check_topic(directory, meter.ledger)
         # A damaged note of an offloaded ledger is met as the header that is in it, and found below as itself.
-        problems = [one for one in report.problems if not _is_note(one)]
+        problems = [problem for problem in report.problems if not _is_note(problem)]
         problems += _check_document(filenames.policies_path(directory))
         problems += _check_document(filenames.schemas_path(directory), KIND_SCHEMAS, SCHEMAS)
         problems += _check_document(filenames.offload_path(directory), KIND_OFFLOAD, DOCUMENT)
@@ -543,6 +559,7 @@ def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
             start = filenames.compacted_start_path(own)
             problems += _check_document(start, KIND_COMPACTED_START, DOCUMENT)
     except FileNotFoundError as e:
+        # A file that goes while it is read belongs to a process at work; `_steady` looks again.
         gone = str(e.filename or e)
         return CheckReport([Problem(META, gone, 0, "the file went away while it was read")])
     except (OSError, StorageError) as e:  # a directory that cannot be listed
@@ -556,15 +573,18 @@ def _is_note(problem: Problem) -> bool:
 
 def _steady(root: str, is_closed: bool, look: Callable[[], list[Problem]]) -> list[Problem]:
     """What is found, and is still found when processes that use the store have gone on meanwhile."""
-    found = look()
+    problems = look()
+    # Three looks, each later than the one before: the steps of an operation take milliseconds, a stopped
+    # process longer.
     for pause_s in _PAUSES_S:
-        if not found or is_closed or not _check_leases(root)[0]:
+        if not problems or is_closed or not _check_leases(root)[0]:
             break
         clock.sleep(pause_s)
-        places = {(problem.kind, problem.path) for problem in found}
+        # By kind and path: offsets and texts may change from look to look while the trouble is the same.
+        places = {(problem.kind, problem.path) for problem in problems}
         again = look()
-        found = [problem for problem in again if (problem.kind, problem.path) in places]
-    return found
+        problems = [problem for problem in again if (problem.kind, problem.path) in places]
+    return problems
 
 
 def _check_root(root: str) -> Iterator[Problem]:
@@ -590,6 +610,8 @@ def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list
     except (OSError, StorageError) as e:
         return [], lambda _: 0, [unverified(JOURNAL, path, e)]
     try:
+        # Behind the end of the catalog there are zeros, or the record of a process that was killed in the
+        # middle.
         end, _ = valid_end(data, FIRST_RECORD_OFFSET, len(data), header.chain_seed)
         problems = []
         if any(data[end:]):
@@ -622,12 +644,14 @@ def _check_index(root: str) -> Iterator[Problem]:
             closing.callback(indexed.close)
             plain = Catalog(log, _NO_LOCK, is_read_only=True, with_index=False)
             closing.callback(plain.close)
-            found, expected = (
+            indexed_facts, plain_facts = (
                 (catalog.topics(), catalog.ended_lives(), catalog.end) for catalog in (indexed, plain)
             )
+            # The catalog may have grown between the two readings: they are compared if both end at the same
+            # place.
             if not indexed.has_index:
                 yield Problem(INDEX, path, 0, "the index of the catalog is damaged, and not used")
-            elif found != expected and found[-1] == expected[-1]:
+            elif indexed_facts != plain_facts and indexed_facts[-1] == plain_facts[-1]:
                 yield Problem(INDEX, path, 0, "the index does not say what the catalog says")
     except (OSError, StorageError) as e:
         yield unverified(INDEX, path, e)
@@ -637,11 +661,13 @@ def _check_names(
     root: str, entries: list[TopicEntry], ended: Callable[[str], int], topics: list[str]
 ) -> Iterator[Problem]:
     parent = root_layout.in_root(root, root_layout.TOPICS)
+    # By directory, only those that were ever opened: the others have none.
     known: dict[str, TopicEntry] = {}
     for entry in entries:
         try:
             directory = entry.below_topics()
         except StorageError as e:
+            # The directory in an entry is checked before anything of it becomes a path.
             yield Problem(JOURNAL, root_layout.in_root(root, root_layout.CATALOG), 0, e.reason)
             continue
         if entry.is_made:
@@ -652,20 +678,25 @@ def _check_names(
         directory = os.path.join(parent, name)
         named = known.get(name)
         try:
-            found = read_meta(directory)
+            described = read_meta(directory)
         except (OSError, StorageError) as e:
             yield unverified(META, directory, e)
             continue
-        if found is None:
+        # What there may be for a directory: nothing that names its topic; the rest of one that was deleted;
+        # one that was never finished, since no ledger is in it; one with messages that the catalog does not
+        # know; and one of another life, or another topic, than the catalog says.
+        if described is None:
             yield Problem(META, directory, 0, "nothing says which topic this is")
-        elif named is None and ended(found.name) >= found.incarnation:
-            yield Problem(LEFTOVER, directory, 0, f"the rest of {found.name}, which was deleted")
+        elif named is None and ended(described.name) >= described.incarnation:
+            # Incarnations rise with each life of a name, so a directory of the one that ended, or of one
+            # before, is a rest.
+            yield Problem(LEFTOVER, directory, 0, f"the rest of {described.name}, which was deleted")
         elif named is None and not _ledgers(directory):
-            yield Problem(LEFTOVER, directory, 0, f"{found.name}, which was not finished")
+            yield Problem(LEFTOVER, directory, 0, f"{described.name}, which was not finished")
         elif named is None:
-            yield Problem(META, directory, 0, f"the catalog does not know {found.name}")
-        elif (found.name, found.incarnation) != (named.name, named.incarnation):
-            yield Problem(META, directory, 0, f"this is {found.name}, the catalog says {named.name}")
+            yield Problem(META, directory, 0, f"the catalog does not know {described.name}")
+        elif (described.name, described.incarnation) != (named.name, named.incarnation):
+            yield Problem(META, directory, 0, f"this is {described.name}, the catalog says {named.name}")
 
 
 def _check_ids(root: str, highest: int) -> Iterator[Problem]:
@@ -681,10 +712,12 @@ def _check_ids(root: str, highest: int) -> Iterator[Problem]:
         return
     words = memoryview(data[:CONTROL_SIZE]).cast("Q")
     if len(words) < WORD_COUNT or not are_possible(KIND_STORE, words):
+        # The words have no checksum: values that no process writes are damage.
         yield Problem(CONTROL, path, CONTROL_HEADER_SIZE, "its words are damaged")
         return
     at = 8 * StoreWord.NEXT_LEDGER_ID
     following = int.from_bytes(data[at : at + 8], "little")
+    # Equal is an error, too: the next ledger would get the id of one that exists.
     if following <= highest:
         yield Problem(ID_REUSE, path, at, f"ledger {highest} exists, and {following} would come next")
 
@@ -692,6 +725,7 @@ def _check_ids(root: str, highest: int) -> Iterator[Problem]:
 def _check_documents(root: str) -> Iterator[Problem]:
     """``broker.conf``, the policies of namespaces, and what is noted of sinks and offloaded objects."""
     path = root_layout.in_root(root, root_layout.SETTINGS)
+    # The settings are optional; so are all documents below.
     try:
         with contextlib.suppress(FileNotFoundError):
             settings = BrokerSettings.parse(disk.DISK.read_file(path).decode())
@@ -703,10 +737,12 @@ def _check_documents(root: str) -> Iterator[Problem]:
         yield unverified(SETTINGS, path, e)
     tenants = root_layout.in_root(root, root_layout.TENANTS)
     for name in sorted(descriptors.names_in(tenants) if os.path.isdir(tenants) else ()):
+        # A document that is being written has another name until it is whole.
         if not name.endswith(_TEMPORARY):
             yield from _check_document(os.path.join(tenants, name))
     offloaded = root_layout.in_root(root, root_layout.OFFLOADED)
     for name in sorted(descriptors.names_in(offloaded) if os.path.isdir(offloaded) else ()):
+        # The owner of a location, and notes of ledgers whose objects are still to be removed.
         kind = KIND_OBJECT_OWNER if name == OWNER else KIND_COLD_LEDGER
         if name == OWNER or name.endswith(filenames.COLD_SUFFIX):
             yield from _check_document(os.path.join(offloaded, name), kind, DOCUMENT)
@@ -720,6 +756,7 @@ def _check_document(path: str, kind: int = KIND_POLICIES, problem: str = POLICIE
     try:
         decode_document(disk.DISK.read_file(path), kind)
     except FileNotFoundError:
+        # No document means the default.
         return  # as nearly everywhere
     except (OSError, StorageError) as e:
         yield unverified(problem, path, e)
@@ -743,6 +780,7 @@ def _lives(root: str, path: str) -> bool:
     try:
         return is_held(path)
     except PermissionError:  # another user's, who lets this one read the store
+        # The lease of another user's process cannot be locked by this one; its liveness is seen in store.ctl.
         clients, name = os.path.split(path)
         liveness = OnlookerLiveness(clients, root_layout.in_root(root, root_layout.CONTROL))
         try:
@@ -770,8 +808,8 @@ def _check_lock_files(root: str) -> Iterator[Problem]:
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 mode = nofollow.status(path).st_mode
                 if not stat.S_ISREG(mode):
-                    found = unverified(META, path, irregular(path, mode))
-                    yield found._replace(remedy="move it away: the lock is made again when it is needed")
+                    problem = unverified(META, path, irregular(path, mode))
+                    yield problem._replace(remedy="move it away: the lock is made again when it is needed")
 
 
 def _check_unfinished(root: str) -> Iterator[Problem]:
@@ -804,8 +842,8 @@ def _ledgers(directory: str) -> list[int]:
 
 def _name_of(directory: str) -> str:
     with contextlib.suppress(StorageError, OSError):
-        found = read_meta(directory)
-        return "" if found is None else found.name
+        described = read_meta(directory)
+        return "" if described is None else described.name
     return ""
 
 
