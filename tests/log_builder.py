@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format import frame
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
@@ -18,7 +19,6 @@ from embeddedpulsar._engine.format.segment_header import (
     pack_segment_header,
     pack_slot,
 )
-from embeddedpulsar._engine.log.filenames import index_path, log_path
 from embeddedpulsar._engine.log.topic_control import TopicControl
 from embeddedpulsar._engine.platform.clock import boot_id
 from tests.frames import framed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.store.policies import admitting
-from embeddedpulsar._engine.store.policies.policy_changes import is_namespace
+from embeddedpulsar._engine.store.store import is_namespace
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.policy_values import (

@@ -24,9 +24,8 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embeddedpulsar._engine.store.care.store_backup import BackupReport
+    from embeddedpulsar._engine.store.care.store_backup import BackupReport, RestoreReport
     from embeddedpulsar._engine.store.care.store_check import CareProgress, StoreReport
-    from embeddedpulsar._engine.store.care.store_restore import RestoreReport
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar.admin.topic_stats import ConsumerStats
 
@@ -147,7 +146,7 @@ def restore(
         NotAllowedError: the target is not empty, or another process makes or restores a backup there.
         StorageError: the backup is damaged, or no room. Nothing is made.
     """
-    late = late_import("embeddedpulsar._engine.store.care.store_restore")
+    late = late_import("embeddedpulsar._engine.store.care.store_backup")
     report: RestoreReport = late.restore_store(directory_of(source), directory_of(target), on_progress)
     return report
 

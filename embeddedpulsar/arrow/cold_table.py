@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from embeddedpulsar._engine.cold.cold_ledger import offloaded_ledger
 from embeddedpulsar._engine.cold.fetching import MESSAGES, refusal, text_of
 from embeddedpulsar._engine.cold.location import LocationError, location_of
-from embeddedpulsar._engine.log.cold_ledger import offloaded_ledger
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.exceptions import InvalidConfiguration
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.log.cold_ledger import ColdLedger
+    from embeddedpulsar._engine.cold.cold_ledger import ColdLedger
     from embeddedpulsar.arrow.plan import EntryRange
 
 

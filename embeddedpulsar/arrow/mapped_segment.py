@@ -18,6 +18,9 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from embeddedpulsar._engine.cold.cold_ledger import is_away
+from embeddedpulsar._engine.cold.ledger_log import map_log
+from embeddedpulsar._engine.filenames import ledgers_of
 from embeddedpulsar._engine.format.chunk import Entry
 from embeddedpulsar._engine.format.entry_decoder import (
     FIELD_KEYS,
@@ -43,10 +46,8 @@ from embeddedpulsar._engine.format.frame import (
     verify_body,
 )
 from embeddedpulsar._engine.format.segment_header import SLOT, SLOTS_OFFSET, slot_offset
-from embeddedpulsar._engine.log.cold_ledger import is_away, map_log
-from embeddedpulsar._engine.log.filenames import ledgers_of
+from embeddedpulsar._engine.log.chain_scan import scan_log
 from embeddedpulsar._engine.log.log_view import ChunkReader, Part, segment_part
-from embeddedpulsar._engine.log.recovery.chain_scan import scan_log
 from embeddedpulsar._engine.log.segment import Segment, find_segment_header
 from embeddedpulsar._engine.log.segment_snapshot import is_trimmed
 from embeddedpulsar._engine.platform import descriptors, package_log

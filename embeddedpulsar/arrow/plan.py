@@ -16,12 +16,11 @@ from typing import Any, Final
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.frame import FrameHeader
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOT
-from embeddedpulsar._engine.log.recovery.chain_scan import scan_log
+from embeddedpulsar._engine.log.chain_scan import scan_log
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.root_layout import CATALOG, TOPICS
-from embeddedpulsar._engine.store.catalog.topic_places import find_directory, read_meta
+from embeddedpulsar._engine.store.catalog.root_layout import CATALOG, TOPICS, find_directory, read_meta
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
 from embeddedpulsar.message_id import MessageId

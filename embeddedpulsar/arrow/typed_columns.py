@@ -13,11 +13,21 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.store.schema_registry import NO_VERSION, SchemaDocument, read_schemas
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.plan import partition_total, topic_directory
-from embeddedpulsar.arrow.schema import DROPMALFORMED, FAILFAST, PERMISSIVE, UnreadableMessage
+from embeddedpulsar.arrow.schema import (
+    DROPMALFORMED,
+    FAILFAST,
+    PERMISSIVE,
+    UnreadableMessage,
+    ValueType,
+    default_of,
+    plain_type,
+    record_of,
+    value_type,
+)
 from embeddedpulsar.arrow.value_decoder import (
     PARTS,
     AvroDecoder,
@@ -28,7 +38,6 @@ from embeddedpulsar.arrow.value_decoder import (
     is_pair,
     pair_definition,
 )
-from embeddedpulsar.arrow.value_types import ValueType, default_of, plain_type, record_of, value_type
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from embeddedpulsar.arrow.value_types import (
+from embeddedpulsar.arrow.schema import (
     ValueType,
     default_of,
     has_decimal,
@@ -31,9 +31,8 @@ from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.json_text import loads
-from embeddedpulsar.schema.key_value import split_pair
+from embeddedpulsar.schema.key_value import payload_decoder, split_pair
 from embeddedpulsar.schema.key_value_info import KeyValueInfo
-from embeddedpulsar.schema.payload_decoder import payload_decoder
 from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.schema.schema_avro import definitions_for, library, parsed
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from embeddedpulsar.arrow.schema import record_of, value_type
 from embeddedpulsar.arrow.typed_columns import RECORDS
 from embeddedpulsar.arrow.value_decoder import PARTS
-from embeddedpulsar.arrow.value_types import record_of, value_type
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.avro_definition import ABSENT, DefinitionField

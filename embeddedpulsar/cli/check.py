@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.log.log_check import Problem
 from embeddedpulsar._engine.platform.access import access_denied
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK

@@ -9,24 +9,20 @@ import click
 
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
-from embeddedpulsar.cli import (  # noqa: F401  # they add their commands to those of topics
-    compaction_commands,
-    look_commands,
-    offload_commands,
-    topic_operation_commands,
+from embeddedpulsar.cli import (
+    look_commands,  # noqa: F401  # they add their commands to those of topics
+    topic_commands,  # noqa: F401  # they add their commands to those of topics
 )
 from embeddedpulsar.cli.base import OpenedStore, as_json
-from embeddedpulsar.cli.broker_commands import brokers
+from embeddedpulsar.cli.broker_commands import brokers, resourcegroups
 from embeddedpulsar.cli.care_commands import backup, repair, restore
 from embeddedpulsar.cli.function_commands import functions
 from embeddedpulsar.cli.look_commands import top, who
 from embeddedpulsar.cli.message_commands import consume, dlq, produce, tail
-from embeddedpulsar.cli.namespace_commands import namespaces
+from embeddedpulsar.cli.namespace_commands import namespaces, tenants
 from embeddedpulsar.cli.policies import add_quotas
-from embeddedpulsar.cli.resource_group_commands import resourcegroups
 from embeddedpulsar.cli.schema_commands import schemas
 from embeddedpulsar.cli.subscription_commands import subscriptions
-from embeddedpulsar.cli.tenant_commands import tenants
 from embeddedpulsar.cli.terminal import (
     BROKEN_PIPE,
     argument_path,

@@ -1,14 +1,22 @@
-"""``embeddedpulsar topics``."""
+"""``embeddedpulsar topics``: topics, what acts on all of one, its compaction and its offloading."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
+from embeddedpulsar.admin import compaction_calls, offload_calls
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.admin.store_care import held_text
 from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
 from embeddedpulsar.cli.base import (
+    ArgumentPath,
     MessagePrinter,
     OpenedStore,
     as_json,
@@ -21,10 +29,16 @@ from embeddedpulsar.cli.base import (
     size,
     topic_argument,
 )
-from embeddedpulsar.cli.policies import add_policies
+from embeddedpulsar.cli.policies import SIZE, add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_TOPICS
-from embeddedpulsar.cli.terminal import is_terminal, printable
+from embeddedpulsar.cli.terminal import ProgressLine, is_terminal, printable
 from embeddedpulsar.message import Message
+from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
+    from embeddedpulsar.admin.topic_access import HasStore
+
 
 DEFAULT_NAMESPACE = "public/default"
 
@@ -218,3 +232,235 @@ def peeked(admin: Admin, topic: str, subscription: str, count: int) -> list[Mess
 
 
 add_policies(topics, "topic", lambda admin: admin.topics(), (*OF_BOTH, *OF_TOPICS))
+
+
+@topics.command()
+@topic_argument
+@destroys
+@pass_store
+def terminate(store: OpenedStore, topic: str, yes: bool, dry_run: bool) -> None:
+    """End TOPIC, or all its partitions, for ever: no message is taken any more."""
+    with store.admin() as admin:
+        if not is_confirmed(f"end the topic {topic} for ever", yes, dry_run):
+            return
+        if admin.topics().get_partitioned_topic_metadata(topic).partitions:
+            for partition, last in admin.topics().terminate_partitioned_topic(topic).items():
+                click.echo(f"partition {partition}: the last message is {last.ledger_id()}:{last.entry_id()}")
+        else:
+            last = admin.topics().terminate_topic(topic)
+            click.echo(f"the last message is {last.ledger_id()}:{last.entry_id()}")
+
+
+@topics.command()
+@topic_argument
+@destroys
+@pass_store
+def truncate(store: OpenedStore, topic: str, yes: bool, dry_run: bool) -> None:
+    """Acknowledge all messages of TOPIC for all subscriptions, and remove all ledgers."""
+    with store.admin() as admin:
+        if is_confirmed(f"acknowledge and remove all messages of {topic}", yes, dry_run):
+            admin.topics().truncate(topic)
+
+
+@topics.command()
+@topic_argument
+@pass_store
+def unload(store: OpenedStore, topic: str) -> None:
+    """Have the consumers of TOPIC begin anew: what they hold is delivered again. Closes the open ledger."""
+    with store.admin() as admin:
+        admin.topics().unload(topic)
+
+
+@topics.command("roll-ledger")
+@topic_argument
+@pass_store
+def roll_ledger(store: OpenedStore, topic: str) -> None:
+    """Close the open ledger of TOPIC, and start the next one. What is closed can be trimmed and offloaded."""
+    with store.admin() as admin:
+        closed = admin.topics().roll_ledger(topic)
+    click.echo(f"{closed:,} ledger{'' if closed == 1 else 's'} closed")
+
+
+@topics.command("expire-messages-all-subscriptions")
+@topic_argument
+@click.option("-t", "--expireTime", "seconds", type=click.IntRange(min=0), required=True, metavar="SECONDS")
+@destroys
+@pass_store
+def expire_all(store: OpenedStore, topic: str, seconds: int, yes: bool, dry_run: bool) -> None:
+    """Acknowledge what was published more than SECONDS ago, for all subscriptions of TOPIC."""
+    what = f"acknowledge what all subscriptions of {topic} have that is older than {seconds:,} s"
+    with store.admin() as admin:
+        if is_confirmed(what, yes, dry_run):
+            admin.topics().expire_messages_for_all_subscriptions(topic, seconds)
+
+
+# Seconds between two looks at the status, which may be that of work in another process.
+_PAUSE_S: Final = 0.05
+
+
+class BackgroundWork(NamedTuple):
+    """Compaction or offloading.
+
+    Attributes:
+        name: of the work.
+        status: asks how it stands with a topic.
+        progress: asks how much is done in this process, and of how much.
+        text: of the progress, with places for these two.
+    """
+
+    name: str
+    status: Callable[[HasStore, str], LongRunningProcessStatus]
+    progress: Callable[[HasStore, str], tuple[int, int]]
+    text: str
+
+    def wait(self, context: click.Context, admin: Admin, topic: str) -> None:
+        """Wait for the end, show it, and exit with 1 if the work failed."""
+        line = ProgressLine(sys.stderr)
+        try:
+            while (status := self.status(admin.topics(), topic)).status == RUNNING:
+                if line.is_due:
+                    # The total is known once the work has counted what there is; until then only its name is
+                    # shown.
+                    done, total = self.progress(admin.topics(), topic)
+                    line.show(self.text.format(done, total) if total else self.name)
+                SYSTEM_CLOCK.sleep(_PAUSE_S)
+        finally:
+            line.end()
+        # With --json only `show` prints, once and at the end: a progress line is for people.
+        _end(context, status, is_json=False)
+
+    def add_status_command(self, command: str) -> None:
+        """Add the command that shows the status to those of topics."""
+
+        @topics.command(
+            command,
+            help=f"Show how the {self.name} of TOPIC stands. The exit status is 1 if the last one failed.",
+        )
+        @topic_argument
+        @click.option("-w", "--wait-complete", is_flag=True, help=f"Wait for the end of the {self.name}.")
+        @as_json
+        @pass_store
+        @click.pass_context
+        def show(
+            context: click.Context, store: OpenedStore, topic: str, wait_complete: bool, is_json: bool
+        ) -> None:
+            with store.admin() as admin:
+                # `wait` shows the progress and ends the command. With --json the loop below waits in silence,
+                # and one object is printed.
+                if wait_complete and not is_json:
+                    self.wait(context, admin, topic)
+                status = self.status(admin.topics(), topic)
+                while wait_complete and status.status == RUNNING:
+                    SYSTEM_CLOCK.sleep(_PAUSE_S)
+                    status = self.status(admin.topics(), topic)
+            _end(context, status, is_json=is_json)
+
+
+def _end(context: click.Context, status: LongRunningProcessStatus, *, is_json: bool) -> None:
+    if is_json:
+        print_json(status.json())
+    else:
+        click.echo(f"{status.status}{f': {status.last_error}' if status.last_error else ''}")
+    # The status of a script: work that failed is an error, work that goes on or never ran is none.
+    context.exit(1 if status.status == ERROR else 0)
+
+
+_COMPACTION = BackgroundWork(
+    "compaction",
+    compaction_calls.compaction_status,
+    compaction_calls.compaction_progress,
+    "{:,} of about {:,} entries read",
+)
+
+
+@topics.command()
+@topic_argument
+@pass_store
+@click.pass_context
+def compact(context: click.Context, store: OpenedStore, topic: str) -> None:
+    """Compact TOPIC, or all its partitions, and wait for the end."""
+    with store.admin() as admin:
+        admin.topics().compact(topic)
+        _COMPACTION.wait(context, admin, topic)
+
+
+_COMPACTION.add_status_command("compaction-status")
+
+
+_OFFLOADING = BackgroundWork(
+    "offloading", offload_calls.offload_status, offload_calls.offload_progress, "{:,} of {:,} ledgers moved"
+)
+
+
+@topics.command()
+@topic_argument
+@click.option(
+    "-s", "--size-threshold", type=SIZE, required=True, help="Bytes that stay in the store, or 10M."
+)
+@pass_store
+@click.pass_context
+def offload(context: click.Context, store: OpenedStore, topic: str, size_threshold: int) -> None:
+    """Move closed ledgers of TOPIC to its offload location, and wait for the end."""
+    with store.admin() as admin:
+        # Nothing to do is no error: the status below is that of the last offloading.
+        if not admin.topics().offload(topic, size_threshold):
+            kept = f" beyond {size(size_threshold)}" if size_threshold else ""
+            click.echo(
+                f"nothing to offload: {topic} has no closed ledger{kept} that is not offloaded yet; "
+                "`topics roll-ledger` closes the open one",
+                err=True,
+            )
+        _OFFLOADING.wait(context, admin, topic)
+
+
+_OFFLOADING.add_status_command("offload-status")
+
+
+@topics.command("adopt-offloaded")
+@topic_argument
+@click.option(
+    "-m",
+    "--moved",
+    nargs=2,
+    multiple=True,
+    metavar="OLD NEW",
+    help="The location OLD is NEW by now. May be repeated.",
+)
+@pass_store
+def adopt_offloaded(store: OpenedStore, topic: str, moved: tuple[tuple[str, str], ...]) -> None:
+    """Let this store own the objects of TOPIC in its locations, which it removes from now on.
+
+    Only if no other store uses them: the one that this was copied or restored from, for one.
+    """
+    with store.admin() as admin:
+        count = admin.topics().adopt_offloaded(topic, dict(moved))
+    click.echo(f"{count:,} ledgers adopted")
+
+
+@topics.command()
+@topic_argument
+@click.argument("directory", type=ArgumentPath(file_okay=False))
+@click.option(
+    "-f", "--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet"
+)
+@click.option("-c", "--columns", help="Names separated by commas; all by default.")
+@pass_store
+def export(store: OpenedStore, topic: str, directory: str, file_format: str, columns: str | None) -> None:
+    """Write the messages of TOPIC as files into DIRECTORY, a folder for each day."""
+    # pyarrow is an extra requirement, and takes long to import: commands that need none do not load it.
+    late = late_import("embeddedpulsar.arrow")
+    progress = ProgressLine(sys.stderr)
+
+    def show(rows: int) -> None:
+        if progress.is_due:
+            progress.show(f"{rows:,} messages written")
+
+    names = columns.split(",") if columns else None
+    # The line of progress is removed before an error is printed.
+    try:
+        exported = late.export(
+            store.directory, topic, directory, names, file_format=file_format, on_progress=show
+        )
+    finally:
+        progress.end()
+    click.echo(f"{exported.rows:,} messages in {len(exported.files)} files")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar._engine.store.catalog.topic_list import partition_names
+from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.client.arguments import check_type, check_type_or_none
 from embeddedpulsar.client.client_config import Authentication, ServiceInfo, client_config
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         WaitingThreads,
         Workers,
     )
-    from embeddedpulsar.client.consumer.listener import ListenerThreads
+    from embeddedpulsar.client.listener import ListenerThreads
     from embeddedpulsar.client.partition_watch import PartitionWatch
 
 

@@ -25,7 +25,7 @@ from embeddedpulsar.client.client_threads import (
     Workers,
 )
 from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, together
-from embeddedpulsar.client.consumer.listener import ListenerThreads
+from embeddedpulsar.client.listener import ListenerThreads
 from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.store.catalog.topic_list import partition_names
 from embeddedpulsar._engine.store.policies.admitting import SCHEMA_VALIDATION
+from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import IncompatibleSchema
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema

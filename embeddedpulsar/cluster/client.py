@@ -22,8 +22,7 @@ from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.consumer.table_view import TableView
 from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.cluster.handle import ClusterHandle, ClusterSource
-from embeddedpulsar.cluster.message import ClusterMessage
+from embeddedpulsar.cluster.handle import ClusterHandle, ClusterMessage, ClusterSource
 from embeddedpulsar.cluster.translation import (
     from_message_id,
     from_service_info,

@@ -9,8 +9,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import pack_map, unpack_map
-from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig, NotAllowedError

@@ -5,6 +5,8 @@ Moving one closed ledger to a location, removing its log here, and removing it t
 Each step of `upload` is followed by a failpoint. Whatever dies between two of them leaves the log here, and a
 note that says which objects may be in the location; the next attempt removes these and begins again, under
 other names. The log goes only after all objects were read back and compared, in `release`.
+
+The messages of a ledger as a file of Parquet, with the columns of a batch read and the place of each.
 """
 
 from __future__ import annotations
@@ -14,11 +16,24 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from zlib import crc32
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from embeddedpulsar._engine.cold.cold_ledger import (
+    OFFLOADED,
+    REMOVING,
+    UPLOADING,
+    ColdLedger,
+    ColdObject,
+    cold_ledgers,
+    damaged_notes,
+    remove_unfinished_notes,
+)
 from embeddedpulsar._engine.cold.fetching import (
     ENDINGS,
     FRAMES,
@@ -39,29 +54,19 @@ from embeddedpulsar._engine.cold.location import (
     location_of,
     make_owner,
 )
-from embeddedpulsar._engine.format.segment_header import (
-    FIRST_FRAME_OFFSET,
-    SEGMENT_HEADER_SIZE,
-    SLOT_SIZE,
-    SLOTS_OFFSET,
-)
-from embeddedpulsar._engine.log.cold_ledger import (
-    OFFLOADED,
-    REMOVING,
-    UPLOADING,
-    ColdLedger,
-    ColdObject,
-    cold_ledgers,
-    damaged_notes,
-    remove_unfinished_notes,
-)
-from embeddedpulsar._engine.log.filenames import (
+from embeddedpulsar._engine.filenames import (
     COLD_SUFFIX,
     cold_path,
     index_path,
     ledgers_of,
     log_path,
     offload_lock_path,
+)
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    SEGMENT_HEADER_SIZE,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
 )
 from embeddedpulsar._engine.log.segments import SEGMENTS, ClosedLedger
 from embeddedpulsar._engine.log.topic_control import is_deleted
@@ -76,9 +81,11 @@ from embeddedpulsar._engine.store.background.topic_compaction import (
     status_of,
 )
 from embeddedpulsar._engine.store.topic import OffloadRecord, read_offload_record
+from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.columns import record_batches
 from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_damage, raise_gone
 from embeddedpulsar.arrow.plan import EntryRange
-from embeddedpulsar.arrow.schema import UnreadableMessage
+from embeddedpulsar.arrow.schema import ALL_COLUMNS, PLACE_COLUMNS, UnreadableMessage, arrow_schema
 from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -88,12 +95,58 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     StorageError,
 )
-from embeddedpulsar.offload.message_table import write_messages
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
     from embeddedpulsar._engine.store.policies.keeping import OffloadRules
+    from embeddedpulsar.arrow.mapped_segment import DamageHandler, Source
+
+
+COLUMNS: Final = (*ALL_COLUMNS, *PLACE_COLUMNS)
+_ROWS: Final = 16_384
+_LARGE: Final = 65_536
+_GROUP_ROWS: Final = 1 << 17
+_GROUP_BYTES: Final = 32 << 20
+_REPEATED: Final = [names.TOPIC, names.PARTITION, names.PRODUCER_NAME, names.LEDGER_ID]
+_WITH_STATISTICS: Final = [
+    *(names.KEY, names.TOPIC, names.PUBLISH_TIME, names.EVENT_TIME, names.PARTITION, names.SEQUENCE_ID),
+    *(names.LEDGER_ID, names.ENTRY_ID),
+]
+
+
+def write_messages(opened: Iterable[tuple[EntryRange, Source]], out: Any, on_damage: DamageHandler) -> int:
+    """Write the messages of a ledger; returns how many there are.
+
+    Raises:
+        CorruptionError, CryptoError, NotImplementedError: see `record_batches`.
+    """
+    rows = 0
+    with pq.ParquetWriter(
+        out,
+        arrow_schema(COLUMNS),
+        compression="zstd",
+        use_dictionary=_REPEATED,
+        write_statistics=_WITH_STATISTICS,
+        write_page_checksum=True,
+    ) as writer:
+        group: list[Any] = []
+        size = 0
+        for batch in record_batches(opened, COLUMNS, rows=_ROWS, large=_LARGE, on_damage=on_damage):
+            rows += batch.num_rows
+            group.append(batch)
+            size += batch.nbytes
+            if size >= _GROUP_BYTES or sum(one.num_rows for one in group) >= _GROUP_ROWS:
+                _write(writer, group)
+                group, size = [], 0
+        if group:
+            _write(writer, group)
+    return rows
+
+
+def _write(writer: Any, group: list[Any]) -> None:
+    table = pa.Table.from_batches(group)
+    writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
 failpoints.declare(

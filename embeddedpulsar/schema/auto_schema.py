@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.schema.key_value import is_separated, key_value_decoder
-from embeddedpulsar.schema.payload_decoder import payload_decoder
+from embeddedpulsar.schema.key_value import is_separated, key_value_decoder, payload_decoder
 from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo
 
 

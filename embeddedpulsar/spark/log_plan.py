@@ -34,18 +34,17 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from embeddedpulsar._engine.cold.cold_ledger import OFFLOADED, cold_ledgers
 from embeddedpulsar._engine.cold.fetching import MESSAGES
 from embeddedpulsar._engine.cold.location import hadoop_uri
-from embeddedpulsar._engine.log.cold_ledger import OFFLOADED, cold_ledgers
-from embeddedpulsar._engine.log.filenames import lock_path
+from embeddedpulsar._engine.filenames import lock_path
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
 from embeddedpulsar._engine.log.trimming import pin_for_reading
 from embeddedpulsar._engine.platform.clock import CLOCK
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import HeldFile
-from embeddedpulsar._engine.store.catalog.root_layout import TOPICS
-from embeddedpulsar._engine.store.catalog.topic_places import directories_in, read_meta
+from embeddedpulsar._engine.store.catalog.root_layout import TOPICS, directories_in, read_meta
 from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
-from embeddedpulsar._engine.store.catalog.topic_places import read_meta
+from embeddedpulsar._engine.store.catalog.root_layout import read_meta
 from embeddedpulsar.arrow.plan import (
     Bounds,
     EntryRange,

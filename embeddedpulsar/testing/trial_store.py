@@ -1,4 +1,6 @@
-"""A store for one test, at whose end nothing stays open."""
+"""A store for one test, at whose end nothing stays open; and the check that a test makes at its end of the
+store that it used.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,30 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, TypeVar
 from urllib.parse import quote
 
+from embeddedpulsar._engine.store.care.store_check import StoreReport, check_store
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.store_root import ServiceUrl
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.testing.store_checks import assert_clean
+
+__all__ = ["assert_clean", "check_store"]
+
+
+def assert_clean(root: str | os.PathLike[str]) -> StoreReport:
+    """`check_store` of a closed store, failing with all its problems.
+
+    Example:
+        >>> from embeddedpulsar import Client
+        >>> with Client("./data") as client:
+        ...     message_id = client.create_producer("orders").send(b"tea")
+        >>> assert_clean("./data").messages
+        1
+    """
+    report = check_store(root)
+    if report.problems:
+        raise AssertionError("\n".join(map(str, report.problems)))
+    return report
+
 
 Place = TypeVar("Place", bound="str | os.PathLike[str]")
 _numbers: Final = itertools.count(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.beside_pulsar.comparison import SCENARIOS, difference, main, value_of
 from tests.beside_pulsar.known import KNOWN
 from tests.beside_pulsar.store_side import store_side

@@ -12,7 +12,7 @@ import pytest
 
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import Admin, Client, Consumer, InitialPosition, Producer, Timeout, connect
-from embeddedpulsar._engine.store import memory_root
+from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.store import REGISTRY
 from embeddedpulsar.admin.topics import Topics
 from tests.conformance import broker
@@ -46,8 +46,8 @@ def store_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         broker.delete_topics()
         yield broker.SERVICE_URL
         return
-    create, store_path = memory_root.create, request.getfixturevalue("store_path")
-    monkeypatch.setattr(memory_root, "create", lambda url, _: create(url, settings_in(store_path)))
+    create, store_path = store_root.create_in_memory, request.getfixturevalue("store_path")
+    monkeypatch.setattr(store_root, "create", lambda url, _: create(url, settings_in(store_path)))
     url = "memory://" + re.sub(r"[^\w.-]", "-", request.node.name)
     yield url
     assert url not in REGISTRY.in_memory, "a client of the store was not closed"

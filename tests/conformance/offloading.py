@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from embeddedpulsar import Admin, Client, ConsumerCryptoFailureAction, MessageId
-from embeddedpulsar._engine.log.filenames import COLD_SUFFIX, ledgers_of
+from embeddedpulsar._engine.filenames import COLD_SUFFIX, ledgers_of
 from embeddedpulsar._engine.platform import clock
 from embeddedpulsar.policy_values import OffloadPolicies
 from tests.conformance.chunks import begin_ledger

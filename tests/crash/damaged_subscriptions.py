@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 from embeddedpulsar import Admin, Client, MessageId
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.store.care.store_backup import restore_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
-from embeddedpulsar._engine.store.care.store_restore import restore_store
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import PulsarException, StorageError
 from tests.storms.store_corruption import believe

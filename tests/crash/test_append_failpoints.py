@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.filenames import ledgers_of, log_path
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.format.entry import encode_single
-from embeddedpulsar._engine.log.filenames import ledgers_of, log_path
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import embeddedpulsar._engine.store.care.store_backup
-import embeddedpulsar._engine.store.care.store_restore  # noqa: F401 - declares failpoints
 from embeddedpulsar import Admin, Client, InitialPosition
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.testing import assert_clean

@@ -14,7 +14,7 @@ import pytest
 from embeddedpulsar import Admin, Client, Damage, InitialPosition
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.subscription_record import SEEK
-from embeddedpulsar._engine.log.journal.journal_file import JournalFile
+from embeddedpulsar._engine.log.journal_file import JournalFile
 from embeddedpulsar._engine.store.care.store_check import check_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar.testing import assert_clean

@@ -10,7 +10,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 SENT = 7
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import embeddedpulsar as pulsar
+from embeddedpulsar._engine.filenames import index_path, ledgers_of, log_path
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar._engine.log.filenames import index_path, ledgers_of, log_path
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.store.store import Store
 from tests.support.ledger_files import OTHER_BOOT

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
-from embeddedpulsar._engine.log import segment_writer
+from embeddedpulsar._engine.log import recovery, segment_writer
 from embeddedpulsar._engine.log.group_commit import GroupCommit
-from embeddedpulsar._engine.log.recovery import recovery
 from embeddedpulsar._engine.log.topic_control import TopicControl
 from tests.storms.power_loss import storm
 from tests.support.disks.fake_disk import FakeDisk

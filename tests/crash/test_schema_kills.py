@@ -8,7 +8,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, IncompatibleSchema, InitialPosition, MessageId
 from embeddedpulsar.schema import AutoConsumeSchema, Integer, JsonSchema, Record, String
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import ForkedChild, die_at
 
 STEPS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.trial_store import check_store
 from tests.crash.test_lost_headers import reboot
 
 SENT = [b"%d" % number for number in range(35)]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.source_tree import ROOT, module_name, python_files
 
 BLOCK = re.compile(r"(?P<before>[^\n]*\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)

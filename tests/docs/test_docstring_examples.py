@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.admin.admin import Admin, Brokers, Tenants
+from embeddedpulsar.admin.admin import Admin, Brokers, ResourceGroups, Tenants
 from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.namespaces import Namespaces
-from embeddedpulsar.admin.resource_groups import ResourceGroups
 from embeddedpulsar.admin.schemas import Schemas
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.functions.function_calls import Functions

@@ -11,7 +11,7 @@ import pytest
 
 from embeddedpulsar._engine.format import subscription_record, topic_record
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.store.producers.topic_journal import ProducerTable
+from embeddedpulsar._engine.store.topic_journal import ProducerTable
 from embeddedpulsar._engine.subscription.state.state_machine import REWOUND, SubscriptionState
 from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar.exceptions import UnsupportedFormatVersion

@@ -11,7 +11,7 @@ import pytest
 
 from embeddedpulsar import Admin, BytesSchema, Client, IncompatibleSchema, InitialPosition, MessageId
 from embeddedpulsar import asyncio as aio
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.support.key_files import key_files
 
 NAMESPACE = "persistent://public/default"

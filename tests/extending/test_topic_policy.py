@@ -18,7 +18,7 @@ from embeddedpulsar import Client
 from embeddedpulsar._engine.store.policies.policy import ChangingTopic, TopicPolicy
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.support.write_policies import ROOT
 
 told: list[tuple[str, int]] = []
@@ -196,4 +196,4 @@ def test_a_policy_is_a_row_and_the_code_that_enforces_it(tmp_path: Path):
         "(self, name: 'str', value: 'bool') -> 'None'",
         "2 lines of an example",
     ]
-    run("-c", "from embeddedpulsar.testing.store_checks import assert_clean; assert_clean('store')")
+    run("-c", "from embeddedpulsar.testing.trial_store import assert_clean; assert_clean('store')")

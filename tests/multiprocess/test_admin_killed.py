@@ -9,7 +9,7 @@ import pytest
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId, TopicTerminated
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.subscription import shared_state  # it declares steps when it is imported
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import die_at
 
 MODULES = (shared_state,)

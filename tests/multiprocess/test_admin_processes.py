@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, AlreadyClosed, BrokerMetadataError, Client, ConsumerType, MessageId
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.multiprocess.children import Child, say
 
 

@@ -10,7 +10,7 @@ import pytest
 from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.store.catalog import catalog  # it declares steps when it is imported
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import die_at
 
 MODULES = (catalog,)

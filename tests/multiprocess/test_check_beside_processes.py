@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import ROOT, start_python
 
 BUSY = """

@@ -15,7 +15,7 @@ import embeddedpulsar as pulsar
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
 from embeddedpulsar._engine.platform.mapped_file import HeldFile, is_held
 from embeddedpulsar.schema import BytesSchema
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import ROOT, ForkedChild, in_child
 
 # Opens everything that keeps files, becomes a daemon in the way argv[3] says, opens 60 files of its own, and

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import ROOT
 
 # Closes some streams, uses everything that opens files, prints on all numbers, and reports what the low

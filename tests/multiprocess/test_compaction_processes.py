@@ -101,7 +101,7 @@ def test_one_process_at_a_time(tmp_path: Path):
     def hold() -> str:
         store = Admin(root)._store
         use = store.use_topic(TOPIC)
-        from embeddedpulsar._engine.log.filenames import compaction_lock_path
+        from embeddedpulsar._engine.filenames import compaction_lock_path
         from embeddedpulsar._engine.platform.file_lock import FileLock
 
         lock = FileLock(compaction_lock_path(use.topic.directory))

@@ -15,7 +15,7 @@ import pytest
 import embeddedpulsar as pulsar
 from embeddedpulsar import ConsumerType
 from embeddedpulsar._engine.log.waiter_slots import UUID_SLOTS
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 HERD = 12
 PATIENCE_S = 20.0

@@ -10,9 +10,9 @@ import pytest
 
 from embeddedpulsar import Admin, MessageId
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store.catalog import topic_deletion  # it declares steps when it is imported
+from embeddedpulsar._engine.store import topic_deletion  # it declares steps when it is imported
 from embeddedpulsar.policy_values import InactiveTopicPolicies
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import ForkedChild, die_at
 from tests.conformance.manual_time import ManualTime
 

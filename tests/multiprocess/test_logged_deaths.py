@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, InitialPosition
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import start_python
 
 HOLDER = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
-from embeddedpulsar._engine.store import memory_root
+from embeddedpulsar._engine.store import store_root
 
 _SIZE = 8 << 20
 
@@ -21,8 +21,8 @@ import os, sys, threading
 import embeddedpulsar as pulsar
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, MessageId
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar._engine.store import memory_root
-memory_root.SHARED_MEMORY = sys.argv[1]
+from embeddedpulsar._engine.store import store_root
+store_root.SHARED_MEMORY = sys.argv[1]
 
 def fill(action):
     count = 0
@@ -269,8 +269,8 @@ print(os.listdir(sys.argv[1]))
 def test_a_descendant_reads_the_store_of_its_ancestor(tmp_path: Path):
     """As the workers of Spark do, which the process with the store starts by way of others."""
     reader = (
-        "import sys; from embeddedpulsar import arrow; from embeddedpulsar._engine.store import memory_root; "
-        f"memory_root.SHARED_MEMORY = {str(tmp_path)!r}; "
+        "import sys; from embeddedpulsar import arrow; from embeddedpulsar._engine.store import store_root; "
+        f"store_root.SHARED_MEMORY = {str(tmp_path)!r}; "
         "print(arrow.read_topic(sys.argv[1], 'topic').num_rows)"
     )
     script = f"""
@@ -313,7 +313,7 @@ def test_the_first_process_sweeps_the_temporary_directory_once(
 ):
     """It may have very many files; ``/dev/shm`` has few."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(memory_root, "_swept", set())
+    monkeypatch.setattr(store_root, "_swept", set())
     names = [tmp_path / f"embeddedpulsar-memory-{byte * 12}" for byte in ("01", "02")]
     for name in names:
         name.mkdir(0o700)

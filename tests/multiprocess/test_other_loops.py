@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import ROOT
 
 LIMIT_S = 60

@@ -8,7 +8,8 @@ import pytest
 
 from embeddedpulsar import Admin, AlreadyClosed, Client, InitialPosition, MessageId, TopicNotFound
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store.catalog import topic_deletion, topic_directories, topic_list
+from embeddedpulsar._engine.store import topic_deletion, topic_list
+from embeddedpulsar._engine.store.catalog import topic_directories
 from tests.children import die_at, run_python
 
 BASE = "persistent://public/default/orders"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.multiprocess.children import Child, say
 from tests.support.clients import send
 

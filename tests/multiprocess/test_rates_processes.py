@@ -11,7 +11,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar.policy_values import DispatchRate, PublishRate, ResourceGroup
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.multiprocess.children import Child, say
 
 RATE = 400

@@ -31,7 +31,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.functions import FunctionConfig
 from embeddedpulsar.policy_values import ResourceGroup
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import ForkedChild, in_child
 
 ALICE, STRANGER = 4801, 4802

@@ -19,7 +19,7 @@ from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import AccessDeniedError, ConsumerBusy, ForeignFileError, ProducerBusy
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import ForkedChild, in_child
 
 pytestmark = pytest.mark.skipif(

@@ -19,7 +19,7 @@ from embeddedpulsar import Client, ConsumerType, InitialPosition
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.multiprocess.children import Child, say
 from tests.multiprocess.workers import keep_alive
 

@@ -16,7 +16,7 @@ import pytest
 import embeddedpulsar as pulsar
 from embeddedpulsar import Client
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.multiprocess.children import Child, say
 from tests.multiprocess.test_stopped_in_subscription import go_on, send, soon, subscribe, wait_until
 

@@ -13,7 +13,7 @@ import pytest
 
 from embeddedpulsar import Client, ConsumerType, InitialPosition, MessageId, Result
 from embeddedpulsar.exceptions import PulsarException, StoreGoneError
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import in_child
 
 Change = Callable[[Path], object]

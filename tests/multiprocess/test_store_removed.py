@@ -12,7 +12,7 @@ import pytest
 from embeddedpulsar import Client, InitialPosition
 from embeddedpulsar._engine.log.segment_writer import LOOK_NS
 from embeddedpulsar.exceptions import StoreGoneError
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.multiprocess.children import Child, say
 
 

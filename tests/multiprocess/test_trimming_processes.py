@@ -12,7 +12,7 @@ import pytest
 import embeddedpulsar as pulsar
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.trial_store import check_store
 from tests.multiprocess.children import Child, say
 
 EARLIEST = pulsar.InitialPosition.Earliest

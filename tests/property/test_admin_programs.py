@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.chunks import begin_ledger, log_of
 
 STEPS = 60

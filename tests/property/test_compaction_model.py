@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, InitialPosition, MessageId
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.compacting import TOPIC, Found, compact, compacted, next_ledger, rest_of
 
 STEPS = 60

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from embeddedpulsar._engine.filenames import control_path, index_path, ledgers_of, log_path
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_TOPIC,
@@ -36,7 +37,6 @@ from embeddedpulsar._engine.format.frame import (
     seal,
 )
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOTS_OFFSET
-from embeddedpulsar._engine.log.filenames import control_path, index_path, ledgers_of, log_path
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position

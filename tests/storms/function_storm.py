@@ -24,7 +24,7 @@ from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.functions import Supervisor, worker
 from embeddedpulsar.functions import supervisor as worker_group
-from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.trial_store import check_store
 from tests.storms import function_workload
 from tests.storms.storm_report import StormReport
 

@@ -7,6 +7,7 @@ import random
 from typing import Final, NamedTuple
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.filenames import control_path
 from embeddedpulsar._engine.format.control import CONTROL_HEADER_SIZE
 from embeddedpulsar._engine.format.entry import (
     EncodedEntry,
@@ -16,7 +17,6 @@ from embeddedpulsar._engine.format.entry import (
     encode_plain,
     encode_single,
 )
-from embeddedpulsar._engine.log.filenames import control_path
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import POISON_TO, TopicControl
@@ -29,7 +29,7 @@ from tests.support.disks.crash_image import CrashState
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.ledger_files import LedgerIds, open_ledger
 
-descriptors.late_import("embeddedpulsar._engine.log.recovery.recovery")  # declares its failpoints
+descriptors.late_import("embeddedpulsar._engine.log.recovery")  # declares its failpoints
 _SUBJECTS: Final = ("append", "roll", "sync", "trim", "recover")
 POINTS: Final = tuple(name for name in failpoints.names() if name.partition(":")[0] in _SUBJECTS)
 _WORST: Final = ("append:body_done", "append:index_done", "roll:header_written", "roll:synced")

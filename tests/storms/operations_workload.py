@@ -24,7 +24,7 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.trial_store import check_store
 from tests.storms import storm_archive
 from tests.storms.client_workload import TOPIC, ClientWorkload
 from tests.storms.storm_archive import StormArchive

@@ -15,7 +15,7 @@ from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.enums import InitialPosition, ProducerAccessMode, Result
 from embeddedpulsar.exceptions import AlreadyClosed, ProducerBusy, ProducerFenced
 from embeddedpulsar.message_id import MessageId, make
-from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.trial_store import check_store
 from tests.storms import storm_archive
 from tests.storms.storm_pages import Page
 from tests.storms.storm_payload import Mark, make_payload

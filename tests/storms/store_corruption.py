@@ -28,7 +28,7 @@ from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import PulsarException, StorageError, Timeout
-from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.trial_store import check_store
 from tests.storms.damages import Damage, damage_file
 
 _SETTINGS: Final = "managedLedgerMaxSizePerLedgerMbytes=1\nmanagedLedgerMaxEntriesPerLedger=50\n"

@@ -14,7 +14,7 @@ from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition, Re
 from embeddedpulsar.exceptions import ConsumerBusy, NotConnected, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.trial_store import check_store
 from tests.storms import storm_archive, storm_diary
 from tests.storms.storm_archive import StormArchive
 from tests.storms.storm_diary import Diary

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from embeddedpulsar._engine.log.filenames import lock_path, subscriptions_path
+from embeddedpulsar._engine.filenames import lock_path, subscriptions_path
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.topic_name import subscription_directory_name
 

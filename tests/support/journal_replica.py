@@ -6,8 +6,8 @@ import os
 
 from embeddedpulsar._engine.format.control import KIND_TOPIC, WORD_COUNT, TopicWord
 from embeddedpulsar._engine.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
-from embeddedpulsar._engine.log.journal.journal import Journal
-from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.journal import Journal
+from embeddedpulsar._engine.log.journal_file import JournalPlace
 
 
 class Recorder:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, cast
 
+from embeddedpulsar._engine.filenames import control_path
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_TOPIC,
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar._engine.log.filenames import control_path
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar.exceptions import StorageError

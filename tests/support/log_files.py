@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.control import (
     CONTROL_SIZE,
     KIND_TOPIC,
@@ -25,7 +26,6 @@ from embeddedpulsar._engine.format.segment_header import (
     pack_segment_header,
     pack_slot,
 )
-from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import clock
 from embeddedpulsar.topic_name import TopicName, directory_name
 

@@ -15,15 +15,15 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar._engine.cold.location import LocationError, is_own, location_of
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar._engine.log.cold_ledger import (
+from embeddedpulsar._engine.cold.cold_ledger import (
     ColdLedger,
     cold_ledgers,
     offloaded_ledger,
     parse_cold_ledger,
 )
-from embeddedpulsar._engine.log.filenames import COLD_SUFFIX, fetch_lock_path, log_path
+from embeddedpulsar._engine.cold.location import LocationError, is_own, location_of
+from embeddedpulsar._engine.filenames import COLD_SUFFIX, fetch_lock_path, log_path
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import (
     clock,
     deadline,
@@ -71,7 +71,7 @@ failpoints.declare("fetch:written", "fetch:renamed")
 
 
 def fetch(directory: str, note: ColdLedger) -> str:
-    """See `_engine.log.cold_ledger.fetch`. One process and thread at a time fetches for a topic; the
+    """See `_engine.cold.ledger_log.fetch`. One process and thread at a time fetches for a topic; the
     others find the log when it is there. A process that may not write there gets a copy of its own."""
     path = log_path(directory, note.ledger_id)
     try:
@@ -217,7 +217,7 @@ def verify(note: ColdLedger, location: Location) -> None:
 
 
 def problem_of(note: ColdLedger) -> str:
-    """See `_engine.log.cold_ledger.problem_of`."""
+    """What is wrong with the objects of an offloaded ledger, by their sizes; "" for nothing."""
     try:
         location = location_of(note.location)
         for stored in note.objects:

@@ -29,8 +29,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
+from embeddedpulsar._engine.cold.cold_ledger import ColdLedger, ColdObject
 from embeddedpulsar._engine.format.document import KIND_OBJECT_OWNER, decode_document, encode_document
-from embeddedpulsar._engine.log.cold_ledger import ColdLedger, ColdObject
 from embeddedpulsar._engine.platform import (
     descriptors,
     disk,

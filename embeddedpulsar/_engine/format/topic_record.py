@@ -1,6 +1,6 @@
 """Payloads of a topic's journal records: its producers, and what they stored (docs/format/topic.md).
 
-Each command is an immutable tuple that carries every fact `_engine.store.producers.topic_journal` needs.
+Each command is an immutable tuple that carries every fact `_engine.store.topic_journal` needs.
 The record
 around it (journal_record.py) carries the time and the checksum, so decoding here checks shape and bounds
 only.

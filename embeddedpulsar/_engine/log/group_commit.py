@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar._engine.filenames import log_path, sync_lock_path
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
-from embeddedpulsar._engine.log.filenames import log_path, sync_lock_path
 from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.topic_control import DIRTY_SINCE_MS, MUST_ROLL, POISON_FROM, POISON_TO
 from embeddedpulsar._engine.platform import deadline, disk, failpoints

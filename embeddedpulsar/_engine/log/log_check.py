@@ -13,6 +13,21 @@ from typing import Final
 from zlib import crc32
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.cold.cold_ledger import (
+    ColdLedger,
+    is_away,
+    ledgers_with_cold,
+    offloaded_ledger,
+)
+from embeddedpulsar._engine.filenames import (
+    cold_path,
+    control_path,
+    index_path,
+    journal_path,
+    ledgers_of,
+    log_path,
+    snapshot_path,
+)
 from embeddedpulsar._engine.format import subscription_record, topic_record
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
@@ -45,29 +60,14 @@ from embeddedpulsar._engine.format.segment_header import (
     is_block_sealed_and_intact,
     parse_index_header,
 )
-from embeddedpulsar._engine.log.cold_ledger import (
-    ColdLedger,
-    is_away,
-    ledgers_with_cold,
-    offloaded_ledger,
-    problem_of,
-)
-from embeddedpulsar._engine.log.filenames import (
-    cold_path,
-    control_path,
-    index_path,
-    journal_path,
-    ledgers_of,
-    log_path,
-    snapshot_path,
-)
-from embeddedpulsar._engine.log.journal.journal_file import JournalFile, choose, generations, note_lost
-from embeddedpulsar._engine.log.recovery.chain_scan import ChainScan, scan_log
+from embeddedpulsar._engine.log.chain_scan import ChainScan, scan_log
+from embeddedpulsar._engine.log.journal_file import JournalFile, choose, generations, note_lost
 from embeddedpulsar._engine.log.segment import find_segment_header
 from embeddedpulsar._engine.log.segments import Link, walk_segments
 from embeddedpulsar._engine.log.topic_control import is_of_this_boot
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar._engine.platform.access import irregular, named
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -330,7 +330,7 @@ def _check_cold(directory: str, link: Link, note: ColdLedger) -> list[Problem]:
     if link.is_closed and said != (link.end_offset, link.last_entry_id, link.last_crc, link.messages):
         text = f"the note says (end, last entry, crc, messages) {said}, and the next ledger something else"
         problems.append(Problem(LINK, path, 0, text, ledger))
-    wrong = problem_of(note)
+    wrong: str = late_import("embeddedpulsar._engine.cold.fetching").problem_of(note)
     if wrong:
         problems.append(Problem(COLD, path, 0, wrong, ledger, 0, note.entries - 1))
     index = index_path(directory, ledger)

@@ -18,9 +18,9 @@ from functools import lru_cache
 from typing import Final
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.filenames import control_path, index_path, ledgers_of, lock_path
 from embeddedpulsar._engine.format.control import CONTROL_SIZE
 from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar._engine.log.filenames import control_path, index_path, ledgers_of, lock_path
 from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.segment_index import index_in_memory
 from embeddedpulsar._engine.log.segment_writer import WriterOptions
@@ -399,7 +399,7 @@ def _recover(
     options: LedgerOptions,
     report: DamageHook,
 ) -> None:
-    recovery = descriptors.late_import("embeddedpulsar._engine.log.recovery.recovery")
+    recovery = descriptors.late_import("embeddedpulsar._engine.log.recovery")
     try:
         lock.acquire(options.lock_timeout_s)
         # The header that was read before may be old: another process recovered the topic while this
@@ -499,7 +499,7 @@ def read_control(
     if not is_kept:
         derived.clear()
         return derived
-    late_import("embeddedpulsar._engine.log.recovery.recovery").derive_words(directory, derived, report)
+    late_import("embeddedpulsar._engine.log.recovery").derive_words(directory, derived, report)
     return derived
 
 

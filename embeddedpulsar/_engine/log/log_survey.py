@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.format.entry import decode
 from embeddedpulsar._engine.format.entry_decoder import METADATA
@@ -29,7 +30,6 @@ from embeddedpulsar._engine.format.frame import (
     verify_body,
 )
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar._engine.log.filenames import index_path, log_path
 from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import Segment

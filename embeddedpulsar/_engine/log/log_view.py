@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 from zlib import crc32
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.chunk import (
     LARGEST_MESSAGE,
     Chunk,
@@ -43,8 +44,7 @@ from embeddedpulsar._engine.format.segment_header import (
     SlotColumns,
     slot_offset,
 )
-from embeddedpulsar._engine.log.filenames import index_path, log_path
-from embeddedpulsar._engine.log.recovery.recovery import slot_of, visible_slots
+from embeddedpulsar._engine.log.recovery import slot_of, visible_slots
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_index import SegmentIndex, write_index
 from embeddedpulsar._engine.log.segments import SEGMENTS, LedgerChain, SegmentSet
@@ -199,7 +199,7 @@ def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
         return segment.frame_of(entry_id, segment.file.size)
     except (CorruptionError, FileNotFoundError):
         header = segment.header
-        scan = late_import("embeddedpulsar._engine.log.recovery.chain_scan").scan_log(
+        scan = late_import("embeddedpulsar._engine.log.chain_scan").scan_log(
             segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms
         )
         slots = bytes(scan.slots)
@@ -382,7 +382,7 @@ class LogView:
     def _derived_slots(self, segment: Segment) -> bytes:
         """The slots of a ledger by its frames alone: a scan of the file, some 0.2 s for 64 MiB."""
         closed = self._segments.chain().find(segment.ledger_id)
-        scan = late_import("embeddedpulsar._engine.log.recovery.chain_scan").scan_log(
+        scan = late_import("embeddedpulsar._engine.log.chain_scan").scan_log(
             segment.path,
             chain_seed=segment.header.chain_seed,
             base_publish_ms=segment.header.base_publish_ms,

@@ -6,9 +6,9 @@ import contextlib
 import os
 from typing import Final
 
+from embeddedpulsar._engine.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
-from embeddedpulsar._engine.log.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar._engine.log.segment import Ending, Segment, is_never_written, read_segment_header
 from embeddedpulsar._engine.log.segment_index import SegmentIndex
 from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TOUCHED

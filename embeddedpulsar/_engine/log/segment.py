@@ -17,6 +17,9 @@ import struct
 from typing import Any, Final, cast
 from zlib import crc32
 
+from embeddedpulsar._engine.cold.cold_ledger import ColdLedger, offloaded_ledger
+from embeddedpulsar._engine.cold.ledger_log import map_log
+from embeddedpulsar._engine.filenames import index_path, ledgers_of, log_path
 from embeddedpulsar._engine.format.frame import (
     HEADER,
     KIND_ENTRY,
@@ -40,9 +43,7 @@ from embeddedpulsar._engine.format.segment_header import (
     parse_index_header,
     parse_segment_header,
 )
-from embeddedpulsar._engine.log.cold_ledger import ColdLedger, map_log, offloaded_ledger
-from embeddedpulsar._engine.log.filenames import index_path, ledgers_of, log_path
-from embeddedpulsar._engine.log.recovery.chain_scan import LogWindow
+from embeddedpulsar._engine.log.chain_scan import LogWindow
 from embeddedpulsar._engine.log.segment_index import SegmentIndex
 from embeddedpulsar._engine.log.topic_control import DirectoryIdentity
 from embeddedpulsar._engine.platform import descriptors, disk
@@ -260,7 +261,7 @@ def _behind(directory: str, header: SegmentHeader) -> SegmentHeader:
         if witness is None:
             return header
         seed, base_ms = witness.seed, witness.base_ms
-    late = descriptors.late_import("embeddedpulsar._engine.log.recovery.chain_scan")
+    late = descriptors.late_import("embeddedpulsar._engine.log.chain_scan")
     scan = late.scan_log(path, chain_seed=seed, base_publish_ms=base_ms)
     return header._replace(
         prev_end_offset=scan.end_offset,

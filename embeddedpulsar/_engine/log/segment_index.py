@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, cast
 
+from embeddedpulsar._engine.filenames import index_path, under_construction
 from embeddedpulsar._engine.format.segment_header import (
     BLOCK_CRC,
     BLOCK_SIZE,
@@ -29,7 +30,6 @@ from embeddedpulsar._engine.format.segment_header import (
     read_slots,
     slot_offset,
 )
-from embeddedpulsar._engine.log.filenames import index_path, under_construction
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar.exceptions import (

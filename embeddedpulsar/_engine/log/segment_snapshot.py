@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
+from embeddedpulsar._engine import filenames
+from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold
 from embeddedpulsar._engine.format.control import (
     CONTROL_SIZE,
     KIND_TOPIC,
@@ -18,9 +20,7 @@ from embeddedpulsar._engine.format.control import (
     split_tail,
 )
 from embeddedpulsar._engine.format.segment_header import SegmentHeader
-from embeddedpulsar._engine.log import filenames
-from embeddedpulsar._engine.log.cold_ledger import ledgers_with_cold
-from embeddedpulsar._engine.log.recovery.chain_scan import scan_log
+from embeddedpulsar._engine.log.chain_scan import scan_log
 from embeddedpulsar._engine.log.segment import Segment, find_segment_header, is_never_written
 from embeddedpulsar._engine.log.topic_control import is_of_this_boot
 from embeddedpulsar._engine.platform import descriptors

@@ -35,7 +35,7 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOTS_OFFSET,
     SLOTS_PER_BLOCK,
 )
-from embeddedpulsar._engine.log.recovery.recovery import clear_unpublished, salvaged_ending
+from embeddedpulsar._engine.log.recovery import clear_unpublished, salvaged_ending
 from embeddedpulsar._engine.log.roll import NewLedger, RollPolicy, remove_strays, start_ledger
 from embeddedpulsar._engine.log.segment import KEPT_FREE, Ending, Segment, grown_allocation, touch
 from embeddedpulsar._engine.log.segment_index import reserved_slots

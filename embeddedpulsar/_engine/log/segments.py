@@ -15,10 +15,10 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from typing import Final, Protocol
 
+from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold
+from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.segment_header import SegmentHeader
-from embeddedpulsar._engine.log.cold_ledger import ledgers_with_cold
-from embeddedpulsar._engine.log.filenames import log_path
 from embeddedpulsar._engine.log.segment import Segment, find_segment_header
 from embeddedpulsar._engine.log.topic_control import DirectoryIdentity, is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, fork, mapped_file, threads
@@ -444,7 +444,7 @@ class SegmentSet:
         if header is None:
             return ClosedLedger(ledger_id, 0, -1, 0, 0, 0, base)
         # The header that said where this ledger ends is lost: as after a reboot, its frames have to tell.
-        scan = descriptors.late_import("embeddedpulsar._engine.log.recovery.chain_scan").scan_log(
+        scan = descriptors.late_import("embeddedpulsar._engine.log.chain_scan").scan_log(
             log_path(self._directory, ledger_id),
             chain_seed=header.chain_seed,
             base_publish_ms=header.base_publish_ms,

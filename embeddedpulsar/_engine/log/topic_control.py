@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import ClassVar, Final, Self
 
+from embeddedpulsar._engine.filenames import CONTROL, control_path, ledgers_of, log_path, under_construction
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
@@ -25,13 +26,6 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.format.frame import HEADER_SIZE
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar._engine.log.filenames import (
-    CONTROL,
-    control_path,
-    ledgers_of,
-    log_path,
-    under_construction,
-)
 from embeddedpulsar._engine.platform import clock, descriptors, disk, lease
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile

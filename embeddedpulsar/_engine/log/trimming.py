@@ -19,9 +19,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-from embeddedpulsar._engine.format.control import TopicWord, split_tail
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar._engine.log.filenames import (
+from embeddedpulsar._engine.filenames import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     index_path,
@@ -31,6 +29,8 @@ from embeddedpulsar._engine.log.filenames import (
     pin_path,
     pins_path,
 )
+from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segments import SEGMENTS, ClosedLedger, LedgerChain

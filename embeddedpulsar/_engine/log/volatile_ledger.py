@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.log.log_opening import PROCESS, LedgerOptions
 from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger

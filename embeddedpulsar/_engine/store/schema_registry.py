@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import KIND_SCHEMAS, decode_document, encode_document
-from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.store.policies.admitting import SCHEMA_AUTO_UPDATE, SCHEMA_COMPATIBILITY

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document, encode_document
 from embeddedpulsar._engine.format.staged_rows import staged_chunks
-from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, package_log
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.file_lock import FileLock

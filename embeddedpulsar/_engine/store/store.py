@@ -1,13 +1,14 @@
 """One directory of topics, shared by any number of processes; in each process, one `Store` per directory.
 
-Which stores this process has open, by the identity of their directory.
+`StoreRegistry` finds the stores that this process has open, by the identity of their directory. Policies
+of a topic or a namespace, which override ``broker.conf``, are changed here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -27,29 +28,138 @@ from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.store import memory_root, store_root
-from embeddedpulsar._engine.store.background.inactive_topics import InactiveTopics
-from embeddedpulsar._engine.store.catalog.topic_list import TopicList
+from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
+from embeddedpulsar._engine.store.inactive_topics import InactiveTopics
 from embeddedpulsar._engine.store.open_topics import OpenTopics, TopicUse
+from embeddedpulsar._engine.store.policies.keeping import LETTERS
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
-from embeddedpulsar._engine.store.policies.policy_changes import (
-    apply_policy,
-    change_policy,
-    existing,
-    note_letters,
-)
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyWatch
 from embeddedpulsar._engine.store.policies.resource_groups import GroupWords
 from embeddedpulsar._engine.store.store_session import StoreSession
 from embeddedpulsar._engine.store.topic import Topic
+from embeddedpulsar._engine.store.topic_list import TopicList
 from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.exceptions import AccessDeniedError, AlreadyClosed, StoreGoneError
+from embeddedpulsar.exceptions import AccessDeniedError, AlreadyClosed, StoreGoneError, TopicNotFound
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.schema_registry import SchemaRegistry
+
+
+def is_namespace(name: str) -> bool:
+    """Whether a text names ``tenant/namespace`` and no topic.
+
+    Example:
+        >>> is_namespace("public/default"), is_namespace("orders"), is_namespace("persistent://a/b/c")
+        (True, False, False)
+    """
+    return "://" not in name and name.count("/") == 1
+
+
+def change_policy(
+    session: StoreSession, name: str, policy: TopicPolicy[Value], value: Value | None, *, durable: bool
+) -> list[TopicEntry]:
+    """Note a policy of a topic or namespace, and ring all processes; None takes it away.
+
+    Returns:
+        The topics and partitions that are to be changed at once, and that were opened before.
+
+    Raises:
+        TopicNotFound: there is no such topic or namespace.
+        InvalidConfiguration: the value makes no sense.
+        StorageError: the document is damaged, or cannot be written.
+    """
+    if policy.resolve is not None and value is not None:
+        value = policy.resolve(value, session.root)
+    changes = {policy.key: None if value is None else policy.pack(value)}
+    name, catalog = existing(session, name), session.catalog
+    known = None if is_namespace(name) else catalog.find(name)
+    if not is_namespace(name) and (known is None or not known.is_made):
+        # A topic or partition that was never opened has no directory yet.
+        session.topics.entry_to_open(TopicName.parse(name), create=False)
+    try:
+        catalog.lock.acquire()
+        documents = session.policies
+        change = documents.change_namespace if is_namespace(name) else documents.change_topic
+
+        def note(has_policy: bool) -> None:
+            if policy.owners and has_policy == (value is not None):
+                exists = partial(_exists, session)
+                documents.note_owner(policy.owners, name, has_policy, exists, durable=durable)
+
+        def write() -> None:
+            if policy.amend is not None and value is not None:
+                changes[policy.key] = policy.amend(session, changes[policy.key])
+            note(True)
+            change(name, changes, durable=durable)
+            note(False)  # a process that dies in between leaves a name too many
+
+        session.control.change_policies(write)
+    finally:
+        catalog.lock.release()
+    session.peers.ring_all()
+    if policy.apply is None:
+        return []
+    entries = catalog.topics(name) if is_namespace(name) else _entries_of(session, name)
+    return [entry for entry in entries if entry.is_made and not entry.partitions]
+
+
+def apply_policy(
+    session: StoreSession,
+    policy: TopicPolicy[Value],
+    entries: Iterable[TopicEntry],
+    use_topic: Callable[[TopicEntry], TopicUse],
+) -> None:
+    """Change topics at once, if the policy acts at once."""
+    if policy.apply is None:
+        return
+    for entry in entries:
+        use = use_topic(entry)
+        try:
+            policy.apply(use.topic, session.policies.value(policy, use.topic.name, use.topic.directory))
+        finally:
+            use.release()
+
+
+def note_letters(session: StoreSession, name: str) -> None:
+    """Note, durably, that letters go to a topic; to be called before the first of them is stored there.
+
+    Raises:
+        TopicNotFound: there is no such topic.
+        StorageError: the document is damaged, or cannot be written.
+    """
+    if not session.policies.own(LETTERS, existing(session, name)):
+        change_policy(session, name, LETTERS, True, durable=True)
+
+
+def existing(session: StoreSession, name: str) -> str:
+    """The name of a namespace, or the full name of a topic, that exists.
+
+    Raises:
+        TopicNotFound: there is no such topic or namespace.
+    """
+    if is_namespace(name):
+        if not session.catalog.has_namespace(name):
+            raise TopicNotFound(f"there is no namespace {name} in {session.root}")
+        return name
+    parsed = TopicName.parse(name)
+    if not session.topics.has(name):
+        raise TopicNotFound(f"{parsed.full}: no such topic in {session.root}")
+    return parsed.full
+
+
+def _exists(session: StoreSession, name: str) -> bool:
+    if is_namespace(name):
+        return session.catalog.has_namespace(name)
+    return session.catalog.find(name) is not None
+
+
+def _entries_of(session: StoreSession, name: str) -> list[TopicEntry]:
+    """The topic itself, or those partitions of it that were opened before."""
+    entry = session.catalog.find(name)
+    return [] if entry is None else session.catalog.with_logs(entry)
 
 
 StoreKey = tuple[int, int, bool]
@@ -76,9 +186,9 @@ class StoreRegistry:
     def add(self, key: StoreKey, store: Store) -> None:
         """Note a store that was opened. Under the lock."""
         self.stores[key] = store
-        if memory_root.is_named(store.memory_url):
+        if store_root.is_named(store.memory_url):
             self.in_memory[store.memory_url] = store
-            memory_root.ROOTS[store.memory_url] = store.root
+            store_root.ROOTS[store.memory_url] = store.root
 
     def forget(self, key: StoreKey, store: Store) -> None:
         """Forget a store that this process has not open any more. Under the lock, or in a forked child."""
@@ -89,7 +199,7 @@ class StoreRegistry:
         """Let the name of a store in memory be that of the next one. Under the lock."""
         if self.in_memory.get(store.memory_url) is store:
             del self.in_memory[store.memory_url]
-            del memory_root.ROOTS[store.memory_url]
+            del store_root.ROOTS[store.memory_url]
 
     def close_all(self) -> None:
         """Close what was forgotten, at the end of the process: no doorbell and no memory must stay behind."""
@@ -136,7 +246,7 @@ class Store:
         self, root: str, durability: str, clock: Clock, options: LedgerOptions | None, memory_url: str
     ) -> None:
         self.root = root
-        self.is_temporary: Final = memory_root.is_temporary(root)
+        self.is_temporary: Final = store_root.is_temporary(root)
         self.durability = PROCESS if self.is_temporary else durability
         self.clock = clock
         self.memory_url = memory_url
@@ -191,7 +301,7 @@ class Store:
         if durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         path = os.fspath(root)
-        memory_url = memory_root.split_settings(path)[0] if memory_root.is_memory(path) else ""
+        memory_url = store_root.split_settings(path)[0] if store_root.is_memory(path) else ""
         clock = clock or clocks.CLOCK
         with interrupts.translated:  # it may be removed while it is opened
             try:
@@ -230,7 +340,7 @@ class Store:
         except (AlreadyClosed, StoreGoneError):  # of a parent that has ended
             REGISTRY.forget_name(store)
             return None
-        settings = memory_root.split_settings(path)[1]
+        settings = store_root.split_settings(path)[1]
         if settings and not store._current().has_settings(settings):
             raise ValueError(f"{url} is open with other settings; leave them out to share the store")
         return store
@@ -307,7 +417,7 @@ class Store:
                 # 3. The directory itself, last: it is what others take for "still in use".
                 closing.callback(session.lease.close)
                 if self.is_temporary and self._refusal is None:
-                    closing.callback(memory_root.remove, self.root, session.lease)
+                    closing.callback(store_root.remove_in_memory, self.root, session.lease)
                 # 2. Doorbell, catalog, words and locks.
                 closing.callback(session.close)
                 # 1. Topics: dirty ledgers are synced. Consumers were detached by their owners before.
@@ -381,7 +491,7 @@ class Store:
         if self._refusal is not None:
             self._note_whether_derived(topic)
         elif topic.is_deleted:
-            late = descriptors.late_import("embeddedpulsar._engine.store.catalog.topic_deletion")
+            late = descriptors.late_import("embeddedpulsar._engine.store.topic_deletion")
             late.take_mark_back(session, entry, topic)
         return topic
 
@@ -422,7 +532,7 @@ class Store:
         self._delete(self.topics.partitioned_entry(TopicName.parse(name)), force)
 
     def _delete(self, entry: TopicEntry, force: bool) -> None:
-        late = descriptors.late_import("embeddedpulsar._engine.store.catalog.topic_deletion")
+        late = descriptors.late_import("embeddedpulsar._engine.store.topic_deletion")
         late.delete(self._present(), entry, self.clock.wall_ms(), late.check_unless(force))
 
     def trim_topic(self, name: str) -> int:
@@ -516,7 +626,7 @@ class Store:
         else:
             options = ledger_options(session.settings, self.durability, self._interval_ms, session.boot)
             if self.is_temporary:
-                options = temporary_options(options, memory_root.room(self.root))
+                options = temporary_options(options, store_root.room_in_memory(self.root))
         return options if self._refusal is None else options._replace(refusal=self._refusal)
 
     def revive(self) -> Store:

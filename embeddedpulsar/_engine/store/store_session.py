@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.filenames import under_construction
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
@@ -29,7 +30,6 @@ from embeddedpulsar._engine.format.control import (
     parse_control_header,
 )
 from embeddedpulsar._engine.format.frame import require_little_endian
-from embeddedpulsar._engine.log.filenames import under_construction
 from embeddedpulsar._engine.log.roll import MAX_LEDGER_ID
 from embeddedpulsar._engine.log.topic_control import FIRST_WORD, gone, has_living
 from embeddedpulsar._engine.platform import disk, failpoints, filesystem, fork, lease, nofollow, threads
@@ -47,13 +47,13 @@ from embeddedpulsar._engine.store.background.housekeeping import Housekeeping
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
 from embeddedpulsar._engine.store.catalog.topic_directories import TopicDirectories
-from embeddedpulsar._engine.store.catalog.topic_list import TopicList
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.store.policies.admitting import AUTO_TOPIC_CREATION
 from embeddedpulsar._engine.store.policies.creation_policy import check_topics
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
 from embeddedpulsar._engine.store.policies.resource_groups import GroupWords
 from embeddedpulsar._engine.store.sink_place import SinkUpkeep
+from embeddedpulsar._engine.store.topic_list import TopicList
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import (
     CorruptionError,

@@ -18,16 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from embeddedpulsar._engine.format.catalog_record import TopicEntry
-from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.format.document import KIND_OFFLOAD, decode_document, encode_document
-from embeddedpulsar._engine.log.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
-from embeddedpulsar._engine.log.filenames import (
+from embeddedpulsar._engine.cold.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
+from embeddedpulsar._engine.filenames import (
     compaction_lock_path,
     compaction_path,
     offload_lock_path,
     offload_path,
 )
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.format.control import TopicWord
+from embeddedpulsar._engine.format.document import KIND_OFFLOAD, decode_document, encode_document
 from embeddedpulsar._engine.log.log import Cursor, Log
 from embeddedpulsar._engine.log.log_opening import PROCESS, LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
         LongRunningProcessStatus,
         TopicCompaction,
     )
-    from embeddedpulsar._engine.store.producers.producers import ProducerRegistration, Producers
+    from embeddedpulsar._engine.store.producers import ProducerRegistration, Producers
     from embeddedpulsar._engine.store.store_session import StoreSession
     from embeddedpulsar._engine.subscription.subscription import Subscription
 
@@ -186,7 +186,7 @@ class LateCompaction(LatePart["TopicCompaction"]):
 
     def _make(self) -> TopicCompaction:
         module = late_import("embeddedpulsar._engine.store.background.topic_compaction")
-        records = late_import("embeddedpulsar._engine.log.compaction.compacted_ledger")
+        records = late_import("embeddedpulsar._engine.log.compacted_ledger")
         topic = self._topic
         ledgers = records.CompactedLedgers(topic.directory, topic.incarnation, topic.view.report)
         made: TopicCompaction = module.TopicCompaction(
@@ -196,7 +196,7 @@ class LateCompaction(LatePart["TopicCompaction"]):
 
     def cursor(self, position: Position, *, inclusive: bool) -> Cursor:
         """As `Log.cursor`, in what compaction left of the log."""
-        module = late_import("embeddedpulsar._engine.log.compaction.compacted_ledger")
+        module = late_import("embeddedpulsar._engine.log.compacted_ledger")
         made: Cursor = module.CompactedCursor(
             self.get().ledgers, self._topic.ledger, position, inclusive=inclusive
         )
@@ -392,7 +392,7 @@ class LateProducers:
         return self._made[None] if self._made else self._made.setdefault(None, self._make())
 
     def _make(self) -> Producers:
-        late = late_import("embeddedpulsar._engine.store.producers.topic_journal")
+        late = late_import("embeddedpulsar._engine.store.topic_journal")
         topic, options = self._topic, self._topic.ledger.options
         log = topic.ledger
         journal = late.TopicJournal(
@@ -404,9 +404,9 @@ class LateProducers:
             topic.view.report,
             lock_timeout_s=options.lock_timeout_s,
         )
-        late = late_import("embeddedpulsar._engine.store.producers.producers")
+        late = late_import("embeddedpulsar._engine.store.producers")
         memory = late.SequenceMemory(journal, log, self._settings, options.boot_id, self._on_progress)
-        late = late_import("embeddedpulsar._engine.store.producers.producers")
+        late = late_import("embeddedpulsar._engine.store.producers")
         most = partial(topic.policies.values, (MAX_PRODUCERS,))
         made: Producers = late.Producers(
             journal, memory, self._mailbox, self._clock, self._scheduler, most=most

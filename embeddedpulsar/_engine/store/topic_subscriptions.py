@@ -1,6 +1,6 @@
-"""The subscriptions of one topic, as this process has opened them.
+"""The subscriptions of one topic, as this process has opened them: opening, using and closing them.
 
-Opening the subscriptions of a topic.
+Their settings follow the policies of the topic: see `LiveSettings`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
-from embeddedpulsar._engine.log import filenames
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.log_opening import PROCESS
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, threads
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.scheduler import BackgroundWork
 from embeddedpulsar._engine.store.open_topics import Usage
 from embeddedpulsar._engine.store.policies.admitting import (
     AUTO_SUBSCRIPTION_CREATION,
+    DELAYED_DELIVERY,
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_SUBSCRIPTIONS,
+    MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
 )
 from embeddedpulsar._engine.store.policies.policy import Limits
 from embeddedpulsar.exceptions import (
@@ -36,9 +40,12 @@ from embeddedpulsar.exceptions import (
     SubscriptionNotFound,
 )
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from embeddedpulsar._engine.platform.access import Refusal
     from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar._engine.platform.mailbox import Mailbox
@@ -47,7 +54,6 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies
     from embeddedpulsar._engine.subscription.subscription import Subscription
-    from embeddedpulsar.settings import BrokerSettings
 
 
 R = TypeVar("R")
@@ -466,7 +472,7 @@ class SubscriptionOpening:
             ReadOnlyStoreError: the store is open read-only.
         """
         # Imported on first use: most processes that publish have no subscription.
-        live = late_import("embeddedpulsar._engine.store.policies.live_settings").live_settings
+        live = late_import("embeddedpulsar._engine.store.topic_subscriptions").live_settings
         module = late_import("embeddedpulsar._engine.subscription.subscription")
 
         self._check_open()
@@ -488,3 +494,70 @@ class SubscriptionOpening:
             damage=session.damage.report,
         )
         return opened
+
+
+class LiveSettings:
+    """Has the fields of `BrokerSettings`, of which those with a policy change with it.
+
+    Role: a field costs its reader what one of `BrokerSettings` does, however often it is read. The limits of
+    unacknowledged messages are part of the state of a subscription: after a change each process that has it
+    open sees to it that its consumers follow. Callers: any thread; the policies write, one field at a time.
+
+    Args:
+        settings: what holds without policies.
+        policies: of the topic.
+        subscriptions: those that this process has open.
+        timers: where the lock of a subscription may be tried.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        policies: HeldPolicies,
+        subscriptions: Iterable[Subscription],
+        timers: SchedulerLike,
+    ) -> None:
+        self.__dict__.update(settings._asdict())
+        self._policies = policies
+        self._subscriptions = subscriptions
+        self._limiting = BackgroundWork(timers.call_later, self._limit)
+        self._read()
+        policies.listen(self._follow)
+
+    def _follow(self) -> None:
+        before = self._limits()
+        self._read()
+        if self._limits() != before:
+            with contextlib.suppress(RuntimeError):  # the store is being closed
+                self._limiting.after(0.0)
+
+    def _limits(self) -> tuple[int, int]:
+        settings = cast(BrokerSettings, self)
+        return settings.maxUnackedMessagesPerConsumer, settings.maxUnackedMessagesPerSubscription
+
+    def _limit(self) -> None:
+        for subscription in self._subscriptions:
+            if not subscription.is_gone:
+                with contextlib.suppress(AlreadyClosed, SubscriptionNotFound):  # meanwhile
+                    subscription.operator_commands().limit_unacked(cast(BrokerSettings, self))
+
+    def _read(self) -> None:
+        delayed, per_consumer, in_all = self._policies.values(
+            (DELAYED_DELIVERY, MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION)
+        )
+        self.__dict__.update(
+            delayedDeliveryEnabled=delayed.active,
+            delayedDeliveryTickTimeMillis=delayed.tick_time,
+            maxUnackedMessagesPerConsumer=per_consumer,
+            maxUnackedMessagesPerSubscription=in_all,
+        )
+
+
+def live_settings(
+    settings: BrokerSettings,
+    policies: HeldPolicies,
+    subscriptions: Iterable[Subscription],
+    timers: SchedulerLike,
+) -> BrokerSettings:
+    """Settings that follow the policies of a topic; see `LiveSettings`."""
+    return cast(BrokerSettings, LiveSettings(settings, policies, subscriptions, timers))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, Protocol
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
-from embeddedpulsar._engine.log import filenames
-from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import TERMINATED
@@ -22,8 +22,8 @@ from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.topic_record import AttachProducer
-    from embeddedpulsar._engine.log.journal.journal_file import JournalView
-    from embeddedpulsar._engine.store.producers.topic_journal import TopicReplica
+    from embeddedpulsar._engine.log.journal_file import JournalView
+    from embeddedpulsar._engine.store.topic_journal import TopicReplica
     from embeddedpulsar._engine.subscription.subscription_view import SubscriptionFacts, SubscriptionView
 
 
@@ -92,8 +92,8 @@ class TopicView:
         Raises:
             StorageError: the topic's journal cannot be read.
         """
-        shared = late_import("embeddedpulsar._engine.store.producers.topic_journal")
-        views = late_import("embeddedpulsar._engine.log.journal.journal_file")
+        shared = late_import("embeddedpulsar._engine.store.topic_journal")
+        views = late_import("embeddedpulsar._engine.log.journal_file")
         try:
             deadline.enter(self._lock, f"a look at {self._log.name}")
             words = self._log.words

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from embeddedpulsar._engine.filenames import acks_path, consumers_in
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
@@ -32,7 +33,6 @@ from embeddedpulsar._engine.format.subscription_record import (
     Detach,
     Ledgers,
 )
-from embeddedpulsar._engine.log.filenames import acks_path, consumers_in
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, threads
 from embeddedpulsar._engine.platform.mapped_file import MappedFile

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
-from embeddedpulsar._engine.log.journal.journal import Journal
-from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.journal import Journal
+from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.log_opening import FLUSH, INTERVAL
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import ThrottledCheck

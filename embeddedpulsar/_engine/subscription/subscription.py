@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import SubscriptionWord
-from embeddedpulsar._engine.log.journal.journal_file import COMPACT_BYTES
+from embeddedpulsar._engine.log.journal_file import COMPACT_BYTES
 from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import deadline, disk, nofollow, package_log, threads

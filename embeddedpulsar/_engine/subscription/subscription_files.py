@@ -21,18 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
+from embeddedpulsar._engine.filenames import gone_path, journal_path, lock_path, snapshot_path
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar._engine.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document
 from embeddedpulsar._engine.format.journal_record import RECORD_SIZE, JournalRecord
-from embeddedpulsar._engine.log.filenames import gone_path, journal_path, lock_path, snapshot_path
-from embeddedpulsar._engine.log.journal.journal_file import (
-    JournalFile,
-    choose,
-    generations,
-    note_lost,
-    replay,
-)
+from embeddedpulsar._engine.log.journal_file import JournalFile, choose, generations, note_lost, replay
 from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import is_deleted
@@ -220,7 +214,7 @@ class StateOptions(NamedTuple):
         interval_s: seconds between flushes at level "interval".
         lock_timeout_s: how long to wait for the lock.
         boot: identity of the boot in which control words are believed.
-        compact_bytes: see `_engine.log.journal.journal_file.COMPACT_BYTES`.
+        compact_bytes: see `_engine.log.journal_file.COMPACT_BYTES`.
         report: called with what could not be read, outside the lock.
         check_in_place: raises if the topic's directory is not the one that was opened.
     """

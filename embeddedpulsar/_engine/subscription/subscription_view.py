@@ -13,7 +13,7 @@ from embeddedpulsar._engine.format.control import (
     SubscriptionWord,
 )
 from embeddedpulsar._engine.format.entry_decoder import EntryView
-from embeddedpulsar._engine.log.journal.journal_file import JournalPlace, JournalView
+from embeddedpulsar._engine.log.journal_file import JournalPlace, JournalView
 from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import deadline, threads

@@ -15,8 +15,8 @@ from embeddedpulsar._engine.log.log_positions import read_whole_entry
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, fork, threads
 from embeddedpulsar._engine.platform.descriptors import late_import
-from embeddedpulsar._engine.store.catalog.topic_list import partition_names
 from embeddedpulsar._engine.store.policies.admitting import AUTO_SUBSCRIPTION_CREATION
+from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.client.arguments import Options, check_type, check_type_or_none, checked_properties
 from embeddedpulsar.crypto.keys import Encryption
 from embeddedpulsar.exceptions import (

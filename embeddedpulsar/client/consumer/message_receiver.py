@@ -10,7 +10,7 @@ from embeddedpulsar._engine.platform import deadline, interrupts
 from embeddedpulsar._engine.platform.deadline import LONGEST_S, TURN_S, within
 from embeddedpulsar._engine.platform.scheduler import Backoff
 from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME
-from embeddedpulsar.client.consumer.listener import ListenerTarget
+from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockTimeout, Timeout
 
 if TYPE_CHECKING:

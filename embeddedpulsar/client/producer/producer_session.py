@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter
-    from embeddedpulsar._engine.store.producers.producers import ProducerRegistration
+    from embeddedpulsar._engine.store.producers import ProducerRegistration
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar.client.client_context import ClientContext, PublisherLike
     from embeddedpulsar.client.partition_watch import WatchedTopic

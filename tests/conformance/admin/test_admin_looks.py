@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
-from embeddedpulsar._engine.log.filenames import lock_path
+from embeddedpulsar._engine.filenames import lock_path
 from embeddedpulsar.admin.topics import Topics
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.conftest import numbers, receive_all
 from tests.conformance.manual_time import ManualTime
 from tests.support.held_elsewhere import held_elsewhere, subscription_lock

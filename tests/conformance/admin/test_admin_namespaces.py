@@ -15,7 +15,7 @@ from embeddedpulsar import (
     TopicNotFound,
 )
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import in_child
 
 

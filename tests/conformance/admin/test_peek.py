@@ -16,7 +16,7 @@ from embeddedpulsar import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.support.key_files import key_files
 
 

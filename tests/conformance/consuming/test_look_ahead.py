@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import ConsumerType
-from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_reader import EntryCursor
 from tests.conformance.chunks import payload, use_small_entries

@@ -19,7 +19,7 @@ from embeddedpulsar import (
     LoggerLevel,
     MessageId,
 )
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 SHARED = ConsumerType.Shared
 

@@ -17,7 +17,7 @@ from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import disk, nofollow
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
-from embeddedpulsar._engine.store import memory_root
+from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.store import REGISTRY, Store
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -356,12 +356,12 @@ def test_settings_in_the_url():
     for wrong in ("memory://x?maxMessageSize", "memory://x?=", "memory://x?maxMessageSize=no"):
         with pytest.raises(Exception, match=r"maxMessageSize|settings|name=value"):
             Client(wrong)
-    assert memory_root.ROOTS == {} and not REGISTRY.in_memory
+    assert store_root.ROOTS == {} and not REGISTRY.in_memory
 
 
 def test_what_takes_its_place_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where the place is not sticky, another user may replace the directory between making and opening it."""
-    monkeypatch.setattr(memory_root, "SHARED_MEMORY", str(tmp_path))
+    monkeypatch.setattr(store_root, "SHARED_MEMORY", str(tmp_path))
     mkdir = disk.DISK.mkdir
 
     def replaced(path: str, mode: int | None = None) -> None:
@@ -375,7 +375,7 @@ def test_what_takes_its_place_is_not_used(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(ForeignFileError, match="replaced meanwhile"):
         Client("memory://")
     monkeypatch.undo()
-    monkeypatch.setattr(memory_root, "SHARED_MEMORY", str(tmp_path))
+    monkeypatch.setattr(store_root, "SHARED_MEMORY", str(tmp_path))
 
     def linked(path: str, mode: int | None = None) -> None:
         mkdir(path, mode)
@@ -390,7 +390,7 @@ def test_what_takes_its_place_is_not_used(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_name_that_is_taken_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Were the random name known, what another user made there would be an error, not the store."""
-    monkeypatch.setattr(memory_root, "SHARED_MEMORY", str(tmp_path))
+    monkeypatch.setattr(store_root, "SHARED_MEMORY", str(tmp_path))
     monkeypatch.setattr(os, "urandom", lambda size: bytes(size))
     (tmp_path / f"embeddedpulsar-memory-{'00' * 12}").symlink_to(tmp_path)
     with pytest.raises(StorageOSError, match="File exists"):
@@ -411,7 +411,7 @@ def test_the_directory_is_for_its_owner_alone(client: Client):
 def test_a_place_that_is_nearly_full_or_missing_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The temporary directory is."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(memory_root, "LEAST_FREE", 1 << 60)
+    monkeypatch.setattr(store_root, "LEAST_FREE", 1 << 60)
     with Client("memory://") as client:
         assert os.path.dirname(client._core.store.root) == nofollow.canonical(str(tmp_path))
         assert client._core.store.is_temporary
@@ -419,7 +419,7 @@ def test_a_place_that_is_nearly_full_or_missing_is_not_used(tmp_path: Path, monk
     assert os.listdir(tmp_path) == []
     monkeypatch.undo()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(memory_root, "SHARED_MEMORY", str(tmp_path / "missing"))
+    monkeypatch.setattr(store_root, "SHARED_MEMORY", str(tmp_path / "missing"))
     with Client("memory://") as client:
         assert os.path.dirname(client._core.store.root) == nofollow.canonical(str(tmp_path))
     assert os.listdir(tmp_path) == []
@@ -427,7 +427,7 @@ def test_a_place_that_is_nearly_full_or_missing_is_not_used(tmp_path: Path, monk
 
 def test_what_nobody_has_open_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """By the next store, whole or half made; not what a process holds, and not what is no directory."""
-    monkeypatch.setattr(memory_root, "SHARED_MEMORY", str(tmp_path))
+    monkeypatch.setattr(store_root, "SHARED_MEMORY", str(tmp_path))
     names = [f"embeddedpulsar-memory-{name}" for name in ("whole", "begun", "held", "link", "file")]
     whole, begun, held, link, file = (tmp_path / name for name in names)
     for path in (whole, begun, held):

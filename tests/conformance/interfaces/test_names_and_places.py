@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, InvalidTopicName, TopicNotFound
-from embeddedpulsar._engine.store import store_root
-from embeddedpulsar._engine.store.catalog import topic_list
+from embeddedpulsar._engine.store import store_root, topic_list
 from embeddedpulsar._engine.store.store_root import directory_of
 from embeddedpulsar.arrow import dataset, export, read_topic, scan_topic
 from embeddedpulsar.cli import check

@@ -290,7 +290,7 @@ def test_an_index_that_is_lost_is_derived_again(site: Site) -> None:
 
 def test_an_admin_in_another_store_handle(site: Site) -> None:
     """Offloading is refused while it goes on elsewhere, and the status shows it."""
-    from embeddedpulsar._engine.log.filenames import offload_lock_path
+    from embeddedpulsar._engine.filenames import offload_lock_path
     from embeddedpulsar._engine.platform.file_lock import FileLock
 
     site.publish(15)

@@ -12,11 +12,10 @@ import pytest
 from pyarrow import ArrowInvalid
 
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId
-from embeddedpulsar._engine.cold import fetching, location
-from embeddedpulsar._engine.log import cold_ledger
-from embeddedpulsar._engine.log.filenames import log_path
+from embeddedpulsar._engine.cold import cold_ledger, fetching, ledger_log, location
+from embeddedpulsar._engine.filenames import log_path
+from embeddedpulsar._engine.log.chain_scan import LogWindow
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.recovery.chain_scan import LogWindow
 from embeddedpulsar._engine.platform import deadline, disk
 from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.arrow import read_topic
@@ -206,7 +205,7 @@ def test_a_fetch_that_finds_no_room(site: Site) -> None:
 
         patch.setattr(type(disk.DISK), "pwrite_all", full)
         with pytest.raises(ColdReadError, match="make room on the disk"):
-            cold_ledger.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
+            ledger_log.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
     assert not list(site.directory().glob("*.tmp"))
     assert [found for found, _ in site.read_all()] == ids
 
@@ -222,11 +221,11 @@ def test_a_directory_that_may_not_be_written(site: Site) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetching, "FileLock", refuse)
-        copy = Path(cold_ledger.fetch(log_path(str(site.directory()), ids[0].ledger_id())))
+        copy = Path(ledger_log.fetch(log_path(str(site.directory()), ids[0].ledger_id())))
         found = copy.read_bytes()
         copy.unlink()
         assert log[: len(found)] == found and len(found) > 4096
-        mapped = cold_ledger.map_log(log_path(str(site.directory()), ids[0].ledger_id()))
+        mapped = ledger_log.map_log(log_path(str(site.directory()), ids[0].ledger_id()))
         assert bytes(mapped.view) == found
         mapped.close()
         patch.setattr(tempfile, "tempdir", str(site.cold))
@@ -243,8 +242,8 @@ def test_a_client_of_a_loop_is_not_held_up(site: Site, faulty: Faulty) -> None:
     assert site.offload() == ""
     path = log_path(str(site.directory()), ids[0].ledger_id())
     with pytest.raises(LockTimeout, match="fetched back by a call that may wait"):
-        deadline.try_now(cold_ledger.fetch, path)
-    assert cold_ledger.fetch(path) == path
+        deadline.try_now(ledger_log.fetch, path)
+    assert ledger_log.fetch(path) == path
 
 
 def test_the_status_after_there_was_nothing_to_move(site: Site) -> None:
@@ -329,7 +328,7 @@ def test_no_room_beside_the_store(site: Site, monkeypatch: pytest.MonkeyPatch) -
         patch.setattr(tempfile, "tempdir", str(site.cold))
         before = site.objects()
         with pytest.raises(ColdReadError, match="make room in"):
-            cold_ledger.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
+            ledger_log.fetch(log_path(str(site.directory()), ids[0].ledger_id()))
         assert site.objects() == before
 
 

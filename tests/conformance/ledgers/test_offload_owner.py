@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, MessageId
+from embeddedpulsar._engine.cold.cold_ledger import UPLOADING, cold_ledgers
 from embeddedpulsar._engine.cold.location import known_owner, make_owner
-from embeddedpulsar._engine.log.cold_ledger import UPLOADING, cold_ledgers
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import ColdReadError, InvalidConfiguration
 from embeddedpulsar.policy_values import OffloadPolicies

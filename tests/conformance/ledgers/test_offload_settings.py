@@ -9,7 +9,7 @@ import pytest
 
 from embeddedpulsar import Admin
 from embeddedpulsar._engine.platform import clock
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.pool import write_settings
 

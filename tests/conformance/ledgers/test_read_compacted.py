@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.compacting import (
     TOPIC,
     compact,

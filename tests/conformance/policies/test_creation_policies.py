@@ -178,7 +178,7 @@ def test_system_topics_are_not_made(admin, client, name: str):
 def test_system_topics_of_an_earlier_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """They can be used and are listed when asked for."""
     with monkeypatch.context() as earlier, Client(tmp_path) as client:
-        earlier.setattr("embeddedpulsar._engine.store.catalog.topic_list.is_system_topic", lambda name: False)
+        earlier.setattr("embeddedpulsar._engine.store.topic_list.is_system_topic", lambda name: False)
         client.create_producer("__change_events").send(b"x")
     with Client(tmp_path) as client, Admin(tmp_path) as admin:
         client.create_producer("__change_events").send(b"x")

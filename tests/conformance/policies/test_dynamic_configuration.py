@@ -12,7 +12,7 @@ from embeddedpulsar._engine.store.policies.table import DYNAMIC_SETTINGS, applie
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import AutoTopicCreationOverride, PublishRate
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import in_child
 from tests.conformance.pool import write_settings
 

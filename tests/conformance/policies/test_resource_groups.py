@@ -19,15 +19,16 @@ from embeddedpulsar import (
 )
 from embeddedpulsar._engine.format.control import RESOURCE_GROUPS
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store.policies import policy_changes, policy_documents
+from embeddedpulsar._engine.store import store
+from embeddedpulsar._engine.store.policies import policy_documents
 from embeddedpulsar._engine.store.policies.resource_groups import GROUPS, HELD_GROUP
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import DispatchRate, PublishRate, ResourceGroup
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import die_at, in_child
 from tests.conformance.manual_time import ManualTime
 
-MODULES = (policy_changes,)
+MODULES = (store,)
 STEPS = [name for name in failpoints.names() if name.startswith("policies:")]
 SPACE = "public/default"
 

@@ -17,7 +17,7 @@ from embeddedpulsar import (
     exceptions,
 )
 from embeddedpulsar.backlog_quota import MESSAGE_AGE, BacklogQuota
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance import retention_site
 from tests.conformance.held import Answers
 from tests.conformance.manual_time import ManualTime

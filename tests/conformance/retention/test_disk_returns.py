@@ -8,7 +8,7 @@ import pytest
 
 from embeddedpulsar import Admin, ConsumerType, InitialPosition
 from embeddedpulsar.backlog_quota import BacklogQuota
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, store_with
 

@@ -13,7 +13,7 @@ from embeddedpulsar import Admin, InitialPosition, PulsarException, StorageFullE
 from embeddedpulsar._engine.log.segment import KEPT_FREE
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.policy_values import OffloadPolicies
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.small_disk import SmallDisk

@@ -15,7 +15,7 @@ from embeddedpulsar import (
     MessageId,
     Timeout,
 )
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with, subscribe

@@ -21,7 +21,7 @@ from embeddedpulsar import (
 )
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.threads import RLock
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 EARLIEST = {"initial_position": InitialPosition.Earliest}
 DEEPEST = 120

@@ -17,7 +17,7 @@ from embeddedpulsar._engine.format.control import (
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 EARLIEST = {"initial_position": InitialPosition.Earliest}
 FILES = {

@@ -13,7 +13,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
 from embeddedpulsar._engine.platform import clock
-from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.trial_store import check_store
 
 TOPIC = "persistent://public/default/orders"
 

@@ -8,7 +8,7 @@ import pytest
 
 from embeddedpulsar import Admin, ConsumerType, InvalidConfiguration
 from embeddedpulsar._engine.subscription.state import replica
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with

@@ -16,10 +16,10 @@ from embeddedpulsar import (
     InvalidConfiguration,
     MessageId,
 )
-from embeddedpulsar._engine.store.background import inactive_topics
+from embeddedpulsar._engine.store import inactive_topics
 from embeddedpulsar._engine.store.policies import policy_documents
 from embeddedpulsar.policy_values import InactiveTopicPolicies
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, publish, store_with
 

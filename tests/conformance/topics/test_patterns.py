@@ -30,7 +30,7 @@ from embeddedpulsar import (
     RegexSubscriptionMode,
 )
 from embeddedpulsar._engine.log.topic_control import DELETED
-from embeddedpulsar._engine.store.catalog import topic_deletion
+from embeddedpulsar._engine.store import topic_deletion
 from tests.conformance.conftest import acknowledged_texts, receive_all
 from tests.conformance.held import held
 from tests.support.clients import refresh_topics, store_of, subscribe
@@ -346,7 +346,7 @@ def test_retry_letters(client):
 def test_system_topics_match_nothing(client, name, monkeypatch):
     """As in Pulsar, whose system topics are hidden from clients: those that an earlier release made."""
     with monkeypatch.context() as earlier:
-        earlier.setattr("embeddedpulsar._engine.store.catalog.topic_list.is_system_topic", lambda name: False)
+        earlier.setattr("embeddedpulsar._engine.store.topic_list.is_system_topic", lambda name: False)
         store_of(client).topics.create_topic(name)
     assert names(subscribe(client, re.compile(".*"))) == []
 

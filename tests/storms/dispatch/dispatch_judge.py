@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord
-from embeddedpulsar._engine.log.journal.journal import Journal
-from embeddedpulsar._engine.log.journal.journal_file import JournalPlace
+from embeddedpulsar._engine.log.journal import Journal
+from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.control import SubscriptionControl
 from embeddedpulsar._engine.subscription.state.entry_states import WAITING

@@ -28,7 +28,7 @@ from embeddedpulsar._engine.platform.clock import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.trial_store import check_store
 from tests.storms.hostile import hostile_stores
 from tests.storms.hostile.hostile_crew import LONERS, HostileCrew
 from tests.storms.hostile.hostile_faults import FAULTS, IN_LOCK_S, HostileFaults

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from embeddedpulsar import Admin, BatchingType, Client, CompressionType
-from embeddedpulsar._engine.log.filenames import log_path
+from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar.arrow import dataset, datasets, entry_pruning, read_topic
 from embeddedpulsar.arrow.schema import ALL_COLUMNS, PLACE_COLUMNS
 from tests.conformance.chunks import LIMIT, use_small_entries

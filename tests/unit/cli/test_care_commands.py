@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.support.damaged_files import flip
 
 

@@ -12,7 +12,7 @@ import pytest
 from embeddedpulsar import Client, InitialPosition
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.functions import FunctionConfig, LocalRunner
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 Call = Callable[..., tuple[int, str, str]]
 CODE = """

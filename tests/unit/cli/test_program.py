@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId, TopicTerminated
-from embeddedpulsar.admin.admin import Tenants
+from embeddedpulsar.admin.admin import ResourceGroups, Tenants
 from embeddedpulsar.admin.namespaces import Namespaces
-from embeddedpulsar.admin.resource_groups import ResourceGroups
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_NAMESPACES, OF_TOPICS
 from embeddedpulsar.cli.program import program
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 ORDERS = "persistent://public/default/orders"
 

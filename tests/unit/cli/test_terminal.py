@@ -19,7 +19,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
 from embeddedpulsar.cli.terminal import printable, printable_json
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\x7f\r\nforged line\t\u2066\u2028[red]x[/red]"
 PROGRAM = [sys.executable, "-m", "embeddedpulsar"]

@@ -15,7 +15,7 @@ from embeddedpulsar import Admin, Client, ConsumerType, MessageId
 from embeddedpulsar._engine.platform import peers
 from embeddedpulsar.cli.look_commands import TopicRow, picture
 from embeddedpulsar.cli.main import main
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 ON_LINUX = pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not tell")
 

@@ -21,7 +21,7 @@ from embeddedpulsar.cluster.client import (
     ClusterReader,
     ClusterTableView,
 )
-from embeddedpulsar.cluster.message import ClusterMessage
+from embeddedpulsar.cluster.handle import ClusterMessage
 from embeddedpulsar.testing import patched_pulsar
 
 NOWHERE = "pulsar://127.0.0.1:1"

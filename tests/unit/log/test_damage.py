@@ -9,10 +9,10 @@ from zlib import crc32
 import pytest
 
 from embeddedpulsar import damage as kinds
+from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.format.frame import HEADER_SIZE, read_header, seal
-from embeddedpulsar._engine.log.filenames import index_path, log_path
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import Segment

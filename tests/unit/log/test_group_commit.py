@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.filenames import sync_lock_path
 from embeddedpulsar._engine.format.entry import encode_single
-from embeddedpulsar._engine.log.filenames import sync_lock_path
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.exceptions import PoisonedSegment, StoreGoneError
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.log.filenames import lock_path, sync_lock_path
+from embeddedpulsar._engine.filenames import lock_path, sync_lock_path
 from embeddedpulsar._engine.platform import deadline, disk
 from embeddedpulsar.exceptions import LockTimeout, PoisonedSegment
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler

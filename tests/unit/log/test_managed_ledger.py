@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.format.entry import encode_single
-from embeddedpulsar._engine.log.filenames import log_path
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import damage as kinds
+from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.log import segments
-from embeddedpulsar._engine.log.filenames import log_path
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.segment_reader import EntryCursor
 from embeddedpulsar._engine.log.segments import SEGMENTS

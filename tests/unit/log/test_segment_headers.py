@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.log.filenames import index_path, log_path
+from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.log.roll import remove_strays
 from embeddedpulsar._engine.log.segment import (
     Closing,

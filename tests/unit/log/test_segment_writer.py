@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import EncodedEntry, encode_single
 from embeddedpulsar._engine.format.frame import seal
@@ -18,7 +19,6 @@ from embeddedpulsar._engine.format.segment_header import (
     pack_slot,
     slot_offset,
 )
-from embeddedpulsar._engine.log.filenames import log_path
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_writer import AppendPoint

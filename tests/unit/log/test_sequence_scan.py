@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode, encode_single
 from embeddedpulsar._engine.format.frame import HEADER_SIZE
 from embeddedpulsar._engine.log import log_survey
-from embeddedpulsar._engine.log.filenames import index_path, log_path
 from embeddedpulsar._engine.log.log_survey import SequenceScan
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.filenames import control_path, under_construction
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
-from embeddedpulsar._engine.log.filenames import control_path, under_construction
 from embeddedpulsar._engine.log.topic_control import ATTENTION, MUST_ROLL, TopicControl
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.clock import boot_id

@@ -28,8 +28,8 @@ from embeddedpulsar.schema import (
     StringSchema,
 )
 from embeddedpulsar.schema import KeyValueEncodingType as Encoding
+from embeddedpulsar.schema.key_value import payload_decoder
 from embeddedpulsar.schema.key_value_info import KeyValueInfo
-from embeddedpulsar.schema.payload_decoder import payload_decoder
 
 PAIRS = KeyValueSchema(StringSchema(), Int32Schema())
 

@@ -16,7 +16,7 @@ from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 from embeddedpulsar.schema.compatibility import why_invalid
-from embeddedpulsar.schema.payload_decoder import payload_decoder
+from embeddedpulsar.schema.key_value import payload_decoder
 from embeddedpulsar.schema.schema import SchemaInfo
 
 UserId = NewType("UserId", int)

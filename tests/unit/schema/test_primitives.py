@@ -11,7 +11,7 @@ import pytest
 from embeddedpulsar import schema
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema import Schema, SchemaInfo
-from embeddedpulsar.schema.payload_decoder import payload_decoder
+from embeddedpulsar.schema.key_value import payload_decoder
 
 VECTORS: list[tuple[Schema[Any], Any, str]] = [
     (schema.Int8Schema(), -128, "80"),

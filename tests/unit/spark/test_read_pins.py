@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from embeddedpulsar import Admin, Client
-from embeddedpulsar._engine.log.filenames import ledgers_of
+from embeddedpulsar._engine.filenames import ledgers_of
 from embeddedpulsar.spark.data_source import DefaultSource
 from embeddedpulsar.spark.log_plan import plan_tasks
 from embeddedpulsar.testing import assert_clean

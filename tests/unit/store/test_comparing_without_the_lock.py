@@ -15,7 +15,7 @@ from embeddedpulsar._engine.store.schema_registry import SchemaRegistry
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema.schema import Schema, SchemaInfo
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 
 
 def info(**defaults: Any) -> SchemaInfo:

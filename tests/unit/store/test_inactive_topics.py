@@ -1,4 +1,4 @@
-"""Unit tests of embeddedpulsar._engine.store.background.inactive_topics: what is noted of the topics that
+"""Unit tests of embeddedpulsar._engine.store.inactive_topics: what is noted of the topics that
 this process uses."""
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from embeddedpulsar import Client
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.store.background.inactive_topics import InactiveTopics
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar._engine.store.inactive_topics import InactiveTopics
+from embeddedpulsar.testing.trial_store import assert_clean
 
 
 def test_a_topic_that_is_closed_meanwhile(tmp_path: Path) -> None:

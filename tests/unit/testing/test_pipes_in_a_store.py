@@ -11,7 +11,7 @@ import pytest
 
 from embeddedpulsar import InitialPosition, PulsarException
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.testing.store_checks import assert_clean, check_store
+from embeddedpulsar.testing.trial_store import assert_clean, check_store
 
 pytestmark = pytest.mark.timeout(120)
 

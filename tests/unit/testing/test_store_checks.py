@@ -12,7 +12,7 @@ from embeddedpulsar import damage
 from embeddedpulsar._engine.log.log_check import CONTROL, JOURNAL
 from embeddedpulsar._engine.store.care import store_check
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.testing.store_checks import assert_clean, check_store
+from embeddedpulsar.testing.trial_store import assert_clean, check_store
 from tests.support.damaged_files import flip
 
 

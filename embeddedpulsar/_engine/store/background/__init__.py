@@ -1,1 +1,1 @@
-"""Work that a store does beside its users: trimming, expiry, quotas, compaction, unused topics."""
+"""Work that a store does beside its users: trimming, expiry, quotas, compaction."""

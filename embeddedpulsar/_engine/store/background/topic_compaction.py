@@ -10,14 +10,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from embeddedpulsar._engine.log.compaction.compacted_ledger import (
+from embeddedpulsar._engine.filenames import compacted_path, compaction_lock_path, under_construction
+from embeddedpulsar._engine.log.compacted_ledger import (
     CompactedLedger,
     CompactedLedgers,
     CompactionRecord,
     remove_others,
 )
-from embeddedpulsar._engine.log.compaction.compactor import Compaction
-from embeddedpulsar._engine.log.filenames import compacted_path, compaction_lock_path, under_construction
+from embeddedpulsar._engine.log.compactor import Compaction
 from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import is_deleted

@@ -18,7 +18,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.cold.location import OWNER
+from embeddedpulsar._engine.filenames import (
+    compacted_in,
+    compacted_path,
+    compaction_lock_path,
+    compaction_path,
+    ledgers_of,
+)
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
@@ -42,19 +50,12 @@ from embeddedpulsar._engine.format.document import (
     decode_document,
 )
 from embeddedpulsar._engine.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
-from embeddedpulsar._engine.log import filenames, log_check
-from embeddedpulsar._engine.log.compaction.compacted_ledger import (
+from embeddedpulsar._engine.log import log_check
+from embeddedpulsar._engine.log.compacted_ledger import (
     CompactedLedger,
     CompactionRecord,
     read_record,
     rows_of,
-)
-from embeddedpulsar._engine.log.filenames import (
-    compacted_in,
-    compacted_path,
-    compaction_lock_path,
-    compaction_path,
-    ledgers_of,
 )
 from embeddedpulsar._engine.log.log_check import CheckReport, Problem, check_journal, check_topic, unverified
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
@@ -65,7 +66,7 @@ from embeddedpulsar._engine.platform.lease import OnlookerLiveness, is_held, is_
 from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.topic_places import directories_in, read_meta
+from embeddedpulsar._engine.store.catalog.root_layout import directories_in, read_meta
 from embeddedpulsar._engine.store.sink_place import DONE, PENDING
 from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL, SEGMENT_HEADER
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound

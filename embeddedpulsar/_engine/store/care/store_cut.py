@@ -46,6 +46,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from embeddedpulsar._engine import filenames
+from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold, offloaded_ledger
+from embeddedpulsar._engine.filenames import compacted_in
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import (
     KIND_SUBSCRIPTION,
@@ -64,9 +67,6 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOT_SIZE,
     SLOTS_OFFSET,
 )
-from embeddedpulsar._engine.log import filenames
-from embeddedpulsar._engine.log.cold_ledger import ledgers_with_cold, offloaded_ledger
-from embeddedpulsar._engine.log.filenames import compacted_in
 from embeddedpulsar._engine.log.log_check import trusted_words
 from embeddedpulsar._engine.log.segment import read_segment_header
 from embeddedpulsar._engine.log.trimming import commit_pin
@@ -75,8 +75,8 @@ from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.care.backup_target import BackupTarget
 from embeddedpulsar._engine.store.care.store_check import ProgressMeter
 from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.producers.topic_journal import JOURNAL_CHECKED
 from embeddedpulsar._engine.store.sink_place import DONE, LOCK, PENDING, SinkPlace, sinks_of
+from embeddedpulsar._engine.store.topic_journal import JOURNAL_CHECKED
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,

@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar import damage
+from embeddedpulsar._engine import filenames
+from embeddedpulsar._engine.filenames import SUBSCRIPTIONS, log_path
 from embeddedpulsar._engine.format import catalog_record
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import (
@@ -52,9 +54,9 @@ from embeddedpulsar._engine.format.segment_header import (
     SEGMENT_HEADER_SIZE,
     pack_segment_header,
 )
-from embeddedpulsar._engine.log import filenames, log_check
-from embeddedpulsar._engine.log.filenames import SUBSCRIPTIONS, log_path
-from embeddedpulsar._engine.log.journal.journal_file import (
+from embeddedpulsar._engine.log import log_check
+from embeddedpulsar._engine.log.chain_scan import scan_log
+from embeddedpulsar._engine.log.journal_file import (
     JournalFile,
     Replica,
     choose,
@@ -64,7 +66,6 @@ from embeddedpulsar._engine.log.journal.journal_file import (
 )
 from embeddedpulsar._engine.log.log_check import NEWER, Problem, trusted_words
 from embeddedpulsar._engine.log.log_opening import PROCESS, ledger_options
-from embeddedpulsar._engine.log.recovery.chain_scan import scan_log
 from embeddedpulsar._engine.log.segment import find_segment_header, read_segment_header
 from embeddedpulsar._engine.log.segment_index import write_index
 from embeddedpulsar._engine.log.segments import Link, walk_segments
@@ -85,11 +86,11 @@ from embeddedpulsar._engine.store.care.store_check import (
 )
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.topic_places import find_directory, is_place_of, read_meta
+from embeddedpulsar._engine.store.catalog.root_layout import find_directory, is_place_of, read_meta
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
-from embeddedpulsar._engine.store.producers.topic_journal import TopicReplica
 from embeddedpulsar._engine.store.store_session import StoreSession
 from embeddedpulsar._engine.store.topic import Topic
+from embeddedpulsar._engine.store.topic_journal import TopicReplica
 from embeddedpulsar._engine.subscription import subscription_files
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar._engine.subscription.subscription_files import complete, position_at_rest

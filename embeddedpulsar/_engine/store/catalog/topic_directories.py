@@ -10,14 +10,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import CONTROL_HEADER_SIZE, KIND_TOPIC, parse_control_header
 from embeddedpulsar._engine.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
-from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.topic_places import (
+from embeddedpulsar._engine.store.catalog.root_layout import (
     MOST_IN_TOPICS,
     directories_in,
     is_topic_directory,

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import StoreWord
 from embeddedpulsar._engine.format.document import KIND_POLICIES, decode_document, encode_document
-from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import descriptors, disk, filesystem, threads
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.policies.keeping import LETTERS

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from embeddedpulsar._engine.filenames import compacted_start_path
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
 from embeddedpulsar._engine.format.document import KIND_COMPACTED_START, decode_document, encode_document
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.subscription_record import Ledgers
-from embeddedpulsar._engine.log.filenames import compacted_start_path
 from embeddedpulsar._engine.log.log import Cursor, Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk, fork

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from embeddedpulsar._engine.platform import deadline, fork, threads
-from embeddedpulsar._engine.store.catalog.topic_list import partition_names
+from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar._engine.subscription.control import Freshness
 from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, CloseGuard, together
 from embeddedpulsar.client.consumer.consumer import Consumer

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.store.catalog.topic_list import partition_names
+from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.enums import RegexSubscriptionMode
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidTopicName, TopicNotFound
 from embeddedpulsar.records import NamedTuple

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar._engine.filenames import acks_path
 from embeddedpulsar._engine.format.control import Unwritten, parse_ring
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain
-from embeddedpulsar._engine.log.filenames import acks_path
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, AckRing
 from embeddedpulsar.client.client_threads import ClientLog

@@ -12,14 +12,15 @@ import pytest
 from embeddedpulsar import Admin
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.platform import clock, disk
-from embeddedpulsar._engine.store.catalog import topic_directories, topic_list
-from embeddedpulsar._engine.store.catalog.topic_places import directories_in, find_directory, read_meta
+from embeddedpulsar._engine.store import topic_list
+from embeddedpulsar._engine.store.catalog import topic_directories
+from embeddedpulsar._engine.store.catalog.root_layout import directories_in, find_directory, read_meta
 from embeddedpulsar._engine.store.policies.keeping import RETENTION
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.damage import INDEX
 from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
 from embeddedpulsar.policies import Retention
-from embeddedpulsar.testing.store_checks import assert_clean, check_store
+from embeddedpulsar.testing.trial_store import assert_clean, check_store
 from tests.support.disks.fake_disk import FakeDisk
 
 BASE = "persistent://public/default"

@@ -11,12 +11,12 @@ import pytest
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.log.topic_control import DELETED
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store.catalog import topic_deletion
+from embeddedpulsar._engine.store import topic_deletion
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.topic_places import read_meta
+from embeddedpulsar._engine.store.catalog.root_layout import read_meta
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
-from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.testing.trial_store import assert_clean
 from tests.support.process_state import reboot
 
 NAME = "persistent://public/default/orders"

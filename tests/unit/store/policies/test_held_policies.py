@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.control import StoreWord
-from embeddedpulsar._engine.log import filenames
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.store.policies.admitting import MAX_CONSUMERS, MAX_PRODUCERS
 from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies, PolicyDocuments, ValueOf

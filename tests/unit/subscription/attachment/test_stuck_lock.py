@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.log.filenames import lock_path
+from embeddedpulsar._engine.filenames import lock_path
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar.enums import ConsumerType

@@ -10,7 +10,7 @@ import pytest
 
 from embeddedpulsar._engine.format.control import SubscriptionWord, split_journal
 from embeddedpulsar._engine.format.subscription_record import Limits
-from embeddedpulsar._engine.log.journal import journal_file
+from embeddedpulsar._engine.log import journal_file
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.subscription import shared_state
 from embeddedpulsar._engine.subscription.attachment.shared_attachment import SharedAttachment

@@ -1,1 +1,0 @@
-"""Compaction: the newest message of each key of a topic, and reading these before the rest of the log."""

@@ -1,1 +1,0 @@
-"""Journals: how processes keep the small state of a topic or a subscription in step."""
