@@ -9,10 +9,6 @@ import click
 
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
-from embeddedpulsar.cli import (
-    look_commands,  # noqa: F401  # they add their commands to those of topics
-    topic_commands,  # noqa: F401  # they add their commands to those of topics
-)
 from embeddedpulsar.cli.base import OpenedStore, as_json
 from embeddedpulsar.cli.broker_commands import brokers, resourcegroups
 from embeddedpulsar.cli.care_commands import backup, repair, restore
