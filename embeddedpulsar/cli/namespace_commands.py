@@ -96,7 +96,7 @@ def list_tenants(store: OpenedStore, is_json: bool) -> None:
         print_table(("tenant",), [(name,) for name in names])
 
 
-@tenants.command()
+@tenants.command("create")
 @click.argument("tenant")
 @pass_store
 def create_tenant(store: OpenedStore, tenant: str) -> None:
@@ -105,7 +105,7 @@ def create_tenant(store: OpenedStore, tenant: str) -> None:
         admin.tenants().create_tenant(tenant)
 
 
-@tenants.command()
+@tenants.command("delete")
 @click.argument("tenant")
 @click.option("-f", "--force", is_flag=True, help="With its namespaces and topics.")
 @destroys
