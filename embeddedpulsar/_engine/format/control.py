@@ -116,6 +116,8 @@ class SubscriptionWord:
     DUE_WATCH: Final = 80  # which waiting consumer wakes when the next delayed entry is due
     WAITING: Final = 81  # messages that were read and wait for a consumer
     CLAIMS: Final = 82  # raised with every assignment
+    RANGE_OWNER: Final = 83  # the only consumer, if it takes entries without claims; closing << 63 | its id
+    RANGE_TAKEN: Final = 84  # low bits of its id << 48 | entries it was assigned and took; it alone writes
     PUBLISHED: Final = 88  # the JOURNAL word these words speak of
     SUMMARY: Final = 90  # generation << 32 | offset >> 3 of the last SUMMARY in the journal; 0: none
     DISPATCH_RATE: Final = 92  # three words: see `_engine.store.policies.resource_groups.SharedRate`

@@ -230,6 +230,7 @@ def require(fits: bool, otherwise: str) -> None:
 # Record types. Persistent values, never renumber.
 ASSIGN: Final = 10
 REDELIVER: Final = 11
+OPEN_RANGE: Final = 15
 
 ASSIGN_HEADER: Final = struct.Struct(
     "<"
@@ -283,6 +284,9 @@ REDELIVER_HEADER: Final = struct.Struct(
     "Q"  # 16 handed: entries its application was given since it attached
     "I"  # 24 groups that follow, as in ACK; 0 for everything the consumer holds
     "I"  # 28 reserved, 0
+)
+OPEN_RANGE_BODY: Final = struct.Struct(
+    "<Q"  # 0  consumer_id
 )
 COLUMN_MESSAGES: Final = 1
 COLUMN_HASHES: Final = 2
@@ -357,6 +361,17 @@ class Redeliver(NamedTuple):
     epoch: int
     handed: int
     groups: tuple[AckGroup, ...]
+
+
+class OpenRange(NamedTuple):
+    """The only consumer takes entries without a claim from here on: see `_engine.subscription.open_range`.
+
+    Changes no state. It is in each generation of the journal in which a range is open, so that a process of
+    a release that does not look at the words of the range refuses the journal, rather than claims entries
+    that the consumer has.
+    """
+
+    consumer_id: int
 
 
 def encode_assign(command: Assign) -> bytes:
@@ -656,6 +671,7 @@ RECORDS.add_fixed(CLAMP, Clamp, POSITION_BODY)
 RECORDS.add_fixed(CHECKPOINT, Checkpoint, CHECKPOINT_BODY)
 RECORDS.add_fixed(LIMITS, Limits, LIMITS_BODY)
 RECORDS.add_fixed(EXPIRED, Expired, EXPIRED_BODY)
+RECORDS.add_fixed(OPEN_RANGE, OpenRange, OPEN_RANGE_BODY)
 
 encode: Final = RECORDS.encode
 decode: Final = RECORDS.decode

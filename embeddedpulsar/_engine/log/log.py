@@ -179,6 +179,10 @@ class Log(Protocol):
             reading them costs less, if the index does not say, or if `position` is not in a ledger.
         """
 
+    def columns(self, position: Position, entries: int) -> SlotColumns | None:
+        """What the index says of ``entries`` entries from `position` on, which are in the log, in its ledger.
+        None if the index does not say."""
+
     def first_position(self) -> Position:
         """The first retained entry, or where it will be; (0, 0) before the first ledger."""
 

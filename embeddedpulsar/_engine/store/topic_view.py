@@ -212,7 +212,7 @@ class TopicView:
             view: SubscriptionView | None = self._views.get(directory_name)
             if view is None:
                 path = os.path.join(filenames.subscriptions_path(self._directory), directory_name)
-                view = module.SubscriptionView(path, self._log.options.boot_id, self.report)
+                view = module.SubscriptionView(path, self._log, self.report)
                 self._views[directory_name] = view
             return view
         finally:

@@ -30,7 +30,7 @@ _ASSIGNED: Final = SubscriptionWord.ASSIGNED
 _SIGN: Final = 1 << 63
 _MODULUS: Final = 1 << 64
 _HANDED_BITS: Final = 48
-_HANDED_MASK: Final = (1 << _HANDED_BITS) - 1
+HANDED_MASK: Final = (1 << _HANDED_BITS) - 1
 
 
 class SubscriptionControl(ControlFile):
@@ -193,7 +193,7 @@ class SubscriptionControl(ControlFile):
     def handed(self, code: int, consumer_id: int) -> int:
         """Entries that the application of a consumer was given; 0 if unknown."""
         word = self.slot_word(code, consumer_id, ConsumerSlotWord.HANDED)
-        return word & _HANDED_MASK if word & ~_HANDED_MASK == handed_tag(consumer_id) else 0
+        return word & HANDED_MASK if word & ~HANDED_MASK == handed_tag(consumer_id) else 0
 
     @property
     def mark_delete(self) -> Position:
@@ -217,7 +217,7 @@ class SubscriptionControl(ControlFile):
 def handed_tag(consumer_id: int) -> int:
     """What is added to the count of handed entries. It keeps a consumer that was stopped before the store,
     and taken for dead, from reporting a count for the consumer that has its slot now."""
-    return consumer_id << _HANDED_BITS & ~_HANDED_MASK & _MODULUS - 1
+    return consumer_id << _HANDED_BITS & ~HANDED_MASK & _MODULUS - 1
 
 
 def slot_of(code: int) -> int:

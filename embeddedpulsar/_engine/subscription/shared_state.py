@@ -27,6 +27,7 @@ from embeddedpulsar._engine.subscription import subscription_files as files
 from embeddedpulsar._engine.subscription.ack_ring import RingSweep
 from embeddedpulsar._engine.subscription.control import SubscriptionControl
 from embeddedpulsar._engine.subscription.dispatch.wakeups import Wakeups
+from embeddedpulsar._engine.subscription.open_range import OpenRange
 from embeddedpulsar._engine.subscription.state import replica
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica, checkpoint_of
 from embeddedpulsar._engine.subscription.state.state_machine import (
@@ -162,7 +163,10 @@ _PASSED: Final = 1 << 8  # beside MEMBERS of the state's effects
 
 R = TypeVar("R")
 
+_RANGE_OWNER: Final = SubscriptionWord.RANGE_OWNER
+
 failpoints.declare("subscription:announced", "subscription:published", "subscription:unlocked")
+failpoints.declare("range:opened", "range:closing", "range:assigned")
 
 
 class SharedState:
@@ -183,6 +187,8 @@ class SharedState:
         self.directory: Final = directory
         self.control: Final = control
         self.wakeups: Final = Wakeups(control, options.peers)
+        self.open_range: Final = OpenRange(control, options.log)
+        self._range_generation = -1  # of the journal that says that the range is open
         self.divergences = 0  # how often this replica was built anew because it disagreed with another
         self._lock, self._options, self._clock = lock, options, options.clock
         self.lock: Final = lock
@@ -293,6 +299,8 @@ class SharedState:
                 self._lock.acquire(self._timeout_s)
                 self._look()
                 self._catch_up()
+                if self.control.words[_RANGE_OWNER]:
+                    self._assign_taken()
                 result = body(self._replica.state)
             finally:
                 self._lock.release()
@@ -333,6 +341,8 @@ class SharedState:
     def commit(self, commands: Sequence[record.Command]) -> int:
         """Commit commands, apply them and publish the outcome; returns their effects. Inside `transact`."""
         replica = self._replica
+        if self.control.words[_RANGE_OWNER] and not self.open_range.admits(commands, replica.state):
+            self.close_range()
         replica.take_effects()
         self._is_published = False
         before = replica.state.commands
@@ -358,7 +368,58 @@ class SharedState:
                 self.commit([checkpoint_of(replica.state)])
         else:
             self._summaries.follow()
+        if self.open_range.consumer_id:
+            self._journal_range()
         return effects
+
+    # -- the range of a consumer that is alone -----------------------------------------------------
+
+    def let_read_on(self, consumer_id: int, taken: int) -> None:
+        """Let the only consumer take entries without claims; it was assigned ``taken`` so far. Inside
+        `transact`."""
+        open_range = self.open_range
+        if not open_range.is_own:
+            open_range.consumer_id, self._range_generation = consumer_id, -1
+            self._journal_range()  # before the word: a process of an older release that attaches must refuse
+        open_range.open(consumer_id, taken)
+        if failpoints.ACTIVE:
+            failpoints.hit("range:opened")
+
+    def _journal_range(self) -> None:
+        """Have the journal say that a range is open, also the next generation of it."""
+        while self._range_generation != self._journal.generation:
+            try:
+                self._range_generation = self._journal.generation
+                self.commit([record.OpenRange(self.open_range.consumer_id)])
+            except BaseException:
+                self._range_generation = -1
+                raise
+
+    def close_range(self) -> None:
+        """Have the owner of the range claim again; what it took is assigned to it. Inside `transact`."""
+        owner = self.open_range.owner
+        self.open_range.mark_closing()
+        if failpoints.ACTIVE:
+            failpoints.hit("range:closing")
+        self._commit_taken()
+        if failpoints.ACTIVE:
+            failpoints.hit("range:assigned")
+        self.open_range.clear()
+        # While it reads on, its bit says that it sleeps: it looks again, and then either sleeps or claims.
+        self.wakeups.consumers(self._replica.state, (owner,))
+
+    def _assign_taken(self) -> None:
+        """Bring the state up to what a lone consumer took. The range of another process is closed: only the
+        owner's own commands are known not to concern what it takes meanwhile."""
+        if self.open_range.is_own:
+            self._commit_taken()
+        else:
+            self.close_range()
+
+    def _commit_taken(self) -> None:
+        command = self.open_range.assignment(self._replica.state)
+        if command is not None:
+            self.commit([command])
 
     def create(self, command: record.Create) -> None:
         """Bring the subscription into being. Inside `transact`, on a state that does not exist.

@@ -302,6 +302,7 @@ class Subscription:
             boot=ledger_options.boot_id,
             compact_bytes=compact_bytes,
             report=damage_reporter(managed_ledger, name, hook),
+            log=managed_ledger,
             check_in_place=managed_ledger.check_in_place,
         )
         subscription = cls(directory, managed_ledger, mailbox, settings, options)

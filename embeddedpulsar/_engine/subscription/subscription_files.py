@@ -216,6 +216,7 @@ class StateOptions(NamedTuple):
         boot: identity of the boot in which control words are believed.
         compact_bytes: see `_engine.log.journal_file.COMPACT_BYTES`.
         report: called with what could not be read, outside the lock.
+        log: of the topic.
         check_in_place: raises if the topic's directory is not the one that was opened.
     """
 
@@ -229,6 +230,7 @@ class StateOptions(NamedTuple):
     boot: bytes
     compact_bytes: int
     report: DamageHook
+    log: Log
     check_in_place: Callable[[], object] = int
 
 

@@ -22,6 +22,7 @@ from embeddedpulsar._engine.subscription.control import Facts, Granted, Subscrip
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
 from embeddedpulsar._engine.subscription.dispatch.look_ahead import ranges_for
 from embeddedpulsar._engine.subscription.log_queries import Acknowledged, acknowledged_in
+from embeddedpulsar._engine.subscription.open_range import OpenRange
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry
 from embeddedpulsar._engine.subscription.state.entry_states import DELAYED
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
@@ -106,13 +107,14 @@ class SubscriptionView:
 
     Args:
         directory: of the subscription; need not exist.
-        boot: identity of the boot in which control words are believed.
+        log: of the topic.
         report: called with what cannot be read, once.
     """
 
-    def __init__(self, directory: str, boot: bytes, report: DamageHook) -> None:
+    def __init__(self, directory: str, log: Log, report: DamageHook) -> None:
         self._directory: Final = directory
-        self._boot: Final = boot
+        self._log: Final = log
+        self._boot: Final = log.options.boot_id
         self._report: Final = report
         self._lock: Final = threads.RLock()  # guards everything below
         self._control: SubscriptionControl | None = None
@@ -153,6 +155,7 @@ class SubscriptionView:
             facts = _facts_of(state, granted, is_alive)
             if control is None:
                 return facts
+            facts = self._with_taken(facts, state, control)
             before, made_ms = control.words[_SENT_BEFORE], control.words[_MADE_MS]
             consumers = tuple(
                 one._replace(acked_ms=_acked_ms(control, one.consumer)) for one in facts.consumers
@@ -162,6 +165,29 @@ class SubscriptionView:
             )
 
         return self.look(body)
+
+    def _with_taken(
+        self, facts: SubscriptionFacts, state: SubscriptionState, control: SubscriptionControl
+    ) -> SubscriptionFacts:
+        """The facts with what a lone consumer took and no transaction has assigned to it yet."""
+        open_range = OpenRange(control, self._log)
+        command = open_range.assignment(state) if open_range.owner else None
+        if command is None:
+            return facts
+        run = command.fresh[0]
+        messages = run.last - run.first + 1 if run.messages is None else sum(run.messages)
+        consumers = [
+            one._replace(
+                held=one.held + messages,
+                permits=max((one.permits or 0) - messages, 0),
+                assigned=(one.assigned or 0) + messages,
+                oldest=one.oldest or Position(run.ledger_id, run.first),
+            )
+            if one.consumer.consumer_id == open_range.owner
+            else one
+            for one in facts.consumers
+        ]
+        return facts._replace(consumers=tuple(consumers), read=Position(*command.read))
 
     def _is_there(self) -> bool:
         """Whether the subscription exists; then the replica is up to date."""

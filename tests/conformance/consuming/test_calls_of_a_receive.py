@@ -43,6 +43,22 @@ def test_a_message_of_a_reader_passes_few_functions(topic: Topic):
         assert len(files_of(calls)) <= 14, files_of(calls)
 
 
+@pytest.mark.parametrize(("kind", "most"), [(ConsumerType.Shared, 60), (ConsumerType.KeyShared, 70)])
+def test_a_message_of_a_lone_consumer_passes_few_functions(topic: Topic, kind: ConsumerType, most: int):
+    """It claims nothing: at most 60 calls, 70 with keys, in at most 20 files."""
+    with topic.producer() as producer:
+        consumer = topic.consumer(consumer_type=kind)
+        for number in range(4):
+            producer.send(b"warm", partition_key=f"key-{number}")
+            consumer.acknowledge(consumer.receive(1000))
+        calls = fewest(
+            lambda: producer.send(b"x", partition_key="key"),
+            lambda: consumer.acknowledge(consumer.receive(1000)),
+        )
+        assert len(calls) <= most, calls
+        assert len(files_of(calls)) <= 20, files_of(calls)
+
+
 @pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
 def test_the_end_of_the_log_is_determined_once_for_a_claim(topic: Topic, kind: ConsumerType):
     """By the hint whether there is work, and by the look-ahead that follows, together: each consumer that

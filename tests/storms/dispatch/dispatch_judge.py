@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar._engine.log.journal import Journal
 from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.control import SubscriptionControl
+from embeddedpulsar._engine.subscription.open_range import OpenRange
 from embeddedpulsar._engine.subscription.state.entry_states import WAITING
-from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar._engine.subscription.state.replica import (
+    SubscriptionReplica,
+    decode_snapshot,
+    encode_snapshot,
+)
 from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
 from tests.storms.dispatch import dispatch_audit as audit
 from tests.storms.dispatch.dispatch_model import NOTHING, DispatchModel
 from tests.storms.dispatch.dispatch_setup import DispatchSetup
 from tests.storms.dispatch.virtual_consumer import VirtualConsumer
 from tests.storms.dispatch.virtual_log import VirtualView
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 MOST_LOOK_AHEAD: Final = 20_000
 
@@ -37,15 +45,22 @@ class DispatchJudge:
         self._setup: Final = setup
         self._model: Final = model
         self._control: Final = SubscriptionControl.open(directory)
+        self._open_range: Final = OpenRange(self._control, cast("Log", model.log))
         self._replica: Final = SubscriptionReplica()
         place = JournalPlace(directory, self._control.words, SubscriptionWord.JOURNAL, KIND_SUBSCRIPTION)
         self._journal: Final = Journal(place, self._replica)
 
     @property
     def state(self) -> SubscriptionState:
-        """The state now."""
+        """The state now, with what a consumer that is alone took and no transaction has assigned yet."""
         self._journal.catch_up()
-        return self._replica.state
+        state = self._replica.state
+        command = self._open_range.assignment(state) if self._open_range.owner else None
+        if command is None:
+            return state
+        following = decode_snapshot(encode_snapshot(state))
+        following.apply(command)
+        return following
 
     def close(self) -> None:
         """Give the files back."""

@@ -219,13 +219,12 @@ class VirtualLog:
             size += entry.size if entry.count else 0
         if len(found) < _FEW or found[0].position != position:
             return None
-        return SlotColumns(
-            list(range(len(found))),
-            list(accumulate(entry.count for entry in found)),
-            [entry.key for entry in found],
-            bytes([VirtualView(entry).flags >> 16 for entry in found]),
-            [entry.count for entry in found],
-        )
+        return _columns_of(found)
+
+    def columns(self, position: Position, entries: int) -> SlotColumns | None:
+        """The index has all of them, damaged or not."""
+        first = self.index_of(position)
+        return _columns_of(self.entries[first : first + entries])
 
     def messages_after(self, position: Position) -> int:
         return sum(entry.count for entry in self.entries[self.index_of(position.next()) :])
@@ -244,6 +243,16 @@ class VirtualLog:
             messages = sum(entry.count for entry in inside)
             found.append(SegmentInfo(ledger_id, "", "", 0, len(inside), messages, 0, 0))
         return found
+
+
+def _columns_of(found: Sequence[VirtualEntry]) -> SlotColumns:
+    return SlotColumns(
+        list(range(len(found))),
+        list(accumulate(entry.count for entry in found)),
+        [entry.key for entry in found],
+        bytes([VirtualView(entry).flags >> 16 for entry in found]),
+        [entry.count for entry in found],
+    )
 
 
 class VirtualChunks:

@@ -15,8 +15,9 @@ from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign
 from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.log_positions import has_chunks
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.waiter_slots import EACH
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import deadline, failpoints, fork, threads
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
@@ -40,7 +41,7 @@ from embeddedpulsar._engine.subscription.dispatch.look_ahead import (
 from embeddedpulsar._engine.subscription.dispatch.wakeups import STRANGER, WaitingConsumers, is_apart
 from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for
 from embeddedpulsar._engine.subscription.shared_state import SharedState
-from embeddedpulsar._engine.subscription.state.dispatch_state import AssignedEntries, Consumer
+from embeddedpulsar._engine.subscription.state.dispatch_state import UNLIMITED, AssignedEntries, Consumer
 from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -51,7 +52,17 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.records import NamedTuple
 
+failpoints.declare("range:taken")
 _GRANTED: Final = ConsumerSlotWord.GRANTED
+_RANGE_OWNER: Final = SubscriptionWord.RANGE_OWNER
+_RANGE_TAKEN: Final = SubscriptionWord.RANGE_TAKEN
+_JOURNAL: Final = SubscriptionWord.JOURNAL
+_PUBLISHED: Final = SubscriptionWord.PUBLISHED
+CLAIMS_BEFORE_RANGE: Final = 2
+"""Claims of a consumer that is alone before it reads on without: one that comes for a message or two writes
+no command for that."""
+_MOST_TAKEN: Final = 4096
+"""Messages that a lone consumer takes before it has them assigned: who closes its range looks them up."""
 _LEAVE_S: Final = 2e-3
 """How long a consumer that waits no more waits for the lock, to say so."""
 _SUSPICION_S: Final = 0.02
@@ -316,14 +327,20 @@ class SharedAttachment(Attachment):
         super().__init__(log, shared, membership, consumer, chunks)
         self._dispatcher: Final = CLAIM_DISPATCHERS[consumer.consumer_type]
         self._keys_matter: Final = self._dispatcher.keys_matter
-        end = LogEnd(log)
-        self._ahead: Final = LookAhead(log, shared.control, self._keys_matter, end)
+        self._end: Final = LogEnd(log)
+        self._ahead: Final = LookAhead(log, shared.control, self._keys_matter, self._end)
         self._reader: Final = RangeReader(log, self._ahead)
         self._fetched = 0  # number of the next entry of the assigned entries
         self._has_rest = False  # the last read did not take all that is assigned
         self._must_look = True  # whatever the hint says
-        self._sleep: Final = SharedSleep(log, end, shared, membership, is_apart(consumer))
+        self._claims = 0  # so far, of those that found entries
+        self._range_room = 0  # messages it may take without a claim; 0 while it has no open range
+        self._range_end = 0  # number of the next entry it takes in the range
+        self._range_next = BEFORE_FIRST  # that entry
+        self._fence: Final = threads.Lock()
+        self._sleep: Final = SharedSleep(log, self._end, shared, membership, is_apart(consumer))
         self._sleep.is_of(consumer.code, consumer.consumer_id)
+        self._key: Final = EACH if self._sleep.is_apart else shared.control.identity
         self._base = slot_of(consumer.code)
         self._tag = handed_tag(consumer.consumer_id)
 
@@ -331,8 +348,13 @@ class SharedAttachment(Attachment):
 
     def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:
         """The next entries for this consumer; none if it cannot have any now."""
-        self._check_usable()
         try:
+            # A subscription that is closed has no words any more: that is found out below.
+            if self._range_room and not self._must_look and self._fork_generation == fork.GENERATION:
+                taken = self._read_on(max_messages, max_bytes)
+                if taken is not None:
+                    return taken
+            self._check_usable()
             if not self._has_any(max(max_messages, 0)):
                 return []
             while ready := self._claim(max_messages, max_bytes):
@@ -346,6 +368,84 @@ class SharedAttachment(Attachment):
             if self._shared.control.closed:
                 raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
             raise
+
+    def _read_on(self, room: int, max_bytes: int) -> list[EntryView] | None:
+        """Take the next entries without a claim: see `OpenRange`. Lock-free.
+
+        Returns:
+            None if it may not, or if what comes next takes a claim: the start of another ledger, a delayed
+            entry, a part of a chunked message, damage.
+        """
+        words, fresh, owner = self.words, self.fresh, self.consumer_id
+        if (
+            words[_RANGE_OWNER] != owner  # another consumer came, or something else ended the range
+            or words[_WAITING]  # entries that were given back go first
+            or words[_PUBLISHED] != words[_JOURNAL]  # a transaction is under way, or was interrupted
+            or fresh.epoch != fresh.mark
+            or self._has_rest
+            or self._fetched != self._range_end
+            or room <= 0
+        ):
+            return None
+        self._sleep.room = room
+        start = self._range_next
+        views = self._ahead.read_on(start, min(room, self._range_room), max_bytes)
+        if not views:
+            return views
+        number = self._range_end
+        for view in views:
+            number += 1
+            view.number = number
+        # An interrupt from here on leaves entries taken that were not returned: the next read looks up under
+        # the lock what is assigned to this consumer.
+        self._must_look = True
+        words[_RANGE_TAKEN] = self._tag | number
+        if failpoints.ACTIVE:
+            failpoints.hit("range:taken")
+        self._fence.acquire(False)  # an atomic instruction: the store is seen before the load that follows
+        self._fence.release()
+        if words[_RANGE_OWNER] != owner:
+            return None  # closed meanwhile, before or after the store was seen: the claim tells
+        messages = views[0].count if len(views) == 1 else sum([view.count for view in views])
+        self._range_room = max(self._range_room - messages, 0)
+        self._range_next = Position(start.ledger_id, start.entry_id + len(views))
+        self._fetched = self._range_end = number
+        self._must_look = False
+        return views
+
+    def _keep_range(self, state: SubscriptionState, room: int) -> None:
+        """Let this consumer read on without claims, or end that. Under the lock, after a look."""
+        assigned = state.dispatch.assigned_by_consumer[self.consumer_id]
+        self._range_room = self._room_of_range(state) if room > 0 else 0
+        if self._range_room:
+            self._range_next, self._range_end = state.dispatch.read, assigned.end
+            self._shared.let_read_on(self.consumer_id, assigned.end)
+        elif self._shared.open_range.is_own:
+            self._shared.close_range()
+
+    def _room_of_range(self, state: SubscriptionState) -> int:
+        """Messages it may take without a claim: 0 if any but the next entry of the log is to be decided
+        on."""
+        dispatch, consumer = state.dispatch, state.consumers.get(self.consumer_id)
+        if (
+            consumer is None
+            or len(state.consumers) != 1
+            or self._claims < CLAIMS_BEFORE_RANGE
+            or not self._dispatcher.gives_all_to_one(dispatch)
+            or self._log.is_volatile  # its entries count as delivered one by one
+            or dispatch.waiting
+            or len(dispatch.delayed)
+            or dispatch.has_blocked
+            or dispatch.joined
+            or dispatch.counts
+            or dispatch.pending.has_parts
+            or self._ahead.chunks
+            or state.acks.ledger(dispatch.read.ledger_id) is None
+            or state.acks.last_touched() >= dispatch.read
+        ):
+            return 0
+        limit = consumer.rules.max_unacked or UNLIMITED
+        return max(min(_MOST_TAKEN, limit - dispatch.holds(self.consumer_id), dispatch.room), 0)
 
     def _has_any(self, room: int) -> bool:
         """Whether there may be entries for it. Lock-free."""
@@ -403,10 +503,19 @@ class SharedAttachment(Attachment):
 
     def _try_to_claim(self, room: int, max_bytes: int) -> _Outcome:
         ahead, known = self._ahead, self._shared.state
-        ahead.look(room, max_bytes)
+        # In the range, the word of the read position is behind by what was taken since the last transaction.
+        start = self._range_next if self._has_open_range() else self._shared.control.read_position
+        ahead.look(room, max_bytes, start)
         backlog = ahead.backlog(room) if len(known.consumers) > 1 else ahead.messages
         facts = ledgers_of(self._log) if ahead.last_ledger > known.acks.newest_ledger else None
-        return self._shared.transact(lambda state: self._decide(state, room, backlog, facts))
+
+        def body(state: SubscriptionState) -> _Outcome:
+            outcome = self._decide(state, room, backlog, facts)
+            if len(state.consumers) == 1 and not outcome.was_moved:
+                self._keep_range(state, room)
+            return outcome
+
+        return self._shared.transact(body)
 
     def _decide(
         self, state: SubscriptionState, room: int, backlog: int, facts: record.Ledgers | None
@@ -447,6 +556,7 @@ class SharedAttachment(Attachment):
             return _Outcome([], is_stale=not is_known or is_more_due)
         others = command.consumers - {self.consumer_id}
         shared.wakeups.assigned(state, others)
+        self._claims += 1
         shared.commit([command])
         shared.control.note_claim()
         if others:
@@ -526,25 +636,37 @@ class SharedAttachment(Attachment):
         return True
 
     def leave(self, is_served: bool) -> None:
-        """See `Attachment.leave`: another is to be rung in its place."""
-        self._sleep.leave(is_served)
+        """See `Attachment.leave`: another is to be rung in its place. While it is alone, its announcement
+        stands: who closes its range takes that back, and rings it."""
+        if not self._has_open_range():
+            self._sleep.leave(is_served)
+
+    def _has_open_range(self) -> bool:
+        try:
+            return bool(self.words[_RANGE_OWNER] == self.consumer_id)
+        except ValueError:
+            return False  # closed
 
     @property
     def key(self) -> int:
         """The same for all consumers of a subscription, so that one is rung; see `Attachment.key`."""
-        return EACH if self._sleep.is_apart else self._shared.control.identity
+        return self._key
 
     @property
     def awaits_appends(self) -> bool:
         """False while it holds so much that it can have no more."""
+        if self._range_room:
+            return True
         assigned = self._sleep.assigned()
         return assigned is None or self._keys_matter or not assigned.is_blocked
 
     def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
+        if self._has_open_range():  # then all there is to come stands behind the tail, or raises the version
+            return has_tail_moved or self.version != seen_version
         return self._sleep.has_news()
 
     def back_stop(self, seconds: float) -> float:
-        return self._sleep.back_stop(seconds)
+        return seconds if self._has_open_range() else self._sleep.back_stop(seconds)
 
     def due_ms(self) -> int:
         """When to look for the next delayed entry, in ms since the epoch; 0 for none. Lock-free."""
@@ -592,12 +714,14 @@ class SharedAttachment(Attachment):
 
     def _go_to(self, state: SubscriptionState) -> None:
         self._has_rest, self._must_look = False, True
+        self._range_room, self._range_next = 0, BEFORE_FIRST
         self._ahead.clear()
         # Not its end: others may have assigned something since the subscription was moved.
         self._fetched = state.dispatch.assigned_by_consumer[self.consumer_id].start
 
-    def read_position(self) -> Entry:
-        return self._shared.control.read_position
+    def read_position(self) -> Position:
+        """See `Holder.read_position`: what was taken without a claim exists, though no word shows it."""
+        return max(self._shared.control.read_position, self._range_next)
 
 
 def existing_ids(entries: Sequence[Entry]) -> list[Entry]:

@@ -306,6 +306,11 @@ class ClaimDispatcher(Dispatcher):
             max_unacked_in_all=settings.maxUnackedMessagesPerSubscription,
         )
 
+    def gives_all_to_one(self, dispatch: DispatchState) -> bool:
+        """Whether a consumer gets each entry as long as it is the only one, in the order of the log. Then it
+        need not claim them: see `_engine.subscription.open_range`."""
+        return False
+
     @abstractmethod
     def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
         """The assignment for a claim; None if it changes nothing."""

@@ -56,6 +56,10 @@ class SharedDispatcher(ClaimDispatcher):
     equals the claimer takes its part of the backlog, so that the others find some too.
     """
 
+    def gives_all_to_one(self, dispatch: DispatchState) -> bool:
+        """A claim without others gets what comes next."""
+        return True
+
     def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
         """What the claimer and consumers of better priority get; None if there is nothing to assign."""
         claimer = consumers.get(claim.consumer_id)
@@ -295,6 +299,10 @@ class KeySharedDispatcher(ClaimDispatcher):
         except ValueError as e:
             return str(e)
         return ""
+
+    def gives_all_to_one(self, dispatch: DispatchState) -> bool:
+        """All keys are those of the only consumer, unless it asked for ranges of its own."""
+        return dispatch.selector_kind in (HASH_RANGE, CONSISTENT_HASHING)
 
     def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
         """What each consumer gets; None if there is nothing to assign."""

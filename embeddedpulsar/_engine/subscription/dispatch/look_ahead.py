@@ -27,7 +27,8 @@ from embeddedpulsar.records import NamedTuple
 NO_KEY: Final = "NON_KEY"
 _FEW: Final = 8
 """Entries, which are batches then, that are read rather than looked up: their messages bear the cost."""
-_SPECIAL: Final = (FLAG_CHUNK | FLAG_DELAYED) >> 16
+_SPECIAL_FLAGS: Final = FLAG_CHUNK | FLAG_DELAYED
+_SPECIAL: Final = _SPECIAL_FLAGS >> 16
 _PLAIN: Final = bytes(flags for flags in range(256) if not flags & _SPECIAL)
 _new: Final[Any] = tuple.__new__
 
@@ -79,6 +80,7 @@ class LookAhead:
         self._views: dict[tuple[int, int], EntryView] = {}
         self._passed: dict[tuple[int, int], EntryView] = {}
         self._at_tail = False
+        self._read_on_to: tuple[int, int] | None = None  # where `read_on` left the cursor
         self._each = 1  # messages of an entry, as of the last look
         self.chunks: list[EntryView] = []
         """Entries of chunked messages that the read position passed; for the owner to take."""
@@ -102,9 +104,29 @@ class LookAhead:
         """Ledger of the last entry that was read ahead."""
         return self._facts[-1].ledger_id if self._facts else 0
 
-    def look(self, max_messages: int, max_bytes: int) -> None:
-        """Read from where the subscription reads on; what is there already is kept."""
-        hint = self._control.read_position
+    def read_on(self, start: Position, most: int, max_bytes: int) -> list[EntryView] | None:
+        """Read entries that need no claim: not delayed, of the ledger of ``start``, one behind the other, and
+        no parts of chunked messages. Nothing of them is kept here.
+
+        Returns:
+            None if what comes next needs a claim; no entries if there is nothing.
+        """
+        cursor = self._cursor
+        if self._read_on_to != start:
+            cursor.seek(start)
+        self._read_on_to = None  # until it is known where the cursor stands
+        views = cursor.read(most, most, max_bytes)
+        ledger_id, entry_id = start
+        for number, view in enumerate(views):
+            if view.entry_id != entry_id or view.ledger_id != ledger_id or view.flags & _SPECIAL_FLAGS:
+                return views[:number] or None
+            entry_id += 1
+        self._read_on_to = ledger_id, entry_id
+        return views
+
+    def look(self, max_messages: int, max_bytes: int, hint: Position) -> None:
+        """Read from ``hint`` on, where the subscription reads on; what is there already is kept."""
+        self._read_on_to = None
         if self._start is None or not self._start <= hint <= self._next:
             self._start = None  # first: after an interrupt, nothing may stand for entries from elsewhere
             self._forget()

@@ -301,6 +301,9 @@ class SubscriptionState:
     def _summary(self, command: record.Summary) -> int:
         return NONE  # it repeats what is known here
 
+    def _open_range(self, command: record.OpenRange) -> int:
+        return NONE  # what the consumer takes comes as assignments
+
 
 _HANDLERS.update(
     {
@@ -318,5 +321,6 @@ _HANDLERS.update(
         record.Summary: SubscriptionState._summary,
         record.Limits: SubscriptionState._limits,
         record.Expired: SubscriptionState._expired,
+        record.OpenRange: SubscriptionState._open_range,
     }
 )
