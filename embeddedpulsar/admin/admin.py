@@ -111,6 +111,7 @@ class ResourceGroups(SaysWhatThereIs):
             900
             0
         """
+        # True: there must be no group of this name.
         self._change(GroupChange(name, resource_group, True))
 
     def update_resource_group(self, name: str, resource_group: ResourceGroup) -> None:
@@ -152,13 +153,16 @@ class ResourceGroups(SaysWhatThereIs):
         Raises:
             InvalidConfiguration: there is no such group.
         """
-        found = self._store().group_words.usage(self._group(name).slot)
+        # The words of a group are shared memory: every process counts there, so no process has to be asked.
+        usage = self._store().group_words.usage(self._group(name).slot)
         return ResourceGroupUsage(
-            *found.published, *found.dispatched, found.publish_limited, found.dispatch_limited
+            *usage.published, *usage.dispatched, usage.publish_limited, usage.dispatch_limited
         )
 
     def _change(self, change: GroupChange) -> None:
         with interrupts.translated:
+            # The groups are one policy of the store, whose `amend` applies the change under the lock of the
+            # catalog.
             self._store().set_policy(OWNER, GROUPS, change)
 
     def _groups(self) -> dict[str, HeldGroup]:
@@ -194,9 +198,11 @@ class Brokers(SaysWhatThereIs):
         """
         store = self._store()
         settings = store.settings
+        # `unknown` has what `broker.conf` has beyond the settings of this package.
         names = [name for name in settings._fields if name != "unknown"]
-        found = {name: write_setting(getattr(settings, name)) for name in names}
-        return found | {name: store.policy(OWNER, one) for name, one in DYNAMIC_SETTINGS.items()}
+        values = {name: write_setting(getattr(settings, name)) for name in names}
+        # A setting that was changed counts, and not that of the file.
+        return values | {name: store.policy(OWNER, policy) for name, policy in DYNAMIC_SETTINGS.items()}
 
     def get_dynamic_configuration_names(self) -> list[str]:
         """Return the names of the settings that can be changed, sorted.
@@ -252,13 +258,14 @@ class Brokers(SaysWhatThereIs):
             self._store().set_policy(OWNER, _named(name), None)
 
     def _changed(self, store: Store) -> dict[str, str]:
-        found = {name: store.own_policy(OWNER, one) for name, one in DYNAMIC_SETTINGS.items()}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {name: store.own_policy(OWNER, policy) for name, policy in DYNAMIC_SETTINGS.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def _named(name: str) -> TopicPolicy[str]:
     if name in DYNAMIC_SETTINGS:
         return DYNAMIC_SETTINGS[name]
+    # A setting that exists and cannot be changed gets another answer than a misspelt one.
     if name in BrokerSettings._field_defaults and name != "unknown":
         raise InvalidConfiguration(
             f"{name} is read from broker.conf when the store is opened, and cannot be changed while it is in "
@@ -325,7 +332,11 @@ class Tenants(SaysWhatThereIs):
         with interrupts.translated:
             store = self._store()
             namespaces = store.topics.namespaces
+            # Before anything is deleted: a tenant that does not exist, or may not be deleted, keeps its
+            # topics.
             namespaces.check_tenant(tenant)
+            # Topics, then their namespace, then the tenant: a kill in between leaves a tenant with fewer
+            # namespaces, and a second call goes on.
             if force:
                 for namespace in namespaces.names(tenant):
                     delete_topics(store, namespace)
@@ -393,10 +404,12 @@ class Admin(SaysWhatThereIs):
                 "each client of memory:// has a store of its own; for an Admin beside a client, give both "
                 "the same name: memory://name"
             )
+        # Damage that is found under a lock waits here until a thread without one calls `on_damage`.
         self._found: Final[deque[Damage]] = deque()
         self._on_damage: Final = on_damage
         self._options: Final = durability, allow_network_fs, read_only
         self._store = self._opened()
+        # What the opening itself found: there was no store yet whose thread could report it.
         self._tell()
         self._is_closed = False
         self._topics: Final = Topics(self._open_store)
@@ -422,6 +435,8 @@ class Admin(SaysWhatThereIs):
         )
 
     def _open_store(self) -> Store:
+        # Each part of an Admin asks for the store with each call, so parts that a program kept raise after
+        # the close.
         if self._is_closed:
             raise AlreadyClosed("the Admin is closed; make a new one")
         return self._store
@@ -471,8 +486,10 @@ class Admin(SaysWhatThereIs):
 
     def functions(self) -> Functions:
         """Return the methods for functions."""
-        found: Functions = late_import("embeddedpulsar.functions.function_calls").Functions(self._open_store)
-        return found
+        functions: Functions = late_import("embeddedpulsar.functions.function_calls").Functions(
+            self._open_store
+        )
+        return functions
 
     def dead_letters(
         self, topic: str, subscription: str, dead_letter_topic: str | None = None
@@ -560,6 +577,8 @@ class Admin(SaysWhatThereIs):
         """
         store = self._open_store()
         late = late_import("embeddedpulsar._engine.store.care.store_repair")
+        # A plan reads beside other processes. A repair needs the store for itself, so this Admin gives it up
+        # first and opens it again afterwards.
         if not dry_run:
             store.check_writable()
             if store.is_temporary:  # it would end when this Admin gives it up for the repair
@@ -570,6 +589,7 @@ class Admin(SaysWhatThereIs):
         else:
             planned: RepairReport = late.repair_store(store.root, is_dry_run=True, on_progress=on_progress)
             return planned
+        # The repair reports what it finds in its result. As damage the same places would be reported twice.
         store.damage.remove(self._note_damage)
         self._is_closed = True  # for other threads, and if it cannot be opened again
         store.release()
@@ -614,23 +634,25 @@ class Admin(SaysWhatThereIs):
         """Release the store. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
+            # First no more damage is noted, then the rest is reported, then the store goes.
             self._store.damage.remove(self._note_damage)
             self._tell()
             self._store.release()
 
-    def _note_damage(self, found: Damage) -> None:
+    def _note_damage(self, damage: Damage) -> None:
         """Call ``on_damage`` on another thread. Called under any lock."""
-        self._found.append(found)
+        self._found.append(damage)
         store = getattr(self, "_store", None)  # not while it is being opened: then `__init__` does it
         if store is not None:
             with contextlib.suppress(RuntimeError, PulsarException):  # no thread: `close` does it
                 store.soon(self._tell)
 
     def _tell(self) -> None:
+        # Several threads may be here: `popleft` gives each place to one of them.
         while self._found:
-            found = self._found.popleft()
+            damage = self._found.popleft()
             if self._on_damage is not None:
-                tell(self._on_damage, found)
+                tell(self._on_damage, damage)
 
     def __enter__(self) -> Admin:
         return self

@@ -50,6 +50,8 @@ class Namespaces(Policies):
         """
         with interrupts.translated:
             store = self._store()
+            # Not atomic: a second process may create it in between, and then neither gets an error. `create`
+            # does nothing for a namespace that exists, since other calls rely on that.
             if namespace in store.topics.namespaces.names():
                 raise NotAllowedError(f"there is a namespace {namespace} in {store.root} already")
             store.topics.namespaces.create(namespace)
@@ -80,6 +82,8 @@ class Namespaces(Policies):
         with interrupts.translated:
             store = self._store()
             store.topics.namespaces.check(self._owner(namespace))
+            # Without force, `delete` refuses a namespace that has topics. A kill while topics are deleted
+            # leaves the namespace with the rest of them.
             if force:
                 delete_topics(store, namespace)
             store.topics.namespaces.delete(namespace)
@@ -438,6 +442,8 @@ def delete_topics(store: Store, namespace: str) -> None:
     """Delete all topics of a namespace, whatever is attached to them."""
     if namespace == "pulsar/system":
         return  # which cannot be deleted
+    # Partitioned topics first: their partitions go with them, and would otherwise be deleted one by one below
+    # while the topic still says that it has them.
     for name in store.topics.partitioned_names(namespace):
         with contextlib.suppress(TopicNotFound):  # another process deleted it
             store.delete_partitioned_topic(name, force=True)

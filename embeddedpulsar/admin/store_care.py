@@ -69,6 +69,7 @@ def check(
     """
     store = self._open_store()
     name = None if topic is None else TopicName.parse(topic).full
+    # Not loaded with every Admin: few programs check a store.
     late = late_import("embeddedpulsar._engine.store.care.store_check")
     done: StoreReport = late.check_store(store.root, is_closed=False, topic=name, on_progress=on_progress)
     return done
@@ -119,6 +120,7 @@ def backup(
     """
     store = self._open_store()
     late = late_import("embeddedpulsar._engine.store.care.store_backup")
+    # An iterator is read here, before the copy begins.
     names = None if topics is None else [TopicName.parse(topic).full for topic in topics]
     report: BackupReport = late.backup_store(store, directory_of(target), names, on_progress)
     return report
@@ -261,6 +263,7 @@ class ActivityWatch:
     def look(self, progress: Callable[[str], object] | None = None) -> StoreActivity:
         """What there is now. ``progress`` is called with a line of text for each topic."""
         store = self._store()
+        # Once for the whole store, and not for each topic: it reads a file of every process.
         holders = lease_holders(root_layout.in_root(store.root, root_layout.CLIENTS), store.peers.is_alive)
         now_ms = store.clock.wall_ms()
         topics = made_topics(store.root)
@@ -270,6 +273,9 @@ class ActivityWatch:
             if progress is not None:
                 progress(f"looking at topic {number + 1:,} of {len(topics):,}")
             words = topic.words()
+            # The words of a topic say whether anything changed, and reading them opens no topic. With
+            # something attached the topic is read again all the same: what its consumers hold may have
+            # changed.
             before = self._known.get(topic.name)
             if before is not None and before[0] == words and not before[1].attached:
                 known[topic.name] = (words, before[1]._replace(msg_rate_in=0.0))
@@ -278,8 +284,10 @@ class ActivityWatch:
                 known[topic.name] = (words, _activity(store, topic.name, holders, now_ms))
             except (TopicNotFound, FileNotFoundError):
                 continue  # it was deleted meanwhile
+            # A topic that is damaged or denied must not hide the others.
             except (PulsarException, OSError) as error:
                 unread.append(UnreadTopic(topic.name, str(error)))
+        # Replaced as a whole, so topics that were deleted are forgotten.
         self._known = known
         activities = tuple(activity for _, activity in known.values())
         behind = tuple(sorted(store.unrecovered & known.keys()))
@@ -297,36 +305,41 @@ def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_m
             attached.append(Attached("producer", producer.name, "", *process))
         for facts, _ in topic.view.subscriptions():
             shown = stats.subscriptions.get(facts.name)
-            known = {} if shown is None else {one.consumer_name: one for one in shown.consumers}
-            for one in facts.consumers:
-                process = holders.get(one.consumer.client_uuid, _UNSAID)
-                consumer = Attached("consumer", one.consumer.name, facts.name, *process)
-                attached.append(_with_held(consumer, known.get(one.consumer.name)))
+            # By name: a consumer of a subscription has one, and the statistics have no id.
+            known = (
+                {} if shown is None else {consumer.consumer_name: consumer for consumer in shown.consumers}
+            )
+            for attached_facts in facts.consumers:
+                process = holders.get(attached_facts.consumer.client_uuid, _UNSAID)
+                consumer = Attached("consumer", attached_facts.consumer.name, facts.name, *process)
+                attached.append(_with_held(consumer, known.get(attached_facts.consumer.name)))
     finally:
         use.release()
     subscriptions = tuple(
         SubscriptionActivity(
             subscription,
-            one.type,
-            one.msg_backlog,
-            one.unacked_messages,
-            one.earliest_msg_publish_time_in_backlog,
+            figures.type,
+            figures.msg_backlog,
+            figures.unacked_messages,
+            figures.earliest_msg_publish_time_in_backlog,
             _why(
-                one.msg_backlog,
-                one.unacked_messages,
-                one.msg_delayed,
-                len(one.consumers),
+                figures.msg_backlog,
+                figures.unacked_messages,
+                figures.msg_delayed,
+                len(figures.consumers),
                 [each for each in attached if each.subscription == subscription and each.held_since],
                 now_ms,
             ),
         )
-        for subscription, one in stats.subscriptions.items()
+        for subscription, figures in stats.subscriptions.items()
     )
-    backlogs = [one.msg_backlog for one in subscriptions]
+    backlogs = [shown.msg_backlog for shown in subscriptions]
     return TopicActivity(
         name,
         stats.msg_rate_in,
         stats.msg_in_counter,
+        # What was acknowledged since the topic exists: all that was published less what is left, for each
+        # subscription. Its difference between two looks is the rate.
         sum(stats.msg_in_counter - backlog for backlog in backlogs),
         max(backlogs, default=0),
         stats.earliest_msg_publish_time_in_backlogs,
@@ -370,6 +383,9 @@ def held_text(
 def _why(
     backlog: int, held: int, delayed: int, consumers: int, holders: Sequence[Attached], now_ms: int
 ) -> str:
+    # The reasons in the order in which they exclude each other: nothing is left; there is no consumer that
+    # could take it; it is not due yet; a consumer holds the oldest message; all is with consumers. Otherwise
+    # the subscription goes on, and there is nothing to explain.
     if not backlog:
         return ""
     if not consumers:
@@ -379,14 +395,14 @@ def _why(
     if holders:
         return ", ".join(
             held_text(
-                one.name,
-                one.pid,
-                one.held_since,
-                one.unacked_messages,
-                one.oldest_unacked_message_id,
+                holder.name,
+                holder.pid,
+                holder.held_since,
+                holder.unacked_messages,
+                holder.oldest_unacked_message_id,
                 now_ms,
             )
-            for one in holders
+            for holder in holders
         )
     if held >= backlog - delayed and held:
         return f"{held:,} held, not acknowledged"

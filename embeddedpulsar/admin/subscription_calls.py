@@ -200,7 +200,7 @@ def skip_messages(self: HasStore, topic: str, subscription: str, count: int) -> 
                 f"skip messages of one, such as {TopicName.parse(topic).of_partition(0).full}"
             )
         # One topic has one result.
-        return in_each(self, topic, subscription, lambda _, one: one.operator_commands().skip(count))[0]
+        return in_each(self, topic, subscription, lambda _, cursor: cursor.operator_commands().skip(count))[0]
 
 
 def skip_all_messages(self: HasStore, topic: str, subscription: str) -> None:
@@ -236,7 +236,7 @@ def expire_messages(self: HasStore, topic: str, subscription: str, seconds: int)
     with interrupts.translated:
         # One moment for all partitions and subscriptions.
         cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
-        in_each(self, topic, subscription, lambda topic, one: _skip_before(topic, one, cutoff_ms))
+        in_each(self, topic, subscription, lambda topic, cursor: _skip_before(topic, cursor, cutoff_ms))
 
 
 def expire_messages_for_all_subscriptions(self: HasStore, topic: str, seconds: int) -> None:
@@ -244,7 +244,7 @@ def expire_messages_for_all_subscriptions(self: HasStore, topic: str, seconds: i
     check_number("seconds", seconds, 0)
     with interrupts.translated:
         cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
-        in_all(self, topic, lambda topic, one: _skip_before(topic, one, cutoff_ms))
+        in_all(self, topic, lambda topic, cursor: _skip_before(topic, cursor, cutoff_ms))
 
 
 def skip_all(topic: Topic, subscription: Subscription) -> None:

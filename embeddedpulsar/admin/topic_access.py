@@ -75,7 +75,9 @@ def in_each(
     """
     results: list[R] = []
     # Partitions without the subscription are left out, as those that were added after it was made.
-    in_logs(topics, topic, lambda one: results.extend(_with_subscription(one, subscription, work)))
+    in_logs(
+        topics, topic, lambda used_topic: results.extend(_with_subscription(used_topic, subscription, work))
+    )
     if not results:
         raise SubscriptionNotFound(
             f"{TopicName.parse(topic).full} has no subscription {subscription!r}; make it with "
@@ -87,9 +89,9 @@ def in_each(
 def in_all(topics: HasStore, topic: str, work: Callable[[Topic, Subscription], object]) -> None:
     """Do ``work`` with every durable subscription of the topic, or of its partitions."""
 
-    def in_log(one: Topic) -> None:
-        for subscription in one.subscriptions():
-            _with_subscription(one, subscription, work)
+    def in_log(used_topic: Topic) -> None:
+        for subscription in used_topic.subscriptions():
+            _with_subscription(used_topic, subscription, work)
 
     in_logs(topics, topic, in_log)
 

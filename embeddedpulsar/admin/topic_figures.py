@@ -75,33 +75,37 @@ def topic_stats(
     appended = survey.appended()
     away, offload = topic.offload.ledgers(), topic.offload.record()
     # A non-durable subscription keeps nothing stored, so its backlog does not count for the topic.
-    durable_ones = [one for one in subscriptions.values() if one.is_durable]
+    durable_stats = [subscription for subscription in subscriptions.values() if subscription.is_durable]
     return TopicStats(
         msg_rate_in=rate,
         msg_throughput_in=throughput,
         average_msg_size=average,
         msg_in_counter=appended.messages,
         bytes_in_counter=appended.size,
-        storage_size=sum(one.size for one in survey.ledgers()),
+        storage_size=sum(ledger.size for ledger in survey.ledgers()),
         # The largest backlog: the messages are stored once, whichever subscriptions need them. Pulsar's field
         # has this meaning, too.
-        backlog_size=max((one.backlog_size for one in durable_ones), default=0),
-        earliest_msg_publish_time_in_backlogs=_earliest(durable_ones),
+        backlog_size=max((subscription.backlog_size for subscription in durable_stats), default=0),
+        earliest_msg_publish_time_in_backlogs=_earliest(durable_stats),
         publishers=tuple(
-            PublisherStats(one.name, one.producer_id, ProducerAccessMode(one.access_mode).name, drop_rate)
-            for one in producers.connected
+            PublisherStats(
+                producer.name, producer.producer_id, ProducerAccessMode(producer.access_mode).name, drop_rate
+            )
+            for producer in producers.connected
         ),
         waiting_publishers=producers.waiting,
         subscriptions=subscriptions,
         deduplication_status=status,
         topic_epoch=producers.epoch or None,
         non_contiguous_deleted_messages_ranges=sum(
-            one.non_contiguous_deleted_messages_ranges for one in subscriptions.values()
+            subscription.non_contiguous_deleted_messages_ranges for subscription in subscriptions.values()
         ),
-        msg_drop_rate=_sum_or_none([one.msg_drop_rate for one in subscriptions.values()], drop_rate),
+        msg_drop_rate=_sum_or_none(
+            [subscription.msg_drop_rate for subscription in subscriptions.values()], drop_rate
+        ),
         compaction=_compaction_stats(topic),
         publish_rate_limited_times=int(log.words[TopicWord.PUBLISH_LIMITED]),
-        offloaded_storage_size=sum(one.size for one in survey.ledgers() if one.ledger_id in away),
+        offloaded_storage_size=sum(ledger.size for ledger in survey.ledgers() if ledger.ledger_id in away),
         last_offload_ledger_id=offload.ledger_id,
         last_offload_success_time_stamp=offload.succeeded_ms,
         last_offload_failure_time_stamp=offload.failed_ms,
@@ -228,7 +232,10 @@ def _held_since(subscription: SubscriptionFacts, facts: ConsumerFacts, backlog: 
     if facts.permits is None:  # its type assigns no entries: the active consumer has what is not acknowledged
         has_oldest = backlog > 0 and facts.consumer.name == subscription.active
     else:
-        oldest = min((one.oldest for one in subscription.consumers if one.oldest is not None), default=None)
+        oldest = min(
+            (consumer.oldest for consumer in subscription.consumers if consumer.oldest is not None),
+            default=None,
+        )
         has_oldest = oldest is not None and facts.oldest == oldest
     # The latest of the moments from which it could have acknowledged the oldest message: it attached, it last
     # acknowledged anything, the message was published.

@@ -191,7 +191,7 @@ def truncate(self: HasStore, topic: str) -> None:
         # Acknowledged first, since trimming removes only what no subscription needs. A kill in between leaves
         # the ledgers to the trimming in the background, which keeps to the retention.
         in_all(self, topic, skip_all)
-        in_logs(self, topic, lambda one: one.trim_now(ignore_retention=True))
+        in_logs(self, topic, lambda used_topic: used_topic.trim_now(ignore_retention=True))
 
 
 def _terminate(store: Store, name: str) -> MessageId:

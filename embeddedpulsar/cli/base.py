@@ -346,6 +346,7 @@ pass_store = click.make_pass_decorator(OpenedStore)
 
 def complete_topic(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """Return the names of topics that begin with what was typed, for the completion of a shell."""
+    # The options of the program were parsed before, but no command has run: there is no `OpenedStore` yet.
     path = context.find_root().params.get("store")
     tenant, _, rest = begun.removeprefix(_DOMAIN).partition("/")
     namespace = f"{tenant}/{rest.partition('/')[0]}" if "/" in rest else _DEFAULT_NAMESPACE

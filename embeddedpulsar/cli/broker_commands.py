@@ -123,6 +123,7 @@ def get(store: OpenedStore, group: str, is_json: bool) -> None:
     if is_json:
         print_json(json_form(limits) | {"usage": usage.json()})
     else:
+        # Limits first, then what was used of them; the names of the two differ.
         rows = list((json_form(limits) | usage.json()).items())
         print_table(("", ""), [(name, f"{number:,}") for name, number in rows])
 

@@ -60,6 +60,8 @@ def restore(source: str, directory: str, is_json: bool) -> None:
     if is_json:
         print_json(report._asdict())
         return
+    # The time of the place where the command runs, with its name: a backup is compared with what people
+    # remember.
     begun = datetime.fromtimestamp(report.created_ms // 1000).astimezone()
     click.echo(f"{report.topics:,} topics, {size(report.size)} in {report.files:,} files: {report.path}")
     click.echo(f"as of {begun:%Y-%m-%d %H:%M:%S %Z}")

@@ -219,6 +219,7 @@ def run(store: OpenedStore, fqfn: tuple[str, ...], grace: float) -> None:
     Ctrl-C kills them at once.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Workers open the store for writing, whatever --read-only says.
     store.check_writable()
     run_functions(store.directory, fqfn or None, grace)
 

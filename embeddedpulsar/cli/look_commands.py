@@ -90,6 +90,7 @@ def top(
         progress.end()
         # Where the output is no terminal it cannot be drawn over, and the table is printed once.
         if once or is_json or not console.is_terminal:
+            # Two looks, so that there are rates; a single one has counters only.
             time.sleep(interval)
             now = watch.look()
             rows = sorted(_rows(before, now), key=_SORTED[order])[:count]

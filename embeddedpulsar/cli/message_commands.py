@@ -165,6 +165,7 @@ def _check_exists(admin: Admin, topic: str) -> None:
 
 
 def _text(argument: str) -> str:
+    # Bytes that were typed and are no UTF-8 are surrogates here (`terminal.decoded_arguments`).
     try:
         argument.encode()
     except UnicodeEncodeError as e:
@@ -319,6 +320,7 @@ def replay(
     what = "all dead letters" if message_id is None else f"the dead letter {message_id}"
     wanted = None if message_id is None else _parsed(message_id)
     with store.admin() as admin:
+        # Made before the question: a text that is no topic name is an error, also in a dry run.
         letters = admin.dead_letters(topic, subscription, dead_letter_topic)
         if not is_confirmed(f"publish {what} of {subscription} of {topic} again", yes, dry_run):
             return

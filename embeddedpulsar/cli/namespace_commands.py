@@ -52,6 +52,7 @@ def create(store: OpenedStore, namespace: str) -> None:
 @pass_store
 def delete(store: OpenedStore, namespace: str, force: bool, yes: bool, dry_run: bool) -> None:
     """Delete NAMESPACE with its policies."""
+    # With --force the question says that messages go. Without it, a namespace that has topics is refused.
     what = f"delete the namespace {namespace}" + (" with its topics and messages" if force else "")
     with store.admin() as admin:
         if is_confirmed(what, yes, dry_run):

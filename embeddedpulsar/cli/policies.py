@@ -70,6 +70,7 @@ def subscription_types(
     context: click.Context, parameter: click.Parameter, value: str
 ) -> frozenset[ConsumerType]:
     """The types of subscriptions that a text names, with commas between them."""
+    # Names are those of pulsar-admin, and blanks around the commas are taken.
     types = admitting.SUBSCRIPTION_TYPE_NAMES
     names = [name for name in value.replace(" ", "").split(",") if name]
     unknown = [name for name in names if name not in types]

@@ -81,6 +81,7 @@ def check(
     context.exit(store_check.main(arguments))
 
 
+# Groups and single commands, in the order of their subjects; `--help` sorts them by name.
 for command in (
     topics,
     subscriptions,

@@ -47,10 +47,12 @@ def get(store: OpenedStore, topic: str, version: int | None, is_all: bool, is_js
             schemas_found = admin.schemas().get_all_schemas(topic)
         else:
             schema = admin.schemas().get_schema_info(topic, version)
+            # A version that was deleted and one that never was are the same to a user.
             if schema is None:
                 raise click.ClickException(f"{topic} has no such schema")
             schemas_found = [schema]
     if is_json:
+        # One schema is an object, several are a list, also if there is one only: a program asks for either.
         print_json([schema.json() for schema in schemas_found] if is_all else schemas_found[0].json())
     elif is_all:
         rows = [(str(schema.version), schema.type.name, str(schema.timestamp)) for schema in schemas_found]
@@ -78,6 +80,7 @@ def upload(store: OpenedStore, topic: str, file: IO[str]) -> None:
 def delete(store: OpenedStore, topic: str, force: bool, yes: bool, dry_run: bool) -> None:
     """Delete all schemas of TOPIC."""
     with store.admin() as admin:
+        # Counted first: the question says how much is lost.
         count = len(admin.schemas().get_all_schemas(topic))
         if is_confirmed(f"delete the {count} schemas of {topic}", yes, dry_run):
             admin.schemas().delete_schema(topic, force)
@@ -98,6 +101,7 @@ def compatibility(context: click.Context, topic: str, file: IO[str], is_json: bo
     else:
         answer = "compatible" if verdict.is_compatibility else f"not compatible: {verdict.reason}"
         click.echo(f"{answer} ({verdict.schema_compatibility_strategy})")
+    # A script that deploys a schema branches by the status, and a person reads the reason.
     context.exit(0 if verdict.is_compatibility else 1)
 
 

@@ -16,6 +16,7 @@ from embeddedpulsar.cli.base import (
 )
 from embeddedpulsar.message_id import MessageId
 
+# The two positions that have names, which are ids in Pulsar, too.
 _POSITIONS = {"earliest": MessageId.earliest, "latest": MessageId.latest}
 subscription_argument = click.argument("subscription")
 
@@ -73,6 +74,7 @@ def skip(store: OpenedStore, topic: str, subscription: str, count: int, yes: boo
     """Acknowledge the first messages of the backlog of SUBSCRIPTION."""
     with store.admin() as admin:
         if is_confirmed(f"skip {count:,} messages of {subscription} of {topic}", yes, dry_run):
+            # A subscription may have fewer messages than it is asked to skip, so their number is shown.
             click.echo(f"{admin.topics().skip_messages(topic, subscription, count):,} messages skipped")
 
 
@@ -119,9 +121,11 @@ def reset(
     dry_run: bool,
 ) -> None:
     """Move SUBSCRIPTION: what lies before the target counts as acknowledged, the rest is delivered."""
+    # One of the two, because a position and a time may contradict each other.
     if (position is None) == (timestamp_ms is None):
         raise click.UsageError("name the target: either --to or --time")
     target = _POSITIONS[position] if position is not None else timestamp_ms
+    # For the type checker: one of the two is there.
     assert target is not None
     with store.admin() as admin:
         where = position or f"the messages from {timestamp_ms} ms on"

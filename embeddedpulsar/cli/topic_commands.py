@@ -111,6 +111,7 @@ def delete(store: OpenedStore, topic: str, force: bool, yes: bool, dry_run: bool
     with store.admin() as admin:
         partitions = admin.topics().get_partitioned_topic_metadata(topic).partitions
         size = f" and its {partitions} partitions" if partitions else ""
+        # The question names the partitions: deleting one topic may delete the logs of hundreds.
         if not is_confirmed(f"delete the topic {topic}{size}, with all messages", yes, dry_run):
             return
         if partitions:
@@ -225,6 +226,7 @@ def peeked(admin: Admin, topic: str, subscription: str, count: int) -> list[Mess
     # in one.
     partitions = admin.topics().get_partitioned_topic_metadata(topic).partitions
     names = [f"{topic}-partition-{index}" for index in range(partitions)] or [topic]
+    # By publish time across the partitions, as nothing else orders their messages.
     messages = [
         message for name in names for message in admin.topics().peek_messages(name, subscription, count)
     ]
@@ -243,6 +245,7 @@ def terminate(store: OpenedStore, topic: str, yes: bool, dry_run: bool) -> None:
     with store.admin() as admin:
         if not is_confirmed(f"end the topic {topic} for ever", yes, dry_run):
             return
+        # Pulsar has a method for each kind, and both are this verb: the answer is an id for each partition.
         if admin.topics().get_partitioned_topic_metadata(topic).partitions:
             for partition, last in admin.topics().terminate_partitioned_topic(topic).items():
                 click.echo(f"partition {partition}: the last message is {last.ledger_id()}:{last.entry_id()}")
@@ -277,6 +280,7 @@ def unload(store: OpenedStore, topic: str) -> None:
 def roll_ledger(store: OpenedStore, topic: str) -> None:
     """Close the open ledger of TOPIC, and start the next one. What is closed can be trimmed and offloaded."""
     with store.admin() as admin:
+        # An empty ledger is not closed, so the number may be less than that of the partitions.
         closed = admin.topics().roll_ledger(topic)
     click.echo(f"{closed:,} ledger{'' if closed == 1 else 's'} closed")
 

@@ -365,8 +365,8 @@ class Functions(SaysWhatThereIs):
         # live make this call fail; they end after the message that they process, and a second call finds them
         # gone.
         if definition.is_running and SUPERVISOR in producer_names:
-            self._definitions.change(name, lambda one: one._replace(is_running=False))
-        if any(_is_instance(one) for one in producer_names):
+            self._definitions.change(name, lambda stored: stored._replace(is_running=False))
+        if any(_is_instance(producer_name) for producer_name in producer_names):
             raise NotAllowedError(
                 f"{name} is being run; call stop_function, wait a second, until its workers have ended, and "
                 "delete it then"
@@ -406,12 +406,12 @@ class Functions(SaysWhatThereIs):
         """Have all workers of a function started again."""
         self._definitions.change(
             f"{tenant}/{namespace}/{function}",
-            lambda one: one._replace(is_running=True, restarts=one.restarts + 1),
+            lambda stored: stored._replace(is_running=True, restarts=stored.restarts + 1),
         )
 
     def _change(self, tenant: str, namespace: str, function: str, *, is_running: bool) -> None:
         self._definitions.change(
-            f"{tenant}/{namespace}/{function}", lambda one: one._replace(is_running=is_running)
+            f"{tenant}/{namespace}/{function}", lambda stored: stored._replace(is_running=is_running)
         )
 
     def trigger_function(

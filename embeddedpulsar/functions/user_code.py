@@ -274,7 +274,7 @@ class EnvironmentBasedSecretsProvider:
 
 
 _OWN_PROVIDERS: Final = {
-    one.__name__: one for one in (ClearTextSecretsProvider, EnvironmentBasedSecretsProvider)
+    kind.__name__: kind for kind in (ClearTextSecretsProvider, EnvironmentBasedSecretsProvider)
 }
 
 
