@@ -107,7 +107,7 @@ def backup_store(
                 drop=chosen.drop,
                 sinks=sinks,
                 meter=meter,
-            ).take()
+            ).take_all()
             # Which commits of sinks that were begun are in the backup depends on the topics that are in it.
             sinks.finish({entry.name: chosen.directory_of(entry) for entry in kept if entry.is_made})
             # The catalog is written anew, with the topics that were kept: that of the store may have others

@@ -147,18 +147,24 @@ class TopicCut:
             FileNotFoundError: the topic was deleted.
             StorageError: it is changed all the time; or a file is damaged.
         """
+        # A topic that no process has opened since the machine went down: opening recovers its words.
         if not self._is_believed():
             self._open_topic()
         for _ in range(_ATTEMPTS):
             try:
+                # The first ledger that is needed, before the journals: what is trimmed from here on is seen
+                # by `cut`.
                 self._first = self._words()[TopicWord.TRIM]
                 if self._is_begun:  # by an attempt before; each search takes as long as there are files
                     self._target.drop(self._relative(self.directory))
+                # What was copied before counts again only if it is named again; the bytes themselves stay in
+                # the target.
                 self._is_begun, self._copied = True, None
                 self._take_journals()
                 self._take_compaction_record()
                 return
             except FileNotFoundError as e:
+                # A generation of a journal was replaced, or a subscription ended: the list is read anew.
                 self._check_there()
                 missing = e  # another generation of a journal; or a subscription ended
         raise self._moving(missing)
@@ -172,6 +178,8 @@ class TopicCut:
         Raises:
             FileNotFoundError: the topic was deleted.
         """
+        # A loop without a lock: the tail is of the moment at which the journal's word was the same before and
+        # after it. The loop gives up only where a writer commits without a pause.
         for _ in range(_LOOKS):
             journal = self._journal_word(self._words())
             words = self._words()
@@ -183,7 +191,8 @@ class TopicCut:
         ledgers = ledgers_with_cold(self.directory, names)
         self.is_of_function = filenames.FUNCTION_LOCK in names
         to = split_tail(tail)[0]
-        self._cut = _Cut(tail, journal, tuple(one for one in ledgers if self._first <= one <= to))
+        self._cut = _Cut(tail, journal, tuple(ledger for ledger in ledgers if self._first <= ledger <= to))
+        # Ledgers that went since the positions were taken hold messages that these need.
         words = self._words()
         return words[TopicWord.TRIM] == self._first and (tail > 0 or not ledgers)
 
@@ -201,13 +210,17 @@ class TopicCut:
             FileNotFoundError: the topic was deleted.
             StorageError: files are missing all the time, or damaged.
         """
+        # An attempt before has copied all of it already, and the cut is the same.
         if self._copied == self._cut:
             return True
         for _ in range(_ATTEMPTS):
             try:
+                # The compacted ledger first: it may be replaced while ledgers are copied, which
+                # `_is_replaced` finds.
                 for name in self._compacted:
                     path = os.path.join(self.directory, name)
                     self._target.take_unchanging(self._relative(path), path)
+                # Up to the word of the cut, even if the journal has grown since.
                 self._take_journal(self.directory, self._cut.journal)
                 self._take_ledgers(self._cut.tail, self._cut.ledgers)
                 self._copied = self._cut
@@ -215,6 +228,8 @@ class TopicCut:
             except FileNotFoundError as e:
                 self._check_there()
                 words = self._words()
+                # Two reasons to begin anew, with the positions: trimming and compaction. Anything else that
+                # is missing is looked for again.
                 is_trimmed = words[TopicWord.TRIM] != self._first
                 if is_trimmed or self._is_replaced(words):
                     return False
@@ -277,10 +292,11 @@ class TopicCut:
         is_used = filenames.CONTROL in names or bool(filenames.ledgers_of(names))
         if is_used and not trusted_words(self.directory, KIND_TOPIC):
             return False
-        if any(filenames.parse_generation(one) is not None for one in names):
+        # A topic with a journal of producers needs the word that says how far it goes.
+        if any(filenames.parse_generation(name) is not None for name in names):
             if self._journal_word(self._words()) is None:
                 return False
-        return all(trusted_words(one, KIND_SUBSCRIPTION) for one in self._subscriptions())
+        return all(trusted_words(subscription, KIND_SUBSCRIPTION) for subscription in self._subscriptions())
 
     def _subscriptions(self) -> list[str]:
         parent = filenames.subscriptions_path(self.directory)
@@ -341,15 +357,22 @@ class TopicCut:
         names = descriptors.names_in(directory)
         journals: dict[int, int | None]
         if word is None:
-            journals = {one: None for name in names if (one := filenames.parse_generation(name)) is not None}
+            # No word says which generation holds: all files are copied, and the restored store finds out.
+            journals = {
+                generation: None
+                for name in names
+                if (generation := filenames.parse_generation(name)) is not None
+            }
         else:
             number, committed = split_journal(word)
             journals = {number: committed} if committed else {}
+            # The word says that nothing is committed, but there is a file.
             if not committed and os.path.basename(filenames.journal_path(directory, number)) in names:
                 journals = {number: None}  # the file itself says whether it ended, or the word is damaged
             if committed and not self._has(directory, word):
-                found = {filenames.parse_generation(name) for name in names} - {None, number}
-                journals = {one: None for one in found if one is not None}
+                # The word names more than there is: the file is damaged, and is taken with the damage.
+                others = {filenames.parse_generation(name) for name in names} - {None, number}
+                journals = {generation: None for generation in others if generation is not None}
                 self._take_short(directory, number, committed)
         for generation, end in journals.items():
             path = filenames.journal_path(directory, generation)
@@ -401,6 +424,7 @@ class TopicCut:
         for number, ledger in enumerate(ledgers):
             end: int | None = tail_end
             entries: int | None = None
+            # The last ledger ends at the tail, every other one where the next one says.
             if ledger != tail_ledger:
                 end, entries = self._ending(ledger, ledgers[number + 1])
             self._take_ledger(ledger, end, entries)
@@ -415,9 +439,11 @@ class TopicCut:
 
     def _take_ledger(self, ledger: int, end: int | None, entries: int | None) -> None:
         path = filenames.log_path(self.directory, ledger)
+        # Its log is in an offload location: the note is enough.
         if not os.path.exists(path):
             self._take_cold(ledger)
             return
+        # Nothing says where it ends: all of it is taken, and the restored store scans it.
         length = os.path.getsize(path) if end is None else max(end, FIRST_FRAME_OFFSET)
         length = min(length, os.path.getsize(path))
         is_new = self._target.take_grown(self._relative(path), path, length, SEGMENT_HEADER_SIZE)
@@ -432,6 +458,7 @@ class TopicCut:
         try:
             self._target.take_derived(self._relative(path), path, end, is_new=is_new)
         except FileNotFoundError:
+            # Without its index a ledger is whole: the index is derived again.
             if self._words()[TopicWord.TRIM] != self._first:
                 raise  # it was trimmed meanwhile, with its log; else a restored store derives it
 
@@ -497,20 +524,24 @@ class SinksCut:
     def hold(self, locks: contextlib.ExitStack) -> None:
         """Keep those sinks from beginning a commit that did during an attempt before. One that commits for
         longer than `WAIT_S` is not waited for."""
+        # In the order of the keys, as every backup takes them, so that two backups do not wait for each
+        # other.
         for key in sorted(self._busy):
             hold_for(SinkPlace(self._root, key).file(LOCK), locks)
 
-    def take(self) -> None:
+    def take_records(self) -> None:
         """Take the records, and the staged rows that an unfinished commit names."""
         self._plans.clear()
         self._target.drop(root_layout.SINKS)
+        # Before the sinks are read: one that comes or goes later is a change then.
         changed = self._changed()
-        self._taken = _Begun({one.key: self._take_sink(one) for one in sinks_of(self._root)}, changed)
+        self._taken = _Begun({place.key: self._take_sink(place) for place in sinks_of(self._root)}, changed)
 
     def is_current(self) -> bool:
-        """Whether no sink began a commit, came or went since `take`."""
+        """Whether no sink began a commit, came or went since `take_records`."""
         changed, taken = self._changed(), self._taken
-        begun = _Begun({one.key: self._read(one)[0] for one in sinks_of(self._root)}, changed)
+        begun = _Begun({place.key: self._read(place)[0] for place in sinks_of(self._root)}, changed)
+        # A sink that is only in one of the two has begun or ended its first commit.
         both = begun.batches.keys() | taken.batches.keys()
         self._busy.update(key for key in both if begun.batches.get(key) != taken.batches.get(key))
         return begun == taken
@@ -523,11 +554,14 @@ class SinksCut:
         """
         for key, plan in self._plans.items():
             place = SinkPlace(self._root, key)
-            found = [(directories[name], floor) for name, _, floor in plan["logs"] if name in directories]
-            if not found:  # a backup of other topics: the batch is stored when it comes again
+            logs = [(directories[name], floor) for name, _, floor in plan["logs"] if name in directories]
+            # None of its topics is in the backup: the commit could not be finished there.
+            if not logs:  # a backup of other topics: the batch is stored when it comes again
                 for name in (PENDING, *(file for file, *_ in plan["files"])):
                     self._target.drop_record(self._relative(place, name))
-            for directory, floor in found:
+            # The copied store finishes the commit as after a crash, so it needs the pins that keep the end of
+            # each log.
+            for directory, floor in logs:
                 path, content = commit_pin(directory, split_tail(floor)[0], key, place.file(PENDING))
                 self._target.take_bytes(os.path.relpath(path, self._root).replace(os.sep, "/"), content)
 
@@ -542,31 +576,36 @@ class SinksCut:
 
         `pending` first: what it no longer says, `done` says.
         """
-        found: dict[str, bytes] = {}
+        documents: dict[str, bytes] = {}
         fields: dict[str, dict[str, Any]] = {}
+        # In this order, as the commit writes `done` before it removes `pending`: read the other way round, a
+        # commit could seem to be neither begun nor done.
         for name in (PENDING, DONE):
             with contextlib.suppress(FileNotFoundError):
-                found[name] = disk.DISK.read_file(place.file(name))
+                documents[name] = disk.DISK.read_file(place.file(name))
                 with contextlib.suppress(CorruptionError, ForeignFileError):  # it is copied as it is
-                    fields[name] = decode_document(found[name], KIND_SINK_COMMIT)
+                    fields[name] = decode_document(documents[name], KIND_SINK_COMMIT)
         plan, done = fields.get(PENDING), fields.get(DONE)
+        # Finished, and only not cleared away yet.
         if plan is not None and done is not None and done["batch"] >= plan["batch"]:
-            del found[PENDING]
+            del documents[PENDING]
             plan = None
-        return max((int(one["batch"]) for one in fields.values()), default=-1), found, plan
+        return max((int(document["batch"]) for document in fields.values()), default=-1), documents, plan
 
     def _take_sink(self, place: SinkPlace) -> int:
         """Take the documents of a sink, and the rows that its unfinished commit names."""
         while True:
-            batch, found, plan = self._read(place)
+            batch, documents, plan = self._read(place)
             names = [name for name, *_ in plan["files"]] if plan is not None else []
             missing = [name for name in names if not self._take_rows(place, name)]
-            if missing and self._read(place)[1].get(PENDING) != found[PENDING]:
+            # The rows are gone: either the commit was finished meanwhile, or they were lost; the document
+            # tells which.
+            if missing and self._read(place)[1].get(PENDING) != documents[PENDING]:
                 self._target.drop(f"{root_layout.SINKS}/{place.key}")
                 continue  # the commit was finished meanwhile
             if plan is not None:
                 self._plans[place.key] = plan
-            for name, data in found.items():
+            for name, data in documents.items():
                 self._target.take_bytes(self._relative(place, name), data)
             return batch
 
@@ -611,7 +650,7 @@ failpoints.declare("backup:journals_taken", "backup:sinks_taken", "backup:cut", 
 
 
 class StoreCut:
-    """Role: the order above, over the topics of a backup. Invariant: when `take` returns, every log that was
+    """The order above, over the topics of a backup. Invariant: when `take_all` returns, every log that was
     taken ends behind all positions that were. One thread; the store may be in use.
 
     Args:
@@ -645,26 +684,31 @@ class StoreCut:
         self._reason = _TOPICS
         self._missing: FileNotFoundError | None = None
 
-    def take(self) -> list[TopicEntry]:
+    def take_all(self) -> list[TopicEntry]:
         """Take everything; return the topics that were taken.
 
         Raises:
             StorageError: something went on in every attempt that allows no cut; or a file is damaged.
         """
         self._follow_list(is_first=True)
+        # Positions, then ends, then what was written up to them; begun anew with the topics in which
+        # something moved. Each attempt copies less, since what was copied is not copied again.
         for attempt in range(_ATTEMPTS):
             self._take_positions()
             failpoints.hit("backup:journals_taken")
+            # Without locks at first, so that a backup delays no one; then sinks and functions that commit all
+            # the time are held for the moment in which the ends are read.
             if self._cut_logs(with_locks=attempt >= _UNLOCKED) and self._take_logs():
                 break
         else:
             raise self._error() from self._missing
+        # Documents last: messages refer to schemas that were registered before them.
         failpoints.hit("backup:logs_taken")
         self._each(lambda _, cut: cut.take_documents())
         present = {(entry.name, entry.incarnation) for entry in self._list(False)}
         for entry in list(self._cuts):
             if (entry.name, entry.incarnation) not in present:  # deleted while its files were copied
-                self._forget(entry)
+                self._drop_topic(entry)
         return [
             entry if cut is not None else entry._replace(is_made=False) for entry, cut in self._cuts.items()
         ]
@@ -672,7 +716,7 @@ class StoreCut:
     def _follow_list(self, *, is_first: bool = False) -> None:
         entries = self._list(is_first)
         for gone in self._cuts.keys() - set(entries):
-            self._forget(gone)
+            self._drop_topic(gone)
         self._due += [entry for entry in entries if entry not in self._cuts]
         for entry in self._due:
             if entry not in self._cuts:
@@ -687,13 +731,15 @@ class StoreCut:
 
     def _cut_logs(self, *, with_locks: bool) -> bool:
         """Read the ends of all logs. False if they are no moment: then it is to be done again."""
+        # Before and after the ends are read: what committed in between has some of its outputs in them.
         with contextlib.ExitStack() as locks:
             if with_locks:
                 self._sinks.hold(locks)
-            self._sinks.take()
+            self._sinks.take_records()
             failpoints.hit("backup:sinks_taken")
             held = self._hold_functions(locks) if with_locks else set()
             before = self._tails_of_functions()
+            # New topics, or ones whose files moved: their positions come before the ends of all logs.
             self._follow_list()
             if self._due:
                 self._reason = _TOPICS
@@ -701,7 +747,7 @@ class StoreCut:
             self._each(self._cut_log)
             failpoints.hit("backup:cut")
             after = self._tails_of_functions()
-            moved = {one for one in after if after[one] != before.get(one)} - held
+            moved = {entry for entry in after if after[entry] != before.get(entry)} - held
             self._busy |= moved
             if not self._sinks.is_current():
                 self._reason = _SINKS
@@ -729,11 +775,11 @@ class StoreCut:
     def _tails_of_functions(self) -> dict[TopicEntry, int]:
         tails: dict[TopicEntry, int] = {}
 
-        def note(entry: TopicEntry, cut: TopicCut) -> None:
+        def add_tail(entry: TopicEntry, cut: TopicCut) -> None:
             if cut.is_of_function:
                 tails[entry] = cut.tail()
 
-        self._each(note)
+        self._each(add_tail)
         return tails
 
     def _take_logs(self) -> bool:
@@ -770,7 +816,7 @@ class StoreCut:
         self._drop(entry)
         return True
 
-    def _forget(self, entry: TopicEntry) -> None:
+    def _drop_topic(self, entry: TopicEntry) -> None:
         del self._cuts[entry]
         self._drop(entry)
 

@@ -114,6 +114,7 @@ class CatalogTable:
         return self._find(name)[1]
 
     def _find(self, name: str) -> tuple[int, TopicEntry | None]:
+        # A name in memory says all: what the index has of it is older.
         recent = self._recent.get(name)
         if recent is not None:
             return recent.slot, None if recent.packed is None else self._entry(recent.packed)
@@ -122,6 +123,7 @@ class CatalogTable:
 
     def _entry(self, packed: bytes) -> TopicEntry:
         known = self._decoded
+        # By identity, since an entry that changed has other bytes.
         if known is None or known[0] is not packed:
             known = self._decoded = packed, decode_topic(packed)
         return known[1]
@@ -129,6 +131,7 @@ class CatalogTable:
     def items(self, prefix: str, start: str = "") -> Iterator[tuple[str, int, int]]:
         """(name, number of partitions, slot) of the topics whose names begin with ``prefix``, sorted, from
         ``start`` on."""
+        # Two sorted lists are merged; of a name that is in both, the one in memory counts.
         old = iter(()) if self.index is None else self.index.items(prefix, start)
         waiting = next(old, None)
         names = self._names()
@@ -137,9 +140,11 @@ class CatalogTable:
             while waiting is not None and waiting[0] < name:
                 yield waiting
                 waiting = next(old, None)
+            # The index has an older state of the name.
             if waiting is not None and waiting[0] == name:
                 waiting = next(old, None)
             recent = self._recent[name]
+            # A deleted topic is in memory without an entry, and is not listed.
             if recent.packed is not None:
                 yield name, partitions_of(recent.packed), recent.slot
         if waiting is not None:
@@ -165,9 +170,11 @@ class CatalogTable:
         """The directories of the topics that have one."""
         index = self.index
         old = () if index is None else (index.entry(slot) for slot in index.made())
-        recent = [decode_topic(one.packed) for one in self._recent.values() if one.packed is not None]
-        found = {entry.directory for entry in old if entry.name not in self._recent}
-        return found | {entry.directory for entry in recent if entry.is_made}
+        recent = [
+            decode_topic(change.packed) for change in self._recent.values() if change.packed is not None
+        ]
+        directories = {entry.directory for entry in old if entry.name not in self._recent}
+        return directories | {entry.directory for entry in recent if entry.is_made}
 
     def ended(self, name: str) -> tuple[int, int]:
         """How many topics of that name were deleted, and the incarnation of the last; (0, 0) for none."""
@@ -180,8 +187,8 @@ class CatalogTable:
     def ended_lives(self) -> dict[str, int]:
         """The incarnation that was deleted last, by the name of the topic."""
         old = iter(()) if self.index is None else self.index.all_ended()
-        found = {entry.name: entry.incarnation for entry in old}
-        return found | {name: ended.incarnation for name, ended in self._ended.items()}
+        incarnations = {entry.name: entry.incarnation for entry in old}
+        return incarnations | {name: ended.incarnation for name, ended in self._ended.items()}
 
     # -- changing ----------------------------------------------------------------------------------
 
@@ -197,17 +204,22 @@ class CatalogTable:
         """
         start, end = at + RECORD_SIZE, at + record.length
         if record.type in _OF_TOPICS:
+            # A record of one topic has one entry; one of several has as many as were made at once.
             packed = islice(entries_of(record.payload), 1 if record.type == catalog_record.TOPIC else None)
-            names = [self._put(one, start + place, end) for place, one in packed]
+            names = [self._put(entry, start + place, end) for place, entry in packed]
+            # A topic that is opened for the first time is not a change to those that follow the list.
             return [] if record.type == catalog_record.TOPIC_MADE else names
         if record.type == catalog_record.TOPIC_DELETED:
             name, incarnation = catalog_record.decode_topic_deleted(record.payload)
             known = self.find(name)
+            # Another topic of the name by now: the deletion was of a life before.
             if known is None or known.incarnation != incarnation:
                 return []
+            # The record names the topic; its partitions end with it.
             ends = (known, *self.with_logs(known))
-            return [one.name for one in ends if self._end(one.name, end)]
+            return [ended.name for ended in ends if self._end(ended.name, end)]
         if record.type not in _OF_NAMES:
+            # Skipped records could delete or make topics: a newer release may have written any.
             raise UnsupportedFormatVersion(
                 reason=f"the catalog has a record of type {record.type}, unknown to this release",
                 remedy="upgrade embeddedpulsar",
@@ -233,6 +245,7 @@ class CatalogTable:
             raise CorruptionError(reason="a name in the catalog is not UTF-8") from e
         if name not in self._recent:
             self._sorted = []
+        # The slot has the place in the log, for the next index, and the bytes for those that ask before.
         self._recent[name] = _Recent(end, pack_slot(offset, packed), packed)
         return name
 
@@ -240,6 +253,7 @@ class CatalogTable:
         slot, entry = self._find(name)
         if entry is None:
             return False
+        # The number of lives gives the next topic of the name a directory of its own.
         self._ended[name] = _Ended(at, self.ended(name)[0] + 1, slot, entry.incarnation)
         if name not in self._recent:
             self._sorted = []
@@ -251,21 +265,23 @@ class CatalogTable:
         if not entry.partitions:
             return [entry]
         names = (f"{entry.name}{PARTITION_SUFFIX}{index}" for index in range(entry.partitions))
-        return [found for name in names if (found := self.find(name)) is not None]
+        return [opened for name in names if (opened := self.find(name)) is not None]
 
     def rest_on(self, index: TopicIndex) -> None:
+        # What the index covers leaves memory; what came after it stays.
         """Let ``index``, which covers more than the present one, hold what it covers."""
         end = index.header.end
-        self._recent = {name: one for name, one in self._recent.items() if one.at > end}
+        self._recent = {name: change for name, change in self._recent.items() if change.at > end}
         self._sorted = []
-        self._ended = {name: one for name, one in self._ended.items() if one.at > end}
+        self._ended = {name: change for name, change in self._ended.items() if change.at > end}
+        # The old index goes: nothing of this process refers to it, since slots are resolved under the mutex.
         self.close()
         self.index = index
 
     def merged(self) -> tuple[array[int], array[int], array[int]]:
         """Slots of all topics, slots of the deleted ones and their lives, each sorted by name."""
         topics = ((name, self._recent[name].slot) for name in self._names())
-        ended = ((name, one.slot, one.lives) for name, one in sorted(self._ended.items()))
+        ended = ((name, change.slot, change.lives) for name, change in sorted(self._ended.items()))
         if self.index is not None:
             return self.index.merged(topics), *self.index.merged_ended(ended)
         slots = array("Q", (slot for _, slot in topics if slot))
@@ -328,6 +344,7 @@ class Catalog:
         self.lock = lock
         self._mutex = threads.RLock()  # guards everything below
         self._fd = disk.DISK.open_file(path, os.O_RDONLY if is_read_only else os.O_RDWR)
+        # No word says where the log ends: it is read from the start, or from the end of the index.
         self._last = self._end = FIRST_RECORD_OFFSET
         self._is_read_only = is_read_only
         self._index_after = index_after
@@ -343,11 +360,14 @@ class Catalog:
         except BaseException:
             os.close(self._fd)
             raise
+        # A forked child reads the log through a descriptor of its own.
         fork.register(self)
 
     @staticmethod
     def create(path: str) -> None:
         """Write an empty catalog, durably. Under the catalog lock."""
+        # Before the log: an index of the old log beside a new one would be refused by its seed, but not if
+        # this process died in between and another log had the same.
         Catalog.remove_index(path)
         seed = int.from_bytes(os.urandom(4), "little")
         header = JournalHeader(generation=1, chain_seed=seed, snapshot_crc=0, owner_kind=KIND_STORE)
@@ -376,6 +396,7 @@ class Catalog:
         """The topic of that full name."""
         try:
             self._mutex.acquire()
+            # Under the mutex, one `fstat` when nothing is new.
             self.follow()
             return self._table.find(name)
         finally:
@@ -412,6 +433,7 @@ class Catalog:
 
         Without it, who follows the list would have to compare all of it after every change."""
         changed: dict[str, None] = {}
+        # First what is there, so that only what comes later is collected.
         try:
             self._mutex.acquire()
             self.follow()
@@ -435,7 +457,7 @@ class Catalog:
         """Collect no more. Idempotent."""
         try:
             self._mutex.acquire()
-            self._watchers = [one for one in self._watchers if one is not changed]
+            self._watchers = [watcher for watcher in self._watchers if watcher is not changed]
         finally:
             self._mutex.release()
 
@@ -459,13 +481,19 @@ class Catalog:
         try:
             self._mutex.acquire()
             size = os.fstat(self._fd).st_size
+            # Shorter is no error: a writer was killed while it wrote a record over what another one had left
+            # half written.
             if size <= self._end:
                 return
             data = disk.DISK.pread(self._fd, size - self._end, self._end)
+            # As far as the chain of checksums goes. What does not continue it is a record that is being
+            # written, or the rest of one: it is looked at again the next time.
             for record in unbroken_records(data, self._crc):
                 self._apply(record)
                 self._last, self._end = self._end, self._end + record.length
                 self._crc = record.crc
+            # Another process has made a new index, or this one would keep all changes in memory; twice, so
+            # that it is not looked for by every process at the moment it is due.
             if self._table.changes >= 2 * self._index_due:
                 self._adopt_index()  # made by another process
         finally:
@@ -476,6 +504,7 @@ class Catalog:
             names = self._table.apply(record, self._end)
         except (CorruptionError, UnsupportedFormatVersion) as e:
             raise e.at(self.path) from None
+        # Each watcher gets the names, not the entries: what the topic is when it is looked at counts.
         for changed in self._watchers:
             changed.update(dict.fromkeys(names))
         self.version += 1
@@ -516,8 +545,9 @@ class Catalog:
     @property
     def is_index_due(self) -> bool:
         """Whether so many topics changed since the index that it should be made anew."""
-        most = self._table.changes + (os.fstat(self._fd).st_size - self._end) // _SMALLEST_ENTRY
-        is_possible = not self._is_read_only and most >= self._index_due  # else nothing is read
+        # A cheap guess first: the bytes that are not read yet are at most so many topics.
+        possible_changes = self._table.changes + (os.fstat(self._fd).st_size - self._end) // _SMALLEST_ENTRY
+        is_possible = not self._is_read_only and possible_changes >= self._index_due  # else nothing is read
         return is_possible and self._ask(lambda table: table.changes >= self._index_due)
 
     def save_index(self) -> None:

@@ -191,19 +191,21 @@ class TopicDirectories:
             if current.is_made:
                 return current
             # 1. The directory. A crash leaves one of which the catalog does not know that it is there.
-            made = current._replace(is_made=True)
-            if os.path.isdir(self.path(made)):
-                made = self._adopt(self.relative(made), made.name, made.partitions)
+            opened_entry = current._replace(is_made=True)
+            if os.path.isdir(self.path(opened_entry)):
+                opened_entry = self._adopt(
+                    self.relative(opened_entry), opened_entry.name, opened_entry.partitions
+                )
             else:
-                self._build(made, durable)
+                self._build(opened_entry, durable)
             # 2. The catalog. From here on it is damage if the directory is missing.
-            if made.incarnation == entry.incarnation:
-                self._catalog.append_topic_made(made, now_ms, durable=durable)
+            if opened_entry.incarnation == entry.incarnation:
+                self._catalog.append_topic_made(opened_entry, now_ms, durable=durable)
             else:
-                self._catalog.append_topic(made, now_ms, durable=durable)
+                self._catalog.append_topic(opened_entry, now_ms, durable=durable)
             if failpoints.ACTIVE:
                 failpoints.hit("announced:made")
-            return made
+            return opened_entry
         finally:
             self._catalog.lock.release()
 
@@ -300,6 +302,8 @@ class TopicDirectories:
         directory = self._below(relative)
         entry, reason = self._described(relative)
         if entry is None:
+            # Nothing says which life of the name it is, except what was written for it: segments have the
+            # incarnation in their headers, and must fit the description.
             incarnation = self._incarnation_within(directory)
             entry = TopicEntry(name, relative, incarnation, partitions)
             write_meta(directory, entry, durable=False)
@@ -328,6 +332,7 @@ class TopicDirectories:
         """The incarnation its segments were written for, or its control words; a new one if none of them can
         be read."""
         unreadable = CorruptionError, FileNotFoundError, PermissionError
+        # The first that can be read is as good as any: all ledgers of a topic are of one incarnation.
         for ledger_id in filenames.ledgers_of(descriptors.names_in(directory)):
             with contextlib.suppress(*unreadable):
                 page = disk.DISK.read_file(filenames.log_path(directory, ledger_id), SEGMENT_HEADER_SIZE)
@@ -344,18 +349,22 @@ class TopicDirectories:
             CorruptionError: the directory holds another topic.
         """
         directory = self.path(entry)
+        # This process has just made it, so it is described.
         if entry.incarnation == self._built:
             self._built = 0
             return directory
-        found, reason = self._described(self.relative(entry))
-        if found is None:
+        described, reason = self._described(self.relative(entry))
+        # A power loss took the name or the content of the document. The catalog knows the topic, so the
+        # directory is described again, and the loss is reported.
+        if described is None:
             lost = _undescribed(directory, entry.name, reason, "it was written again from the catalog")
             if not os.path.isdir(directory):
                 lost = _undescribed(directory, entry.name, "it was missing", "it was made again, empty")
+            # Made before it is reported: the hook of the application may look at the topic.
             self._make_again(entry, directory)
             self._report(lost)
-            found = entry
-        _checked(found, entry.name, directory)
+            described = entry
+        _checked(described, entry.name, directory)
         self._check_owner(directory)
         return directory
 
@@ -364,6 +373,7 @@ class TopicDirectories:
 
     def _make_again(self, entry: TopicEntry, directory: str) -> None:
         try:
+            # Under the catalog lock, or a deletion in another process could be undone here.
             self._catalog.lock.acquire()
             current = self._catalog.find(entry.name)
             if current is None or current.incarnation != entry.incarnation:
@@ -376,6 +386,8 @@ class TopicDirectories:
             self._catalog.lock.release()
 
     def make_durable(self, entry: TopicEntry) -> None:
+        # In the order in which a search after a power loss would need them: the description, its name, the
+        # names of the directories, the record of the catalog.
         """Flush everything that makes the topic findable after a power loss. Any thread, without a lock."""
         directory = self.path(entry)
         meta = filenames.topic_meta_path(directory)
@@ -393,12 +405,16 @@ class TopicDirectories:
         self.staging.clear(self._remove_if_ended)
 
     def heal(self, now_ms: int) -> None:
+        # What is in staging was left by processes that died, since the catalog lock is held.
         """After a boot: clear ``staging/``, and add the topics the catalog lost."""
         self.clear_staging()
-        there = sorted(directories_in(self._topics))
-        known = self._catalog.made_directories() if there else set()
+        present = sorted(directories_in(self._topics))
+        known = self._catalog.made_directories() if present else set()
         lost = []
-        for name in there:
+        # For each directory that the catalog does not have as made: the rest of a deletion, a topic that was
+        # announced, one that says nothing, one whose last record was lost, or one whose record was lost as a
+        # whole.
+        for name in present:
             if name in known:
                 continue
             directory = os.path.join(self._topics, name)
@@ -407,6 +423,7 @@ class TopicDirectories:
             except (CorruptionError, ForeignFileError) as e:
                 entry = None
                 self._report(Damage(e.path or directory, reason=e.reason, kind=TOPIC_FILES))
+            # The catalog has its deletion, durably; only the files are left.
             if entry is not None and self._catalog.ended(entry.name)[1] == entry.incarnation:
                 self.staging.remove(
                     self.put_away(name)
@@ -424,7 +441,10 @@ class TopicDirectories:
                 self._catalog.append_topic_made(entry, now_ms, durable=False)  # its last record was lost
                 continue
             lost.append(entry)
+        # Topics before their partitions: a partition that stands for a future growth is recognized by its
+        # topic.
         for entry in sorted(lost, key=_is_partition):
+            # Prepared for a growth that did not happen: no message is in it.
             if not self._is_of_the_future(entry):
                 self._catalog.append_topic(entry, now_ms, durable=False)
                 path, reason = self._catalog.path, f"the topic {entry.name} was missing from the catalog"

@@ -59,12 +59,14 @@ class TopicIndex:
         first = INDEX_HEADER_SIZE // 8
         self._slots: Final = file.words[first : first + header.topics]
         self._ended: Final = file.words[first + header.topics : first + header.topics + header.ended]
+        # Behind the header: the slots of topics, those of names that ended, how often each did, and the
+        # namespaces and tenants.
         lives = INDEX_HEADER_SIZE + 8 * (header.topics + header.ended)
         names = lives + 4 * header.ended
         self._lives: Final = file.view[lives:names].cast("I")
-        found = unpack_map(bytes(file.view[names : header.size]), _MOST_NAMES)
-        self.namespaces: Final[list[str]] = found["namespaces"]
-        self.tenants: Final[list[str]] = found["tenants"]
+        names_of_store = unpack_map(bytes(file.view[names : header.size]), _MOST_NAMES)
+        self.namespaces: Final[list[str]] = names_of_store["namespaces"]
+        self.tenants: Final[list[str]] = names_of_store["tenants"]
 
     @classmethod
     def open(cls, path: str, log_path: str, log_inode: int, chain_seed: int) -> TopicIndex:
@@ -84,10 +86,14 @@ class TopicIndex:
         log = None
         try:
             header = parse_index_header(bytes(file.view[:INDEX_HEADER_SIZE]))
+            # The checksum over everything once, at opening: 8 bytes for each topic.
             if header.size != file.size or crc32(file.view[INDEX_HEADER_SIZE:]) != header.body_crc:
                 raise CorruptionError(path=path, reason="the index of the catalog is damaged")
+            # The log is mapped up to where the index covers it; entries are read there.
             log = MappedFile.open(log_path, writable=False, size=header.end, lean=True)
             last = record_at(log.view[header.last : header.end])
+            # The same log, and the same record at the end of what is covered: a log that was written again,
+            # after a repair for example, has another chain.
             if log.inode != log_inode or (header.chain_seed, header.chain_crc) != (chain_seed, last.crc):
                 raise CorruptionError(path=path, reason="this is the index of another catalog")
             return cls(header, file, log)
@@ -107,8 +113,9 @@ class TopicIndex:
         """
         at = slot_offset(slot)
         _, _, name_length, directory_length = TOPIC_HEADER.unpack_from(self._log, at)
-        found = bytes(self._log[at : at + TOPIC_HEADER.size + name_length + directory_length])
-        if not is_entry_of(slot, found):
+        # Verified at each reading: the log may be damaged behind the back of the index.
+        packed = bytes(self._log[at : at + TOPIC_HEADER.size + name_length + directory_length])
+        if not is_entry_of(slot, packed):
             raise CorruptionError(
                 path=self._log_file.path,
                 offset=at,
@@ -116,7 +123,7 @@ class TopicIndex:
                 remedy="remove the file catalog.index: the topics behind this place are then found by their "
                 "directories, at the first opening after a boot",
             )
-        return found
+        return packed
 
     def _unverified_name(self, slot: int) -> bytes:
         log, at = self._log, (slot << 3) & _OFFSET
