@@ -127,9 +127,11 @@ def distrust(directory: str, quarantine: Quarantine) -> None:
     except FileNotFoundError:
         return
     except CorruptionError:
+        # Not a control file any more: it is taken away, and made anew from the files.
         quarantine.move(path)
         return
     quarantine.copy(path)
+    # With the boot of no machine, so that every process takes the words for those of before a reboot.
     _overwrite(path, pack_control_header(header._replace(boot_id=_NO_BOOT)), 0)
     failpoints.hit("repair:distrusted")
 
@@ -137,12 +139,14 @@ def distrust(directory: str, quarantine: Quarantine) -> None:
 def rewrite_header(directory: str, ledger_id: int, store_id: bytes, quarantine: Quarantine) -> None:
     """Write the header of a segment as it can be derived. Without effect if it cannot."""
     path = log_path(directory, ledger_id)
+    # A segment that is gone, or whose header cannot be derived, stays as it is: a report says so.
     with contextlib.suppress(CorruptionError, FileNotFoundError):
-        found = find_segment_header(directory, ledger_id)
-        if not found.damage:
+        search = find_segment_header(directory, ledger_id)
+        if not search.damage:
             return
+        # The page as it was goes to quarantine first: whatever a repair overwrites can be put back.
         quarantine.keep(path, disk.DISK.read_file(path, SEGMENT_HEADER_SIZE))
-        header = found.header._replace(store_id=store_id, topic_incarnation=_incarnation_of(directory))
+        header = search.header._replace(store_id=store_id, topic_incarnation=_incarnation_of(directory))
         page = pack_segment_header(header)
         # One copy after the other, so that one is whole when the process dies in between.
         _overwrite(path, page[:_SECOND_COPY], 0)
@@ -170,6 +174,7 @@ def rewrite_index(directory: str, ledger_id: int) -> None:
         end=link.end_offset if link.is_closed else None,
         last_entry_id=link.last_entry_id,
     )
+    # End marks that are wrong although the frame is whole: the next reader finds the last frame by them.
     for offset, length in scan.bad_trailers:
         _overwrite(path, pack_trailer(length), offset)
     write_index(directory, header, bytes(scan.slots))
@@ -197,6 +202,8 @@ def rewrite_journal(directory: str, is_topic: bool, now_ms: int, quarantine: Qua
         topic = TopicReplica()
         base = _replay_best(directory, kind, topic)
         if base is None:
+            # The journal has nothing, and the words say that the topic was terminated: a new journal without
+            # that would open it again.
             words = trusted_words(directory, kind)
             if words and words[TopicWord.STATE] & TERMINATED:
                 return False  # only the words say so, and a new generation has them derived from the journal
@@ -205,6 +212,7 @@ def rewrite_journal(directory: str, is_topic: bool, now_ms: int, quarantine: Qua
     else:
         subscription = SubscriptionReplica()
         base = _replay_best(directory, kind, subscription) or JournalBase(0, 0, 0)
+        # A subscription whose name nothing says cannot be delivered to.
         if not complete(subscription, directory, "", position_at_rest(directory), now_ms):
             return False
         snapshot = subscription.snapshot()
@@ -213,10 +221,13 @@ def rewrite_journal(directory: str, is_topic: bool, now_ms: int, quarantine: Qua
         quarantine.copy(filenames.journal_path(directory, generation))
     for generation in snapshots:
         quarantine.copy(filenames.snapshot_path(directory, generation))
+    # Above every generation that there is, of journals and of snapshots, so that no file of before is taken
+    # for part of it.
     newest = max([*journals, *snapshots, 0]) + 1
     fd, _, _ = write_generation(directory, newest, kind, snapshot, base, now_ms)
     os.close(fd)
     failpoints.hit("repair:journal_written")
+    # The words name a generation of before; after this the next process finds the new one.
     distrust(directory, quarantine)
     return True
 
@@ -245,15 +256,16 @@ def _replay_best(directory: str, kind: int, replica: Replica) -> JournalBase | N
 def _best_journal(directory: str, kind: int) -> JournalFile | None:
     """The journal that the commit word names; where it is not to be believed, the one a recovery takes."""
     words = trusted_words(directory, kind)
+    # First the word, as every process does; it names the generation and where it ends.
     if words:
         word = words[TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL]
         with contextlib.suppress(CorruptionError, FileNotFoundError):
             generation, end = split_journal(word)
             return JournalFile(directory, generation, end)
-    found = choose(directory, kind, [])
-    if found.journal is None:
+    choice = choose(directory, kind, [])
+    if choice.journal is None:
         return None
-    return JournalFile(directory, found.journal.generation)  # with what stands behind a break
+    return JournalFile(directory, choice.journal.generation)  # with what stands behind a break
 
 
 def _overwrite(path: str, data: bytes, offset: int) -> None:
@@ -304,10 +316,12 @@ def rewrite_catalog(root: str, now_ms: int, quarantine: Quarantine) -> None:
     crc = int.from_bytes(os.urandom(4), "little")
     header = JournalHeader(generation=1, chain_seed=crc, snapshot_crc=0, owner_kind=KIND_STORE)
     parts = [pack_journal_header(header)]
-    for found in _salvaged(data):
-        payload = _with_own_directories(found, root_layout.in_root(root, root_layout.TOPICS))
-        record, crc = pack_record(found.type, payload, crc, found.time_ms or now_ms)
+    # In their order: a later record of a topic replaces an earlier one.
+    for salvaged in _salvaged(data):
+        payload = _with_own_directories(salvaged, root_layout.in_root(root, root_layout.TOPICS))
+        record, crc = pack_record(salvaged.type, payload, crc, salvaged.time_ms or now_ms)
         parts.append(record)
+    # Before the new log: an index of the old one must not meet it.
     Catalog.remove_index(path)
     disk.DISK.atomic_write(path, b"".join(parts), durable=True)
     failpoints.hit("repair:catalog_written")
@@ -484,8 +498,8 @@ class RepairReport(NamedTuple):
 
 def planned(report: StoreReport) -> tuple[RepairStep, ...]:
     """The steps that are to be taken, in their order. The files are looked at, and not changed."""
-    found = {step: None for problem in report.problems for step in _steps(report.path, problem)}
-    return tuple(sorted(found, key=lambda step: ORDER.index(step.what)))
+    steps = {step: None for problem in report.problems for step in _steps(report.path, problem)}
+    return tuple(sorted(steps, key=lambda step: ORDER.index(step.what)))
 
 
 def _steps(root: str, problem: Problem) -> list[RepairStep]:
@@ -495,8 +509,11 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
     def step(what: str, at: str = path) -> RepairStep:
         return RepairStep(what, at, problem.topic, problem.ledger_id if at == path else 0)
 
+    # What lies at the root of the store has steps of its own.
     if os.path.dirname(path) == root or path == root:
         return [step(what) for what in _of_root(os.path.basename(path), problem)]
+    # Two cases: a topic that the catalog does not know yet is described in it, and everything else that
+    # belongs to no topic is put away.
     if kind == LEFTOVER:
         is_topic = is_place_of(path, root_layout.in_root(root, root_layout.TOPICS))
         if is_topic and not problem.text.endswith("was deleted"):
@@ -506,6 +523,8 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
         return [step(PUT_AWAY), step(PUT_AWAY, _index_beside(path))] if kind == log_check.STRAY else []
     if kind == META:
         return [step(DESCRIBE, directory if os.path.basename(path) == filenames.TOPIC_META else path)]
+    # Of a ledger: its own step, and for the newest one, or a damaged header, the end of the log is found
+    # again.
     if kind in _OF_LEDGERS:
         ledger = filenames.parse_ledger(os.path.basename(path).replace(filenames.INDEX_SUFFIX, ".log"))
         steps = [step(_OF_LEDGERS[kind])]
@@ -517,6 +536,7 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
         return [step(RECOVER, directory)]
     if kind == damage.CONTROL:
         return [step(REPLACE_WORDS)]
+    # The journal of a subscription that is not durable is of no use without its consumer.
     if kind == damage.JOURNAL:
         is_volatile = os.path.basename(directory).startswith(NON_DURABLE_PREFIX)
         if is_volatile:
@@ -650,8 +670,8 @@ def repair_store(
         lease.close()
     quarantine = repair.quarantine.path
     is_used = os.path.isdir(quarantine)
-    left = tuple(_told_after(problem) for problem in report.damage)
-    return RepairReport(root, tuple(repair.steps), False, quarantine if is_used else "", left)
+    remaining = tuple(_told_after(problem) for problem in report.damage)
+    return RepairReport(root, tuple(repair.steps), False, quarantine if is_used else "", remaining)
 
 
 def _told_after(problem: Problem) -> Problem:

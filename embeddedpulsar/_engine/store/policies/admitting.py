@@ -200,10 +200,10 @@ SUBSCRIBE_RATE: Final = fields_policy(
 
 
 def _checked_size(session: Any, size: int) -> int:
-    most = session.settings.maxMessageSize
-    if size > most:
+    limit = session.settings.maxMessageSize
+    if size > limit:
         raise InvalidConfiguration(
-            f"a message of a topic has at most maxMessageSize of broker.conf, {most} bytes, not {size}"
+            f"a message of a topic has at most maxMessageSize of broker.conf, {limit} bytes, not {size}"
         )
     return size
 

@@ -68,16 +68,18 @@ def check_topics(policies: PolicyDocuments, catalog: Catalog, name: TopicName, m
         NotAllowedError: the limit is exceeded.
     """
     namespace = name.namespace_name
-    most = policies.value(MAX_TOPICS, namespace)
-    if not most:
+    limit = policies.value(MAX_TOPICS, namespace)
+    if not limit:
         return
-    there = 0
-    for one, partitions in catalog.listed_in(namespace):
-        base = catalog.find(TopicName.parse(one).base) if PARTITION_SUFFIX in one else None
-        is_counted_with_base = base is not None and base.partitions and base.name != one
-        there += 0 if is_counted_with_base else max(1, partitions)
-    if there + more > most:
+    topics = 0
+    for full_name, partitions in catalog.listed_in(namespace):
+        # A partition that was opened is in the catalog beside its topic, which counts all of them already.
+        base = catalog.find(TopicName.parse(full_name).base) if PARTITION_SUFFIX in full_name else None
+        is_counted_with_base = base is not None and base.partitions and base.name != full_name
+        # A partitioned topic counts as many as it has partitions.
+        topics += 0 if is_counted_with_base else max(1, partitions)
+    if topics + more > limit:
         raise NotAllowedError(
-            f"{name.full} cannot be made: the namespace {namespace} has {there} topics, and its limit is "
-            f"{most} (max_topics_per_namespace); delete topics, or raise the limit"
+            f"{name.full} cannot be made: the namespace {namespace} has {topics} topics, and its limit is "
+            f"{limit} (max_topics_per_namespace); delete topics, or raise the limit"
         )

@@ -273,8 +273,8 @@ def _retention_fields(retention: Retention) -> dict[str, int]:
 
 def _read_retention(fields: Any) -> Retention:
     try:
-        found = Retention(int(fields["retentionTimeInMinutes"]), int(fields["retentionSizeInMB"]))
-        return found.check()
+        retention = Retention(int(fields["retentionTimeInMinutes"]), int(fields["retentionSizeInMB"]))
+        return retention.check()
     except (KeyError, TypeError, ValueError, InvalidConfiguration) as e:
         raise CorruptionError(reason=f"a policy document with a retention that is none: {e!r}") from e
 
