@@ -106,9 +106,14 @@ if TYPE_CHECKING:
 COLUMNS: Final = (*ALL_COLUMNS, *PLACE_COLUMNS)
 _ROWS: Final = 16_384
 _LARGE: Final = 65_536
+# A row group is what a reader decodes at once, and what statistics keep out: large enough for zstd and few
+# statistics, small enough for the memory of a reader.
 _GROUP_ROWS: Final = 1 << 17
 _GROUP_BYTES: Final = 32 << 20
+# Few values in a ledger, so a dictionary is smaller; payloads and keys would only fill one.
 _REPEATED: Final = [names.TOPIC, names.PARTITION, names.PRODUCER_NAME, names.LEDGER_ID]
+# What queries filter by. Statistics of payloads would store the largest and the smallest of them in the
+# footer.
 _WITH_STATISTICS: Final = [
     *(names.KEY, names.TOPIC, names.PUBLISH_TIME, names.EVENT_TIME, names.PARTITION, names.SEQUENCE_ID),
     *(names.LEDGER_ID, names.ENTRY_ID),
@@ -130,13 +135,17 @@ def write_messages(opened: Iterable[tuple[EntryRange, Source]], out: Any, on_dam
         write_statistics=_WITH_STATISTICS,
         write_page_checksum=True,
     ) as writer:
+        # Batches are gathered, since a Parquet file is small and quick to read only with few row groups.
         group: list[Any] = []
         size = 0
         for batch in record_batches(opened, COLUMNS, rows=_ROWS, large=_LARGE, on_damage=on_damage):
             rows += batch.num_rows
             group.append(batch)
             size += batch.nbytes
-            if size >= _GROUP_BYTES or sum(one.num_rows for one in group) >= _GROUP_ROWS:
+            if (
+                size >= _GROUP_BYTES
+                or sum(batch_of_group.num_rows for batch_of_group in group) >= _GROUP_ROWS
+            ):
                 _write(writer, group)
                 group, size = [], 0
         if group:
@@ -208,20 +217,28 @@ def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_s
         LocationError: the location failed, or gives back something else. Nothing has changed.
         StorageError: the ledger is damaged, or the disk is full. Nothing has changed.
     """
+    # A random part: objects of an attempt that died are never those of a later one, so they can be removed at
+    # any time.
     prefix = f"{source.folder}/{ledger.ledger_id:020d}-{os.urandom(6).hex()}"
     owner, rights = make_owner(source.leftovers, source.report), source.rights()
     noted_ms = source.wall_ms()
     note = ColdLedger(ledger.ledger_id, UPLOADING, source.topic, location.uri, prefix, noted_ms, owner=owner)
+    # The note before the first object: what a kill leaves in the location is named here, and the next attempt
+    # removes it.
     note.write(source.directory)
     failpoints.hit("offload:noted")
     try:
         with contextlib.ExitStack() as opened:
             note, tables = _encoded(source, ledger, log_start, note, opened)
             failpoints.hit("offload:encoded")
-            for one, table in zip(note.objects, tables, strict=True):
+            for cold_object, table in zip(note.objects, tables, strict=True):
+                # Between two objects: the topic may be deleted or closed meanwhile, and an upload takes
+                # minutes.
                 source.check()
-                location.write(one.name, table.file, rights)
+                location.write(cold_object.name, table.file, rights)
                 failpoints.hit("offload:object_written")
+        # All objects are read back before anything counts on them: a location may lose or change what it
+        # acknowledged.
         verify(note, location)
         failpoints.hit("offload:verified")
         source.check()
@@ -230,10 +247,12 @@ def upload(source: LedgerSource, location: Location, ledger: ClosedLedger, log_s
         with tempfile.TemporaryFile() as file:
             file.write(manifest)
             location.write(prefix + MANIFEST, file, rights)
+        # One byte more than it has: a longer object is another one.
         if location.read(prefix + MANIFEST, len(manifest) + 1) != manifest:
             raise LocationError(f"{location.path(prefix + MANIFEST)} is not what was stored")
         failpoints.hit("offload:manifest_written")
         source.check()
+        # From here on the ledger is in the location. Until here the log counts, whatever is there.
         note = note._replace(state=OFFLOADED, noted_ms=source.wall_ms())
         note.write(source.directory)
     except Exception:
@@ -250,14 +269,17 @@ def _encoded(
 ) -> tuple[ColdLedger, list[_Table]]:
     """The tables of a ledger, from which its log was put together again as it is; and the note of them."""
     path, end = log_path(source.directory, ledger.ledger_id), ledger.end_offset
+    # The log is read through a map of its own: it is closed, so nothing is appended.
     mapped = MappedFile.open(path, writable=False)
     opened.callback(mapped.close)
     if mapped.size < end:
         raise CorruptionError(
             path=path, reason=f"the segment has {mapped.size} bytes, and {end} were committed"
         )
+    # Beside the log and not in /tmp: a ledger may be a gigabyte, and the disk of the store has room for it.
     messages: BinaryIO | None = opened.enter_context(tempfile.TemporaryFile(dir=source.directory))
     frames = opened.enter_context(tempfile.TemporaryFile(dir=source.directory))
+    # The whole ledger, from its first entry to its last.
     planned = EntryRange(
         *(
             source.topic,
@@ -269,6 +291,7 @@ def _encoded(
         *(0, ledger.last_entry_id + 1, FIRST_FRAME_OFFSET, end),
         log_start=log_start,
     )
+    # Messages that need a key, or a consumer, are in no table: they are offloaded as frames alone.
     try:
         rows = write_messages(open_ahead([planned], None, raise_gone), messages, raise_damage)
     except (CryptoError, NotImplementedError, ImportError, UnreadableMessage):  # only a consumer can read it
@@ -276,6 +299,8 @@ def _encoded(
     with mapped.view[:end] as view:
         digest = write_frames(view, FIRST_FRAME_OFFSET, end, messages is not None, frames)
         header = bytes(view[:SEGMENT_HEADER_SIZE])
+    # The frames are put together again from both tables and compared with the log, byte by byte: a table that
+    # does not give back the log must not take its place.
     if _digest_of(frames, messages) != digest:
         # Values that a table cannot hold, say of null messages with a payload: then the frames are whole.
         messages, rows = None, -1
@@ -335,8 +360,9 @@ def _flushed_index_crc(planned: EntryRange) -> int:
 
 def _manifest(note: ColdLedger) -> bytes:
     fields: dict[str, Any] = note.fields() | {"version": VERSION, "header": note.header.hex()}
-    for one in ("state", "released_ms", "is_shared", "index_crc"):
-        del fields[one]
+    # What concerns this store alone, and changes later.
+    for name in ("state", "released_ms", "is_shared", "index_crc"):
+        del fields[name]
     return json.dumps(fields, indent=1).encode()
 
 
@@ -349,11 +375,14 @@ def release(directory: str, note: ColdLedger, location: Location, now_ms: int, *
     Raises:
         LocationError: they cannot be read, or are damaged. The log stays.
     """
+    # Verified again, unless that was a moment ago: between upload and release there may be days.
     if not is_verified:
         verify(note, location)
+    # Noted before the log goes: a log that is back later was fetched, and has a time of its own.
     if not note.released_ms:
         note._replace(released_ms=now_ms).write(directory)
         failpoints.hit("offload:release_noted")
+    # The last step; a kill before it leaves a log that the next round removes.
     with contextlib.suppress(FileNotFoundError):
         disk.DISK.unlink(log_path(directory, note.ledger_id))
     failpoints.hit("offload:log_unlinked")
@@ -370,14 +399,18 @@ def discard(source: LedgerSource, note: ColdLedger, location: Location | None) -
     Raises:
         LocationError: the location failed. The note stays.
     """
+    # The state first: a kill between two objects leaves a note that says what is to be done, and no reader
+    # takes the ledger for offloaded.
     if note.state == OFFLOADED:
         note = note._replace(state=REMOVING)
         note.write(source.directory)
         failpoints.hit("offload:removal_noted")
+    # None where another store made the objects or counts on them.
     if location is not None:
         for ending in ENDINGS:
             location.delete(note.prefix + ending, source.rights())
             failpoints.hit("offload:object_removed")
+    # The note last, for it names the objects.
     with contextlib.suppress(FileNotFoundError):
         disk.DISK.unlink(cold_path(source.directory, note.ledger_id))
     failpoints.hit("offload:note_unlinked")
@@ -392,7 +425,7 @@ class _Ended(Exception):
 
 
 class TopicOffload:
-    """Role: offloads the ledgers of one topic, in whatever process finds it due or is asked, one process at a
+    """Offloads the ledgers of one topic, in whatever process finds it due or is asked, one process at a
     time. Invariants: a ledger is offloaded when it is closed and on the disk; its log stays at least as long
     as the policy says, and until the objects were read back. What fails is noted and tried again.
     Callers: any thread.
@@ -440,6 +473,7 @@ class TopicOffload:
     def has_work(self) -> bool:
         """Whether a policy or an earlier attempt asks for something now."""
         notes = cold_ledgers(self._directory)
+        # Read without the lock of the offload: what is found here is looked at again under it.
         return has_leftovers(self._leftovers) or (
             any(self._is_over(note) for note in notes)
             or next(self._due(notes), None) is not None
@@ -457,17 +491,22 @@ class TopicOffload:
     def _due(self, notes: list[ColdLedger], before: int | None = None) -> Iterator[ClosedLedger]:
         """The closed ledgers to be offloaded, oldest first: those the policy says, or all before one."""
         rules = self._rules()
+        # A location without a policy is for calls alone.
         if not rules.location or (before is None and not rules.is_automatic):
             return
         survey = self._log.survey()
         closed, ledgers = survey.closed(), survey.ledgers()
+        # Ledgers whose note is damaged count as away: uploading one again would write over the note that is
+        # kept.
         away = {note.ledger_id for note in notes if self._is_away(note)}
         noted = ledgers_of(descriptors.names_in(self._directory), COLD_SUFFIX)
         away |= set(noted).difference(note.ledger_id for note in notes)  # damaged notes are kept
-        sizes = [0 if one.ledger_id in away else _size(one) for one in closed]
-        left = sum(sizes) + (ledgers[-1].size if ledgers else 0)
+        sizes = [0 if ledger.ledger_id in away else _size(ledger) for ledger in closed]
+        # Bytes that are here: of the closed ledgers that are not away, and of the one that is written.
+        bytes_here = sum(sizes) + (ledgers[-1].size if ledgers else 0)
         now_ms = self._clock.wall_ms()
         for number, (ledger, size) in enumerate(zip(closed, sizes, strict=True)):
+            # A ledger without entries has nothing to be offloaded.
             if ledger.ledger_id in away or ledger.last_entry_id < 0:
                 continue
             if before is not None:
@@ -476,12 +515,14 @@ class TopicOffload:
                 # Nothing in a ledger was published after the next one began.
                 is_last = number + 1 == len(closed)
                 ended_ms = ledgers[-1].base_publish_ms if is_last else closed[number + 1].base_publish_ms
-                is_due = 0 <= rules.most_bytes < left or (
+                # By size: as long as what is here exceeds the limit; by age: since its last entry.
+                is_due = 0 <= rules.most_bytes < bytes_here or (
                     rules.most_seconds >= 0 and now_ms - ended_ms >= rules.most_seconds * 1000
                 )
+            # Oldest first: once a ledger is not due, no younger one is, since they are offloaded in order.
             if not is_due:
                 return
-            left -= size
+            bytes_here -= size
             yield ledger
 
     def due_before(self, ledger_id: int) -> int:
@@ -503,12 +544,15 @@ class TopicOffload:
     def _releasable(self, notes: list[ColdLedger], is_asked: bool = False) -> Iterator[ColdLedger]:
         """Offloaded ledgers whose log has been here long enough, since it was fetched back if it was."""
         lag_ms, now_ms = self._rules().lag_ms, self._clock.wall_ms()
+        # A log that was fetched back is in use, so it stays for a while; a call that asks for the offload
+        # ends that.
         again_ms = lag_ms if is_asked else max(lag_ms, _FETCHED_MS)
         for note in notes:
             if not self._is_away(note):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 since_ms = os.stat(log_path(self._directory, note.ledger_id)).st_mtime_ns // 1_000_000
+                # By the time of the file if it was fetched back, by that of the note otherwise.
                 if now_ms - since_ms >= again_ms if note.released_ms else now_ms - note.noted_ms >= lag_ms:
                     yield note
 
@@ -527,9 +571,11 @@ class TopicOffload:
                 f"no location is set for {self._log.name}: call set_offload_policies for the topic or its "
                 "namespace, or set managedLedgerOffloadLocation in broker.conf"
             )
+        # Checked here, where the caller waits, and not in the background.
         check_location(location, self._root)
         location_of(location)
         work = partial(self._work, before)
+        # One at a time, in whatever process: the lock of the work sees to that.
         if self.work.is_running_elsewhere() or not self.work.begin(work, on_end, is_wanted=True):
             raise NotAllowedError(f"{self._log.name} is being offloaded already; see offload_status")
 
@@ -546,6 +592,7 @@ class TopicOffload:
         """
         lock, count = FileLock(offload_lock_path(self._directory)), 0
         try:
+            # With the lock no ledger is being uploaded or released.
             if not lock.try_acquire():
                 raise NotAllowedError(f"{self._log.name} is being offloaded; wait for its end")
             owner = make_owner(self._leftovers, self._report)
@@ -554,6 +601,7 @@ class TopicOffload:
                 changed = note._replace(owner=owner, is_shared=False, location=location)
                 if changed == note or note.state == UPLOADING:
                     continue  # an attempt, of this store or of another one: what it wrote is not needed
+                # Looked at before the note says so: it is the last thing that knows where the objects are.
                 problem = problem_of(changed) if note.state == OFFLOADED else ""
                 if problem:
                     raise refusal(changed, problem, "name the location where they are")
@@ -566,6 +614,7 @@ class TopicOffload:
 
     def start_if_due(self) -> None:
         """Do in the background what policies and earlier attempts ask for."""
+        # Cheapest first: most topics have nothing to do.
         if self.work.progress is None and self.has_work() and not self.work.is_running():
             self.work.begin(partial(self._work, None), int, is_wanted=False)
 
@@ -583,6 +632,7 @@ class TopicOffload:
         except _Ended:
             return
         except Exception as error:  # noqa: BLE001 - the status says what it was
+            # Errors of a topic that is deleted mean nothing any more.
             if is_deleted(self._log.words):
                 return
             errors.append(f"{self._log.name}: {_text(error)}; nothing is lost, it is tried again")
@@ -593,24 +643,29 @@ class TopicOffload:
         except StorageError as error:  # it cannot be read, so it is not replaced; `status` raises the same
             package_log.info("%s: %s", self._log.name, error)
             return
+        # Three cases: something failed, a call has ended, or an error of before is over.
         if errors:
-            self._note(record._replace(failed_ms=self._clock.wall_ms(), error=errors[0]))
+            self._store_record(record._replace(failed_ms=self._clock.wall_ms(), error=errors[0]))
         elif before is not None:
-            self._note(record._replace(ended_ms=self._clock.wall_ms(), error=""))
+            self._store_record(record._replace(ended_ms=self._clock.wall_ms(), error=""))
         elif record.error:
-            self._note(record._replace(error=""))
+            self._store_record(record._replace(error=""))
 
     def _do(self, before: int | None, errors: list[str]) -> None:
+        # Notes that were not finished, and what topics have left that were deleted.
         remove_unfinished_notes(self._directory)
         errors += remove_leftovers(self._leftovers)
+        # First what is to go, which makes room in the location; then what is due; then the logs here.
         for note in cold_ledgers(self._directory):
             if self._is_over(note):
                 self._try(errors, note, self._discard, note)
         fresh = self._upload_due(before, errors)
         for note in list(self._releasable(cold_ledgers(self._directory), before is not None)):
+            # What was uploaded just now was verified a moment ago.
             self._try(errors, note, self._release, note, note.ledger_id in fresh)
 
     def _upload_due(self, before: int | None, errors: list[str]) -> set[int]:
+        # A call says which ledgers it cannot offload.
         if before is not None:
             errors += self._damaged_notes(before)
         due = list(self._due(cold_ledgers(self._directory), before))
@@ -619,6 +674,7 @@ class TopicOffload:
             self._log.sync()  # what is offloaded must not be newer than what a power loss leaves of the log
         for number, ledger in enumerate(due):
             self.work.progress = (number, len(due))
+            # Trimming goes on meanwhile; a ledger that went needs no copy.
             first = self._log.trimming.first_retained
             if ledger.ledger_id < first:
                 continue
@@ -628,9 +684,13 @@ class TopicOffload:
             )
             failed: list[str] = []
             if self._try(failed, what, self._upload, name, ledger, first):
+                # The record after each ledger: the status shows how far it came, and a kill loses nothing of
+                # it.
                 fresh.add(ledger.ledger_id)
                 record = self._record()
-                self._note(record._replace(ledger_id=ledger.ledger_id, succeeded_ms=self._clock.wall_ms()))
+                self._store_record(
+                    record._replace(ledger_id=ledger.ledger_id, succeeded_ms=self._clock.wall_ms())
+                )
                 package_log.info("%s: ledger %d was offloaded to %s", self._log.name, ledger.ledger_id, name)
             elif ledger.ledger_id >= self._log.trimming.first_retained:  # not trimmed meanwhile
                 errors += failed
@@ -640,8 +700,8 @@ class TopicOffload:
         """Report the damaged notes of the ledgers before one; return what is wrong with each."""
         damaged = [error for ledger, error in damaged_notes(self._directory).items() if ledger < before]
         for error in damaged:
-            found = Damage(error.path or "", offset=error.offset or 0, reason=error.reason, kind=TOPIC_FILES)
-            self._report(found._replace(remedy=error.remedy))
+            damage = Damage(error.path or "", offset=error.offset or 0, reason=error.reason, kind=TOPIC_FILES)
+            self._report(damage._replace(remedy=error.remedy))
         return [f"{self._log.name}: {error}" for error in damaged]
 
     def _release(self, note: ColdLedger, is_verified: bool) -> None:
@@ -649,9 +709,12 @@ class TopicOffload:
             now_ms = self._clock.wall_ms()
             release(self._directory, note, location_of(note.location), now_ms, is_verified=is_verified)
         except LocationError:
+            # The objects are not what was stored, and the log is still here: back to the state before, so
+            # that it is offloaded again.
             if not note.released_ms:  # the log is whole: offload it again, under other names
                 note._replace(state=UPLOADING).write(self._directory)
             raise
+        # Mapped segments of the ledger keep the blocks of the disk until they are closed.
         SEGMENTS.drop(self._log.view.control.home, note.ledger_id)
 
     def _upload(self, name: str, ledger: ClosedLedger, first: int) -> None:
@@ -663,7 +726,12 @@ class TopicOffload:
         discard(self._source, note, location_of(note.location) if own else None)
 
     def _try(
-        self, errors: list[str], note: ColdLedger, action: Callable[..., object], *arguments: object
+        # One ledger that fails does not keep others from being done.
+        self,
+        errors: list[str],
+        note: ColdLedger,
+        action: Callable[..., object],
+        *arguments: object,
     ) -> bool:
         self._check()
         try:
@@ -684,7 +752,8 @@ class TopicOffload:
         if is_deleted(self._log.words) or self.work.is_to_end:
             raise _Ended
 
-    def _note(self, record: OffloadRecord) -> None:
+    def _store_record(self, record: OffloadRecord) -> None:
+        # Without the record the work is done all the same; only the status does not know.
         with contextlib.suppress(PulsarException, OSError):
             record.write(self._directory)
 

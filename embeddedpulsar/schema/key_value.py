@@ -35,6 +35,7 @@ def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
         >>> payload_decoder(SchemaInfo(SchemaType.INT32, "INT32", ""))(bytes(3) + b"*")
         42
     """
+    # By frequency. Libraries are imported for the types that need them, when a topic has such a schema.
     kind = info.schema_type()
     if kind == SchemaType.STRING:
         return bytes.decode
@@ -51,8 +52,8 @@ def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
         return decode
     from embeddedpulsar.schema.primitives import primitive_schema
 
-    found = primitive_schema(kind)
-    return bytes if found is None else found.decode
+    schema_class = primitive_schema(kind)
+    return bytes if schema_class is None else schema_class.decode
 
 
 def _avro_decoder(definition: str) -> Callable[[bytes], Any]:
@@ -62,7 +63,10 @@ def _avro_decoder(definition: str) -> Callable[[bytes], Any]:
 
     def decode(data: bytes) -> Any:
         buffer = io.BytesIO(data)
+        # Without a reader's definition: values have the fields as they were written.
         value = read(buffer, tree, None)
+        # The library reads as far as it needs; bytes behind that mean that the payload is of another
+        # definition.
         if buffer.tell() != len(data):
             raise ValueError(f"{len(data) - buffer.tell()} bytes are left behind the value")
         return value
@@ -74,6 +78,8 @@ def _protobuf_decoder(definition: str) -> Callable[[bytes], Any]:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     fields = json.loads(definition)
+    # A pool of its own: the default one belongs to the application, which may have another file of the same
+    # name.
     files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(fields["fileDescriptorSet"]))
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
@@ -241,6 +247,8 @@ class KeyValueSchema(Schema[KeyValue[K, V]]):
             >>> schema.encode_keyed(KeyValue("k", "soup"), None)
             (b'soup', 'aw==')
         """
+        # The key of a message is that of the pair: another one would be lost, or would route the message
+        # elsewhere than the pair says.
         if partition_key is not None:
             raise ValueError(
                 "with KeyValueEncodingType.SEPARATED, the key of the message is that of the KeyValue; leave "
@@ -300,10 +308,10 @@ class KeyValueSchema(Schema[KeyValue[K, V]]):
         """The parts of the schema of the writer; None if it has none, or another type."""
         if writer is None or writer.schema_type() != self._schema_info.schema_type():
             return None
-        found = self._written.get(writer)
-        if found is None:
-            found = self._written[writer] = KeyValueInfo.of(writer)
-        return found
+        written = self._written.get(writer)
+        if written is None:
+            written = self._written[writer] = KeyValueInfo.of(writer)
+        return written
 
     def _inline(
         self, data: bytes, encoding: KeyValueEncodingType, written: KeyValueInfo | None

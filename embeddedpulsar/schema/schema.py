@@ -201,6 +201,7 @@ class Schema(Generic[T]):
             ...     message.value(), message.schema_version()
             ('buy milk', '\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07')
         """
+        # For schemas of an application: those that a topic registers have their versions from it.
         return -1
 
     def attach_client(self, client: Any) -> None:

@@ -297,27 +297,38 @@ def restore_store(
         raise ForeignFileError(
             path=source, reason="there is no backup", remedy="name a directory as given to backup"
         )
+    # Never over anything that is there: what was to be replaced would be gone before the copy is whole.
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise NotAllowedError(f"{target} is there, and not an empty directory; choose another one")
+    # Built under another name beside the target, so that a store appears whole or not at all.
     building = target + _BUILDING
     filesystem.make_directories(os.path.dirname(target))
     origin = DirectoryLease.open(source)
     lease = _begin(building)
     try:
+        # A backup that goes on at the same time changes objects that are being copied.
         if not origin.try_shared():
             raise NotAllowedError(f"a backup is being made in {source}; wait for its end")
         meter = ProgressMeter("restoring", on_progress)
+        # Empty directories are in no manifest.
         for name in root_layout.DIRECTORIES:
             filesystem.make_directories(root_layout.in_root(building, name), mode=None)
         for record in manifest.files.values():
             _copy(source, building, record, meter)
         failpoints.hit("restore:copied")
+        # What a backup does not hold is derived once all files are there.
         _describe(building, manifest, meter)
         failpoints.hit("restore:described")
-        found = list(nofollow.tree(building))
-        disk.DISK.flush_files([os.path.join(one.path, name) for one in found for name in one.files])
-        for one in found:
-            disk.DISK.fsync_dir(one.path)
+        # All bytes and all names are on the disk before the store gets its name: a power loss after it must
+        # not leave a store with holes.
+        listings = list(nofollow.tree(building))
+        disk.DISK.flush_files(
+            [os.path.join(listing.path, name) for listing in listings for name in listing.files]
+        )
+        for listing in listings:
+            disk.DISK.fsync_dir(listing.path)
+        # From here on there is a store. A kill before leaves the directory under its other name, which the
+        # next restore removes.
         disk.DISK.replace(building, target)
         failpoints.hit("restore:renamed")
         disk.DISK.fsync_dir(os.path.dirname(target))
@@ -351,6 +362,7 @@ def _begin(building: str) -> DirectoryLease:
 def _copy(source: str, building: str, record: FileRecord, meter: ProgressMeter) -> None:
     """Copy a file, verifying its checksum."""
     path = os.path.normpath(os.path.join(building, record.path))
+    # The manifest is a file like others: a path in it must not lead out of the store that is built.
     if not path.startswith(building + os.sep):
         raise CorruptionError(path=source, reason=f"the manifest names {record.path}, outside of the store")
     filesystem.make_directories(os.path.dirname(path), mode=None)
@@ -363,6 +375,8 @@ def _copy(source: str, building: str, record: FileRecord, meter: ProgressMeter) 
                 reason=f"the copy of {record.path} is damaged: its checksum is wrong",
                 remedy="restore from another backup",
             )
+        # A file that was longer than its bytes, as a segment is before it is full, gets its length back; the
+        # rest reads as zeros.
         disk.DISK.truncate_new(fd, record.size)
     finally:
         os.close(fd)
@@ -380,6 +394,7 @@ def _copy_bytes(origin: str, fd: int, record: FileRecord, meter: ProgressMeter) 
         while at < record.length:
             data = disk.DISK.pread(reading, min(_CHUNK, record.length - at), at)
             if not data:
+                # A shorter object has another checksum, which is compared below.
                 break
             crc = crc32(data, crc)
             disk.DISK.pwrite_all(fd, [data], at)
@@ -402,11 +417,14 @@ def _describe(building: str, manifest: Manifest, meter: ProgressMeter) -> None:
         directory = os.path.join(root_layout.in_root(building, root_layout.TOPICS), entry.below_topics())
         filesystem.make_directories(directory, mode=None)
         names = descriptors.names_in(directory)
+        # A description may be in the backup; it is the better one.
         if filenames.TOPIC_META not in names:
             write_meta(directory, entry, durable=False)
+        # Words of no boot: the first process that opens the topic derives them from its files.
         if filenames.SUBSCRIPTIONS in names or filenames.ledgers_of(names) or _has_journal(names):
             _write_words(filenames.control_path(directory), KIND_TOPIC, entry.incarnation, {})
     numbers = {
+        # With room above what was copied: no id of a ledger may be given out a second time.
         StoreWord.NEXT_LEDGER_ID: manifest.next_ledger_id + _ROOM,
         StoreWord.NEXT_CLIENT_NUMBER: manifest.next_client_number,
     }
