@@ -743,7 +743,7 @@ def record_batches(
 
     Args:
         opened: what to read, as `open_ahead` gives it.
-        columns: names out of `schema.ALL_COLUMNS`.
+        columns: names out of `ALL_COLUMNS`.
         rows: small entries are gathered into batches of about this many rows.
         large: entries of this many messages or more become batches of their own, without a copy.
         on_damage: called with what is skipped; may raise.

@@ -1,6 +1,6 @@
 """Payloads of columns of records, encoded by the schema of a topic: the opposite of `value_decoder`.
 
-Payloads of columns with a `key` and a `value`, by a schema of pairs: the opposite of `pair_decoder`.
+Payloads of columns with a `key` and a `value`, by a schema of pairs: the opposite of `value_decoder`.
 
 Payloads of columns of single values: texts, numbers, times, by the schema of a topic or of a part.
 """

@@ -102,6 +102,8 @@ def names_of(module: str) -> frozenset[str]:
 def resolves(dotted: str) -> bool:
     """Whether a name below the package is a module, something in one, or a member of a class in one."""
     parts = dotted.split(".")
+    if hasattr(embeddedpulsar, parts[0]) and parts[0] in classes():
+        return len(parts) == 1 or parts[1] in classes()[parts[0]]
     if len(parts) == 1 and hasattr(embeddedpulsar, parts[0]):
         return True
     for split in range(len(parts), 0, -1):

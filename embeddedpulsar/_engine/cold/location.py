@@ -191,9 +191,10 @@ _OPEN: Final = _OpenFiles()
 
 
 class Location:
-    """Role: files by their names below a URI. Invariants: nothing relies on a listing; bytes reach no parser
-    before they were compared (`verified`). Every failure is a `LocationError`, whatever library it comes
-    from. Callers: any thread.
+    """Files by their names below a URI.
+
+    Invariants: nothing relies on a listing; bytes reach no parser before they were compared (`verified`).
+    Every failure is a `LocationError`, whatever library it comes from. Callers: any thread.
 
     Args:
         uri: an absolute path, or a URI that pyarrow knows (``file``, ``s3``, ``gs``, ``hdfs``, ``abfs``), or

@@ -403,12 +403,16 @@ def decode_assign(payload: Buffer) -> Assign:
         raise CorruptionError(reason=f"assignment of {end} bytes")
     ledger_id, entry_id, due_ms, runs, delayed, ranges, handed = ASSIGN_HEADER.unpack_from(payload, 0)
     at = ASSIGN_HEADER.size
+    # The number of runs is checked before the loop: a damaged count must not start a loop of four
+    # milliards of turns.
     if runs * FRESH_RUN.size > end - at:
         raise CorruptionError(reason=f"{runs} runs in {end} bytes")
     fresh = []
     for _ in range(runs):
         run, at = _read_run(payload, at, end)
         fresh.append(run)
+    # The three tables behind the runs have fixed rows, so their borders follow from the counts of the
+    # header. The shares have no count: they take what is left of the payload.
     ranges_at = at + delayed * DELAYED_ENTRY.size
     counts_at = ranges_at + ranges * ASSIGNED_RANGE.size
     shares_at = counts_at + handed * HANDED_COUNT.size

@@ -67,7 +67,9 @@ class Appended(NamedTuple):
 
 
 class LogSurvey:
-    """Role: answers from the chain of ledgers and the indexes; no entry is read. Sizes are those of frames.
+    """Sizes, times and counts of one log, from the chain of ledgers and the indexes.
+
+    Role: answers those that only look; no entry is read. Sizes are those of frames.
 
     Callers: any thread; takes no lock, unless an index is damaged and derived again.
     """

@@ -219,7 +219,7 @@ class LogView:
     Role: answers by ledger and entry id, from the tail word, the chain of headers and the indexes. An index
     that does not fit its frames is derived again, once, under the topic lock.
     Invariants: nothing at or above the tail is looked at. Frames are never changed, cut or skipped here.
-    Callers: any thread; `repair_index` takes the topic lock. A segment that was trimmed or lost raises
+    Callers: any thread; a repair of an index takes the topic lock. A segment that was trimmed or lost raises
     FileNotFoundError, and an entry that neither index nor log can tell of CorruptionError.
     """
 

@@ -104,7 +104,7 @@ def recover_topic(
 ) -> RecoveredTail:
     """Derive a topic's tail from its segments, store the words, adopt the control file.
 
-    The caller holds the topic lock and found `control.is_trusted(boot_id)` false. May be repeated after a
+    The caller holds the topic lock and found `ControlFile.is_trusted` false. May be repeated after a
     crash at any point. Costs a read of the ledgers of the last two minutes, with their checksums.
 
     Args:

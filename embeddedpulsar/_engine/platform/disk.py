@@ -1,8 +1,9 @@
 """Everything that must survive a crash goes through here: creating, growing, writing, flushing, renaming and
 unlinking files.
 
-No layer above calls ``os.fsync`` and its like; it calls `DISK`. Tests put a `FakeDisk` there (see
-`fake_disk`), which remembers what a power loss would leave, or a `FaultyDisk`, which fails the Nth call.
+No layer above calls ``os.fsync`` and its like; it calls `DISK`. Tests put a ``FakeDisk`` there (see
+``tests/support/disks``), which remembers what a power loss would leave, or a ``FaultyDisk``, which fails the
+Nth call.
 
 What the calls promise, on a disk that reports flushes truly:
 

@@ -560,7 +560,7 @@ class Store:
         return self._current().policies.value(policy, existing(self._current(), name))
 
     def note_letters(self, name: str) -> None:
-        """Note that letters are about to be stored in a topic; see `policy_changes.note_letters`."""
+        """Note that letters are about to be stored in a topic; see the function of that name."""
         note_letters(self._current(), name)
 
     # -- what it is made of ------------------------------------------------------------------------

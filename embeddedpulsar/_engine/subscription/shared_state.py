@@ -528,7 +528,8 @@ class SharedState:
                 self._options.report(Damage(self.control.path, reason=damaged, kind=CONTROL))
 
     def _complete(self, known: Position | None) -> bool:
-        """Give a replica that damaged files led to the state that loses nothing; see `salvage.complete`."""
+        """Give a replica that damaged files led to the state that loses nothing: see
+        `subscription_files.complete`."""
         replica, before = self._replica, self._replica.state.mark_delete
         had_state = replica.state.exists
         if not complete(replica, self.directory, self._options.name, known, self._clock.wall_ms()):

@@ -319,7 +319,7 @@ class Catalog:
     writer left half written does not continue the chain, and the next writer overwrites it; what may remain
     of it behind a shorter record does not continue the chain either.
     Durable: a record, once `append_topic` returned, if it was asked for. Otherwise a power loss may take
-    the last seconds of records; the topics' own ``topic.meta`` brings those back (`topic.healing`).
+    the last seconds of records; the topics' own ``topic.meta`` brings those back (`TopicDirectories.heal`).
     Callers: any thread. Appends hold `lock` (an outer lock: never under a topic's or subscription's).
 
     Args:

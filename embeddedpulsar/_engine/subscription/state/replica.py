@@ -329,7 +329,7 @@ class SubscriptionReplica:
         self.has_diverged = False
 
     def reset(self, snapshot: bytes | None) -> None:
-        """Take over a snapshot, or nothing (see `_engine.log.replica.Replica`)."""
+        """Take over a snapshot, or nothing (see `_engine.log.journal_file.Replica`)."""
         self.state = SubscriptionState() if snapshot is None else decode_snapshot(snapshot)
         self.effects |= MEMBERS | CLAIMABLE | UNBLOCKED
         self.has_diverged = False
@@ -366,7 +366,7 @@ class SubscriptionReplica:
             state.last_active_ms = time_ms
 
     def leap(self, kind: int, payload: bytes) -> bool:
-        """Take over a summary (see `_engine.log.replica.Replica`)."""
+        """Take over a summary (see `_engine.log.journal_file.Replica`)."""
         return kind == record.SUMMARY and adopt_summary(self.state, payload)
 
     def apply(self, command: record.Command) -> None:
