@@ -47,7 +47,7 @@ def store_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         yield broker.SERVICE_URL
         return
     create, store_path = store_root.create_in_memory, request.getfixturevalue("store_path")
-    monkeypatch.setattr(store_root, "create", lambda url, _: create(url, settings_in(store_path)))
+    monkeypatch.setattr(store_root, "create_in_memory", lambda url, _: create(url, settings_in(store_path)))
     url = "memory://" + re.sub(r"[^\w.-]", "-", request.node.name)
     yield url
     assert url not in REGISTRY.in_memory, "a client of the store was not closed"
