@@ -85,8 +85,10 @@ class InactiveTopics:
         """What the names of the topics to look at begin with."""
         owners = self._session.policies.owners(INACTIVE_TOPICS.owners)
         if self._session.settings.brokerDeleteInactiveTopicsEnabled or owners is None:
+            # All persistent topics: the setting holds for all, or nothing says which have a policy of their
+            # own.
             return [f"{PERSISTENT}://"]
-        return sorted(one if "://" in one else f"{PERSISTENT}://{one}/" for one in owners)
+        return sorted(owner if "://" in owner else f"{PERSISTENT}://{owner}/" for owner in owners)
 
     def do_chores(self, done: list[str]) -> bool:
         """Look at some topics; what was deleted is noted in ``done``. True if the round is not over."""
@@ -94,12 +96,15 @@ class InactiveTopics:
             self._lock.acquire()
             if self._is_closed:
                 return False
+            # Before the round: topics of this process must not look inactive to the others.
             self._note_own()
             if not self._left and not self._begin_round():
                 return False
             began = self._clock.monotonic()
+            # The last prefix of the round, and the name at which the slice before ended.
             prefix, start = self._left.pop()
             names = self._session.catalog.names_from(prefix, start, SLICE)
+            # A slice is bounded by names and by time: other chores of the process wait for it.
             for number, name in enumerate(names):
                 if number and self._clock.monotonic() - began > SLICE_S:
                     self._left.append((prefix, name))
@@ -108,10 +113,14 @@ class InactiveTopics:
                 with contextlib.suppress(BrokerMetadataError, LockTimeout, StorageError, TopicNotFound):
                     deadline.within(PATIENCE_S, self._look_at, name, done)
             else:
+                # As many names as were asked for: there are more behind the last one. A name with a zero byte
+                # behind it is the next possible one.
                 if len(names) == SLICE:
                     self._left.append((prefix, f"{names[-1]}\0"))
             now = self._clock.monotonic()
             self._busy_s += now - began
+            # Rests in proportion to what it took, so that a store of a million topics is not looked at
+            # without a pause.
             self._rest_until = now + _REST * self._busy_s
             return bool(self._left)
         finally:
@@ -130,6 +139,8 @@ class InactiveTopics:
         """Whether there is anything to look at, and it is time."""
         words, now = self._session.control.words, self._clock.wall_ms()
         since_ms = now - words[StoreWord.INACTIVE_LOOK_MS]
+        # One process of the store makes a round at a time: the word in store.ctl says when the last one
+        # began. A clock that was set back counts as due.
         if 0 <= since_ms < 1000 * _SLACK * self._every_s or self._clock.monotonic() < self._rest_until:
             return False
         self._left = [(prefix, "") for prefix in self._prefixes()]
@@ -144,21 +155,25 @@ class InactiveTopics:
         if entry is None or is_system_topic(name) or self._is_partition(name):
             return
         policy, retention = session.policies.values((INACTIVE_TOPICS, RETENTION), name)
+        # Retention without a limit of time keeps messages for ever, and so the topic.
         if not policy.delete_while_inactive or retention.time_minutes < 0:
             return
+        # The topic itself would go with its partitions.
         if entry.partitions and not session.settings.brokerDeleteInactivePartitionedTopicMetadataEnabled:
             return
         # Processes note every `_every_s` which topics they use, and not all at the same time.
         least = _NOTED_TWICE * self._every_s
+        # At least as long as it takes for every process to note which topics it uses, twice.
         seconds = max(policy.max_inactive_duration_seconds, 60 * retention.time_minutes, least)
         since_ms = self._clock.wall_ms() - 1000 * seconds
-        logs = [one for one in session.catalog.with_logs(entry) if one.is_made]
-        if any(self._last_publish_ms(one) > since_ms for one in logs):
+        logs = [log_entry for log_entry in session.catalog.with_logs(entry) if log_entry.is_made]
+        # Cheap, by one word of each log and without opening: most topics are in use.
+        if any(self._last_publish_ms(log_entry) > since_ms for log_entry in logs):
             return
         look = _Look(session.policies, policy, since_ms, self._clock)
         # The first look at a topic that was never opened opens it: it has to be noted when that was.
-        names = [one.name for one in logs] or [_first_log(entry)]
-        if all(self._is_inactive(one, look) for one in names):
+        names = [log_entry.name for log_entry in logs] or [_first_log(entry)]
+        if all(self._is_inactive(log_name, look) for log_name in names):
             deletion = late_import("embeddedpulsar._engine.store.topic_deletion")
             deletion.delete(session, entry, self._clock.wall_ms(), look.check)
             done.append(f"{name} was deleted: not in use for {seconds} s")

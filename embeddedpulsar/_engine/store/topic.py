@@ -111,7 +111,7 @@ Part = TypeVar("Part", bound=PartLike)
 
 
 class LatePart(ABC, Generic[Part]):
-    """Role: answers for the part as long as it is not made, by the names in the directory of the topic. A
+    """Answers for the part as long as it is not made, by the names in the directory of the topic. A
     `Check` of the upkeep. Callers: any thread.
 
     Args:
@@ -158,7 +158,7 @@ class LatePart(ABC, Generic[Part]):
 
 
 class LateCompaction(LatePart["TopicCompaction"]):
-    """Role: answers for a topic that was never compacted and has no threshold; hands on to `TopicCompaction`
+    """Answers for a topic that was never compacted and has no threshold; hands on to `TopicCompaction`
     otherwise.
 
     Args:
@@ -286,7 +286,7 @@ class Offloading(PartLike, Protocol):
 
 
 class LateOffload(LatePart[Offloading]):
-    """Role: answers for a topic of which nothing was ever offloaded and no policy asks for it; hands on to
+    """Answers for a topic of which nothing was ever offloaded and no policy asks for it; hands on to
     `TopicOffload` otherwise.
 
     Args:
@@ -349,7 +349,7 @@ class LateOffload(LatePart[Offloading]):
 
 
 class LateProducers:
-    """Role: imports and makes `Producers`, the memory of their sequence ids, and the journal of both when it
+    """Imports and makes `Producers`, the memory of their sequence ids, and the journal of both when it
     is first asked for them. A process that only receives needs none. Callers: any thread.
 
     Args:

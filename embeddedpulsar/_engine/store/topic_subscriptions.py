@@ -83,7 +83,7 @@ class Opening(Protocol):
 
 
 class TopicSubscriptions:
-    """Role: finds, makes, opens and closes subscriptions. Invariants: one `Subscription` per key and process;
+    """Finds, makes, opens and closes subscriptions. Invariants: one `Subscription` per key and process;
     a few without users stay open for their next user. Nothing waits for a subscription's lock under
     `_lock`: its files are opened after that is released. One that is not durable is deleted by the process
     that sees its last consumer gone.
@@ -428,7 +428,7 @@ class SubscriptionHost(Protocol):
 
 
 class SubscriptionOpening:
-    """Role: gives the subscriptions of a topic what they share. Their settings follow the policies of the
+    """Gives the subscriptions of a topic what they share. Their settings follow the policies of the
     topic. Callers: any thread.
 
     Args:

@@ -55,7 +55,7 @@ class ViewHost(Protocol):
 
 
 class TopicView:
-    """Role: follows the journals of a topic and its subscriptions for those that only look. Invariants: takes
+    """Follows the journals of a topic and its subscriptions for those that only look. Invariants: takes
     no lock that another process holds, and writes nothing.
     Callers: any thread.
 

@@ -320,7 +320,7 @@ class Housekeeping:
 
 
 class TopicTrimming:
-    """Role: asks every subscription which entries it needs, and gives up the ledgers that none needs.
+    """Asks every subscription which entries it needs, and gives up the ledgers that none needs.
 
     Invariants: the subscriptions are looked at without their locks, which is safe because a trim point that
     was chosen before one of them was made or put back is not published (`_engine.log.trimming`).

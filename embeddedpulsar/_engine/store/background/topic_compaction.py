@@ -73,7 +73,7 @@ Step = tuple[Callable[[], object], Callable[[], object]]
 
 
 class ExclusiveWork:
-    """Role: does what is asked for, one after the other, in a thread that ends with the last of it. A file
+    """Does what is asked for, one after the other, in a thread that ends with the last of it. A file
     lock says to all processes that it goes on, and keeps them apart. Callers: any thread.
 
     Args:
@@ -221,7 +221,7 @@ _REPORT_S: Final = 5.0
 
 
 class TopicCompaction:
-    """Role: compacts one topic, in whatever process that is asked for or found due, and one at a time in the
+    """Compacts one topic, in whatever process that is asked for or found due, and one at a time in the
     store. Invariants: the log behind the horizon is not trimmed once the topic was compacted, and all of it
     is kept during the first compaction, or while a threshold demands one. A compaction that is ended by the
     closing of the topic, or with its process, has changed nothing.

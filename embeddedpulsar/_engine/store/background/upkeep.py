@@ -56,7 +56,7 @@ def _is_wanted(value_of: ValueOf) -> bool:
 
 
 class BacklogQuotas:
-    """Role: says whether the backlog of a topic is beyond a quota, and acts. A `Check` of `TopicUpkeep`.
+    """Says whether the backlog of a topic is beyond a quota, and acts. A `Check` of `TopicUpkeep`.
 
     Invariants: the bit `HELD` is set by `look` and by a producer that wants to attach, and cleared when
     `look`, or a producer that is held back, finds that no quota for producers is exceeded any more. It is
@@ -271,7 +271,7 @@ class Check(Protocol):
 
 
 class TopicUpkeep:
-    """Role: the `Chore` of a topic that is in use in this process. Invariants: a check is made when the topic
+    """The `Chore` of a topic that is in use in this process. Invariants: a check is made when the topic
     begins to be used, when its policies change, and then at its interval; in whatever process, under the
     housekeeping lock. One that fails keeps none of the others from being made. Callers: any thread;
     `do_chores` the thread of housekeeping.
@@ -396,10 +396,10 @@ class TopicUpkeep:
         """How often to look whether something became due as time passed; 0 for never."""
         if self._is_closed:
             return 0.0
-        found = [check.every_s for check in self._checks if check.is_wanted()]
+        intervals = [check.every_s for check in self._checks if check.is_wanted()]
         if self._trimming.may_find_any() or self._parts.subscriptions.may_find_leftovers():
-            found.append(self._trimming.every_s)
-        return min(found, default=0.0)
+            intervals.append(self._trimming.every_s)
+        return min(intervals, default=0.0)
 
     def close(self) -> None:
         """Do nothing from here on. Waits for the slice that is under way."""

@@ -272,9 +272,10 @@ def check_compaction(
     except FileNotFoundError:
         return  # never compacted; what the first compaction leaves when it dies is found as unfinished
     except (OSError, StorageError) as e:
-        found = unverified(COMPACTED, path, e)
-        yield found
-        if found.kind != COMPACTED:
+        problem = unverified(COMPACTED, path, e)
+        yield problem
+        # It could not be read at all: of the ledger that it names nothing is known.
+        if problem.kind != COMPACTED:
             return
     record = read_record(directory, None)
     if record.file:
@@ -331,11 +332,11 @@ class TopicAtRest(NamedTuple):
     def words(self) -> bytes:
         """The control words of the topic and its subscriptions, as they are; some 30 us for each file."""
         below = filenames.subscriptions_path(self.directory)
-        found = [_page(filenames.control_path(self.directory))]
+        pages = [_page(filenames.control_path(self.directory))]
         with contextlib.suppress(OSError):
             names = sorted(descriptors.names_in(below))
-            found += [_page(filenames.control_path(os.path.join(below, name))) for name in names]
-        return b"".join(found)
+            pages += [_page(filenames.control_path(os.path.join(below, name))) for name in names]
+        return b"".join(pages)
 
 
 def made_topics(root: str) -> list[TopicAtRest]:

@@ -130,16 +130,17 @@ def find_directory(topics: str, name: str) -> str | None:
     """The path of the directory of a topic, found without the catalog: that of the last life of its name;
     None if there is none."""
     first = directory_name(name)
-    best, found = -1, None
+    best, newest = -1, None
+    # A topic without a number is of the first life; the number of later ones is behind a dot.
     for parent in (topics, os.path.join(topics, os.path.dirname(spread_directory_name(name)))):
         if best < 0 and os.path.isdir(os.path.join(parent, first)):
             return os.path.join(parent, first)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for one in descriptors.names_in(parent):
-                begin, _, number = one.partition(LIFE_SEPARATOR)
+            for entry in descriptors.names_in(parent):
+                begin, _, number = entry.partition(LIFE_SEPARATOR)
                 if begin == first and number.isdigit() and int(number) > best:
-                    best, found = int(number), os.path.join(parent, one)
-    return found
+                    best, newest = int(number), os.path.join(parent, entry)
+    return newest
 
 
 def remove_tree(path: str) -> None:
@@ -161,20 +162,22 @@ def remove_topic(path: str, notes: str) -> bool:
     Returns:
         Whether there were any.
     """
-    found = []
+    cold_notes = []
     with contextlib.suppress(OSError):
-        found = [name for name in descriptors.names_in(path) if name.endswith(filenames.COLD_SUFFIX)]
-    if found:
+        cold_notes = [name for name in descriptors.names_in(path) if name.endswith(filenames.COLD_SUFFIX)]
+    # The notes first, durably: they are all that says which objects of the location have no topic any more. A
+    # kill before the directory goes leaves both, and the removal is repeated.
+    if cold_notes:
         with contextlib.suppress(FileExistsError):
             disk.DISK.mkdir(notes)
             disk.DISK.fsync_dir(os.path.dirname(notes))
         token = os.urandom(8).hex()
-        for name in found:
+        for name in cold_notes:
             with contextlib.suppress(FileNotFoundError):
                 disk.DISK.replace(os.path.join(path, name), os.path.join(notes, f"{token}-{name}"))
         disk.DISK.fsync_dir(notes)
     remove_tree(path)
-    return bool(found)
+    return bool(cold_notes)
 
 
 def write_meta(directory: str, entry: TopicEntry, *, durable: bool) -> None:

@@ -34,7 +34,7 @@ _NOTE: Final = ".end"
 
 
 class Staging:
-    """Role: topics are built here before they get their name, and go here when they are deleted.
+    """Topics are built here before they get their name, and go here when they are deleted.
     Invariant: what is in it while no process holds the catalog lock was left by a process that died, or is
     being removed.
     Callers: the holder of the catalog lock, except `is_empty`.

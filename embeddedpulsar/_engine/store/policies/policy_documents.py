@@ -340,7 +340,7 @@ class _Held(NamedTuple):
 
 
 class HeldPolicies:
-    """Role: the values of the policies of one topic, at the cost of comparing a word of ``store.ctl``, which
+    """The values of the policies of one topic, at the cost of comparing a word of ``store.ctl``, which
     changes with every change of a policy in the store.
 
     Invariants: a value is that of the documents as they were when the word had its present value. While a
@@ -481,7 +481,7 @@ class HeldPolicies:
 
 
 class PolicyWatch:
-    """Role: when this process is rung after a change of a policy, has the topics that it has open look at
+    """When this process is rung after a change of a policy, has the topics that it has open look at
     theirs, and wakes its threads that wait. Callers: the mailbox, in any thread; files are read on the
     thread of housekeeping.
 

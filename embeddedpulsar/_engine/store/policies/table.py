@@ -44,7 +44,9 @@ def _dynamic(setting: Setting) -> TopicPolicy[str]:
 
 DYNAMIC_SETTINGS: Final = {
     name: _dynamic(setting)
-    for name, setting in sorted({one.name: one for row in ROWS.values() for one in row.settings}.items())
+    for name, setting in sorted(
+        {known.name: known for row in ROWS.values() for known in row.settings}.items()
+    )
     if setting.is_dynamic
 }
 """Those that Pulsar lets change, as policies of `OWNER`, in whose place they are stored."""
@@ -63,11 +65,11 @@ def applied_to(settings: BrokerSettings, stored: Mapping[str, Any]) -> BrokerSet
     """
     values = {key.removeprefix(_PREFIX): value for key, value in stored.items()}
     try:
-        found: dict[str, Any] = {
+        values_read: dict[str, Any] = {
             name: read_setting("the store", name, str(value), BrokerSettings._field_defaults[name])
             for name, value in values.items()
             if name in DYNAMIC_SETTINGS
         }
     except InvalidConfiguration as e:
         raise CorruptionError(reason=f"a policy document with a setting that is none: {e}") from e
-    return settings._replace(**found)
+    return settings._replace(**values_read)
