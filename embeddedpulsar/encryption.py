@@ -53,6 +53,7 @@ class EncryptionKey:
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata that the producer's key reader returned; a new dict."""
+        # A new dict, so that no caller changes the metadata of other messages with the key.
         return dict(self._key.metadata)
 
     def __str__(self) -> str:
@@ -84,6 +85,7 @@ class EncryptionContext:
 
     def keys(self) -> list[EncryptionKey]:
         """Return the data key, wrapped once for each key of the producer."""
+        # The facts are shared by the messages of the entry; objects are made for the message that is asked.
         return [EncryptionKey(key) for key in self._facts.keys]
 
     def param(self) -> bytes:

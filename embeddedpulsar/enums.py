@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import EnumMeta, IntEnum
 from typing import TYPE_CHECKING, NoReturn
 
+# SchemaType and Result have more members than a line of an error should have.
 _MOST_LISTED = 20
 
 
@@ -21,6 +22,8 @@ class _NamesItsMembers(EnumMeta):
 
         def __getattr__(cls, name: str) -> NoReturn:
             text = f"type object {cls.__name__!r} has no attribute {name!r}"
+            # Names that begin with an underscore are asked for by `copy`, `pickle` and the like, which expect
+            # the usual error.
             if not name.startswith("_"):
                 text = f"{cls.__name__} has no member {name!r}; {cls.choices()}"
             raise AttributeError(text, name=name, obj=cls)
@@ -44,6 +47,7 @@ class PulsarEnum(IntEnum, metaclass=_NamesItsMembers):
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
+        # Without this the message of `enum` would name the value alone.
         raise ValueError(f"{value!r} is not a valid {cls.__name__}; {cls.choices()}")
 
     @classmethod
@@ -59,12 +63,14 @@ class PulsarEnum(IntEnum, metaclass=_NamesItsMembers):
         return f"write {', '.join(names)} or {last}"
 
     def __bool__(self) -> bool:
+        # pulsar-client's enumerations are of pybind11, whose members are true whatever their number is.
         return True
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
     def __format__(self, format_spec: str) -> str:
+        # `IntEnum` would format the number.
         return format(str(self), format_spec)
 
 

@@ -45,6 +45,8 @@ class PulsarException(Exception):
     def __init__(self, *args: object, result: Result | None = None, msg: object = None) -> None:
         if result is not None:
             args = (result, msg) if msg else (result,)
+        # Three forms of arguments: a result, as pulsar.asyncio has them; a text or nothing of this package,
+        # which gets Pulsar's text in front; and anything of an application, which stays as it is.
         if args and isinstance(args[0], Result):
             self.code = args[0]
         elif not args or (len(args) == 1 and error_text.is_made_here()):
@@ -286,14 +288,17 @@ class StorageError(BrokerPersistenceError):
 
     def at(self: _Error, path: str | os.PathLike[str]) -> _Error:
         """Set the file, unless it is set already, and return this error (``raise error.at(path)``)."""
+        # The innermost file is the one: callers further up add theirs too, and know less.
         if self.path is None:
             self.path = os.fspath(path)
+            # The text is made again, since `str` of an exception shows what it was made of.
             self.args = (error_text.describe(self.code, self._sentence()),)
         return self
 
     def _sentence(self) -> str:
         place = self.path or ""
         if self.offset is not None:
+            # Offset 0 is a place, too.
             place = f"{place} at offset {self.offset}".strip()
         sentence = ": ".join(part for part in (place, self.reason) if part)
         return f"{sentence}; {self.remedy}" if self.remedy else sentence
@@ -318,6 +323,7 @@ class StorageOSError(StorageError, OSError):
 
     def __init__(self, detail: str = "", *, errno: int = 0, **place: Any) -> None:
         super().__init__(detail, **place)
+        # `OSError` sets its number only if it is made with two arguments, which would change the text.
         self.errno = errno or self._usual
 
 

@@ -14,6 +14,7 @@ MOST_PARTITIONS = 10_000
 UNLIMITED = -1
 DELETE_WHEN_NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
 DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP = "delete_when_subscriptions_caught_up"
+# JSON of other languages has exact integers up to here.
 _HIGHEST = 1 << 53
 _FLAGS = ("relative_to_publish_rate", "active")
 _DELETE_MODES = (DELETE_WHEN_NO_SUBSCRIPTIONS, DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP)
@@ -296,6 +297,7 @@ class OffloadPolicies(NamedTuple):
         if location is not None and (not isinstance(location, str) or not location):
             raise InvalidConfiguration(f"offload_location is a path or a URI: {self}")
         for name, number in zip(self._fields[1:], self[1:], strict=True):
+            # A lag of -1 would mean that the log never goes, which is said by the threshold.
             lowest = 0 if name == "offload_deletion_lag_in_millis" else UNLIMITED
             if number is not None and not _is_number(number, lowest):
                 raise InvalidConfiguration(f"{name} is a number from {lowest}, not {number!r}")
@@ -309,9 +311,13 @@ def to_fields(value: Any) -> dict[str, Any]:
         >>> to_fields(PublishRate(5))
         {'publishThrottlingRateInMsg': 5, 'publishThrottlingRateInByte': -1}
     """
+    # What is stored is valid: a value is checked when it is set, and not where it holds.
     value.check()
     return {
-        camel_case(name): field for name, field in zip(value._fields, value, strict=True) if field is not None
+        # None is "not set", and leaves the field to the next level.
+        camel_case(name): field
+        for name, field in zip(value._fields, value, strict=True)
+        if field is not None
     }
 
 
@@ -326,6 +332,8 @@ def from_fields(kind: type[Any], fields: Any) -> Any:
         PublishRate(publish_throttling_rate_in_msg=5, publish_throttling_rate_in_byte=-1)
     """
     try:
+        # Names that are not known are of a later release, and what they would limit is not limited by this
+        # one.
         given = {name: fields[camel_case(name)] for name in kind._fields if camel_case(name) in fields}
         return kind(**given).check()
     except (TypeError, KeyError, InvalidConfiguration) as e:
