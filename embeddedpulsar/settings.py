@@ -312,12 +312,10 @@ def read_setting(where: str, name: str, value: str, default: object) -> int | bo
             number = int(value)
         except ValueError:
             raise InvalidConfiguration(f"{where}: {name} is a number, not {value!r}") from None
-        # A setting without a range takes any number.
         low, high = _RANGES.get(name, (number, number))
         if not low <= number <= high:
             raise InvalidConfiguration(f"{where}: {name} is a number from {low} to {high}, not {number}")
         return number
-    # A setting without choices takes any text.
     if value not in (choices := _CHOICES.get(name, (value,))):
         raise InvalidConfiguration(f"{where}: {name} is {' or '.join(choices)}, not {value!r}")
     return value

@@ -171,7 +171,6 @@ def _gathered(batches: Iterator[Any], rows: int, size: int) -> Iterator[Any]:
         if waiting_rows >= rows or waiting_size >= size:
             yield from _joined(waiting)
             waiting, waiting_rows, waiting_size = [], 0, 0
-    # Batches without rows leave nothing to write.
     if waiting_rows:
         yield from _joined(waiting)
 

@@ -107,7 +107,6 @@ class Batch:
             offsets = getattr(located, f"{name}_offsets")
             data = getattr(located, f"{name}_data")
         if offsets is None or data is None:
-            # An entry without this column.
             return None
         buffers = [None, self._buffer.slice(*offsets), self._buffer.slice(*data)]
         return _binary(self.rows, buffers)
@@ -537,7 +536,6 @@ class ColumnBuilder:
         parts: list[Any] = []
         run: list[bytes] = []
         ids = self._ids
-        # A chunked message is a group of its own.
         if group.chunked is not None:
             chunked = ids.chunked(group.headers[0][_ENTRY_ID], group.chunked.earlier)
             return [pa.array([chunked], pa.binary())]

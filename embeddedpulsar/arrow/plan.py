@@ -313,7 +313,6 @@ def _plan_segment(info: SegmentInfo, name: TopicName, bounds: Bounds) -> EntryRa
     if bounds.end_ms is not None:
         end_timed = lookup.first_published(bounds.end_ms)
         if end_timed < last:
-            # The same at the end.
             last, keep = end_timed, 0
     if first >= last:
         return None

@@ -101,8 +101,8 @@ class TopicSchemas:
 
 
 def _of_payload(info: SchemaInfo) -> SchemaInfo:
-    # With SEPARATED, the key is the key of the message, in Base64, and the payload is the value alone.
     """The schema of the payload: of a pair whose key is the key of the message, that of the value."""
+    # With SEPARATED, the key is the key of the message, in Base64, and the payload is the value alone.
     if info.schema_type() != SchemaType.KEY_VALUE:
         return info
     parts = KeyValueInfo.of(info)

@@ -591,7 +591,6 @@ def _without_odd_types(form: Any) -> Any:
     """A definition with the logical types that columns have; others are read as what they are made of."""
     if isinstance(form, list):
         return [_without_odd_types(part) for part in form]
-    # The name of a type, which needs no change.
     if not isinstance(form, dict):
         return form
     kept = dict(form)
@@ -765,7 +764,6 @@ def _record_decoder(info: SchemaInfo, form: Any, final: Any) -> ValueDecoder:
         defaults: dict[str, Any] = {}
     else:
         fields = record_of(json.dumps(form)).fields
-        # Only the fields of the column.
         wanted = [field for field in fields if final.get_field_index(field.name) >= 0]
         types = {
             field.name: value_type(field)._replace(final=final.field(field.name).type) for field in wanted

@@ -279,7 +279,6 @@ def _encoded(
     # Beside the log and not in /tmp: a ledger may be a gigabyte, and the disk of the store has room for it.
     messages: BinaryIO | None = opened.enter_context(tempfile.TemporaryFile(dir=source.directory))
     frames = opened.enter_context(tempfile.TemporaryFile(dir=source.directory))
-    # The whole ledger, from its first entry to its last.
     planned = EntryRange(
         *(
             source.topic,

@@ -477,8 +477,8 @@ class _Resolution:
     def _parts(
         self, w: DefinitionNode, r: DefinitionNode, way: _Way
     ) -> list[tuple[DefinitionNode, DefinitionNode, _Way]]:
-        # What is left is what the reader has: of a record its fields, of a union its branches.
         """The types inside of two that fit, apart from these."""
+        # What is left is what the reader has: of a record its fields, of a union its branches.
         if w.kind == "union":
             # Two equal unions are read branch by branch; otherwise every type that may have been written must
             # be readable.

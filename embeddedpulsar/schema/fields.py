@@ -17,9 +17,9 @@ def described(kind: Any) -> str:
 
 
 def fresh(value: Any) -> Any:
+    """A default that no two objects share."""
     # Lists, dicts and records are copied, since two objects must not share a default; all other values cannot
     # change.
-    """A default that no two objects share."""
     if isinstance(value, list):
         return [fresh(item) for item in value]
     if isinstance(value, dict):

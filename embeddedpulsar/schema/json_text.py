@@ -12,9 +12,9 @@ from embeddedpulsar.schema.definition import Record, record_values
 
 
 def _fastest_loads() -> Any:
+    """The fastest decoder that is installed, of those that read any JSON value."""
     # Which decoder is installed must not decide what a program reads: those that are quicker are used as far
     # as they agree with `json`, and fall back to it.
-    """The fastest decoder that is installed, of those that read any JSON value."""
     if find_spec("msgspec"):
         import msgspec
 

@@ -154,7 +154,6 @@ def attributes_of(kind: Any) -> list[Attribute]:
             for name, hint in hints.items()
         ]
     return [
-        # `collections.namedtuple` has no hints.
         Attribute(name, hints.get(name, Any), kind._field_defaults.get(name, ABSENT), name)
         for name in kind._fields
     ]

@@ -277,10 +277,10 @@ class BatchReader(DataSourceReader):
         self._pruning = Pruning()
 
     def partitions(self) -> Sequence[InputPartition]:
+        """The tasks, from index slots alone."""
         # The order against trimming: plan, pin, look again. What was there after pinning stays; if something
         # went between plan and pin, a second plan begins behind it. It is pinned as well as can be, and a
         # task reports what it still misses.
-        """The tasks, from index slots alone."""
         tasks = plan_tasks(self._options, self._pruning)
         if not pin_plan(tasks):
             tasks = plan_tasks(self._options, self._pruning)

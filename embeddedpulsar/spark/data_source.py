@@ -59,9 +59,9 @@ class DefaultSource(DataSource):
         return self._typed_source().schema()
 
     def reader(self, schema: StructType) -> BatchReader:
+        """A reader of the columns of `schema`, which may be one the user gave."""
         # The planner of a source has no JVM and no file of the store open: this says what there could be, and
         # checks options, nothing else.
-        """A reader of the columns of `schema`, which may be one the user gave."""
         require_pyarrow()
         return BatchReader(parse_options(self.options), *self._requested(schema))
 

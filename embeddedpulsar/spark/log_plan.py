@@ -375,7 +375,6 @@ def _only(known: frozenset[Any] | None, pushed: Filter) -> frozenset[Any] | None
 
 
 def _tighter(known: int | None, other: int | None, choose: Callable[[int, int], int]) -> int | None:
-    # None is the open side.
     if known is None or other is None:
         return other if known is None else known
     return choose(known, other)

@@ -583,7 +583,6 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         'persistent://public/default/orders'
     """
     options = {name.lower(): value for name, value in given.items()}
-    # The connector's name for the path.
     if "service.url" in options:
         options.setdefault("path", options.pop("service.url"))
     # Refused, not ignored: an option with a typing error would change what is promised.

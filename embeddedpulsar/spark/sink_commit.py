@@ -113,7 +113,6 @@ def sealed_files(
         for record in staged_records(staged.view, verifies=False):
             log, count = file.logs[record.log], record.count
             first = following[log]
-            # Entries of a log count on over all files.
             following[log] = first + count
             prefix, limit = entry_terms(producers[log])
             plain = StagedEntry(

@@ -498,8 +498,8 @@ def _divided(rows: Any) -> tuple[Any, Any]:
 
 
 def _made(options: SinkOptions, name: TopicName) -> int:
-    # Made by a producer that is closed at once: creation has rules and policies, which a producer keeps.
     """The number of partitions of a topic, which is made as a producer makes it; 0 without partitions."""
+    # Made by a producer that is closed at once: creation has rules and policies, which a producer keeps.
     try:
         return partition_count(options.path, name)
     except TopicNotFound:

@@ -260,7 +260,6 @@ class StreamPlanner:
         for full in sorted(end):
             begin, stop = start.get(full), end[full]
             if begin == stop:
-                # Nothing of this log is in the batch.
                 continue
             name = TopicName.parse(full)
             view = self._view(name)
@@ -418,9 +417,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode_offsets(self._planner.initial())  # behind what is pinned
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """The limits of the options. Spark has no limit of both kinds; `latestOffset` applies both."""
         # Spark takes one limit and asks for it again in `latestOffset`; which kind it is does not matter
         # there.
-        """The limits of the options. Spark has no limit of both kinds; `latestOffset` applies both."""
         if self._options.max_messages != NO_LIMIT:
             return ReadMaxRows(self._options.max_messages)
         if self._options.max_bytes != NO_LIMIT:

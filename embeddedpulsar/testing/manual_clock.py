@@ -59,11 +59,11 @@ class ManualClock:
         self._wall_us = 1000 * (time.time_ns() // 1_000_000 if wall_ms is None else wall_ms)
         self._monotonic_us = round(monotonic * 1e6)
         self._schedulers: list[ManualScheduler] = []
+        # A stack, since one clock may be used inside of another.
         self._before: list[Clock] = []
         self._is_used = False
 
     def __enter__(self) -> ManualClock:
-        # A stack, since one clock may be used inside of another.
         """Make it the clock of the stores that are opened from now on."""
         self._before.append(clocks.CLOCK)
         clocks.CLOCK = self

@@ -207,9 +207,9 @@ class BackupTarget:
         return known
 
     def take_bytes(self, path: str, data: bytes, size: int = 0) -> None:
+        """Take a small file, of which this is the content."""
         # A file may be taken twice in one backup, since topics are copied again that moved; what this backup
         # took counts before the backup before.
-        """Take a small file, of which this is the content."""
         # The content decides for a small file: its times say nothing, because such files are replaced as a
         # whole.
         known, size, identity = self._known(path), max(size, len(data)), _digest(data)

@@ -268,8 +268,8 @@ class CatalogTable:
         return [opened for name in names if (opened := self.find(name)) is not None]
 
     def rest_on(self, index: TopicIndex) -> None:
-        # What the index covers leaves memory; what came after it stays.
         """Let ``index``, which covers more than the present one, hold what it covers."""
+        # What the index covers leaves memory; what came after it stays.
         end = index.header.end
         self._recent = {name: change for name, change in self._recent.items() if change.at > end}
         self._sorted = []

@@ -386,9 +386,9 @@ class TopicDirectories:
             self._catalog.lock.release()
 
     def make_durable(self, entry: TopicEntry) -> None:
+        """Flush everything that makes the topic findable after a power loss. Any thread, without a lock."""
         # In the order in which a search after a power loss would need them: the description, its name, the
         # names of the directories, the record of the catalog.
-        """Flush everything that makes the topic findable after a power loss. Any thread, without a lock."""
         directory = self.path(entry)
         meta = filenames.topic_meta_path(directory)
         fd = disk.DISK.open_file(meta, os.O_RDONLY)
@@ -405,8 +405,8 @@ class TopicDirectories:
         self.staging.clear(self._remove_if_ended)
 
     def heal(self, now_ms: int) -> None:
-        # What is in staging was left by processes that died, since the catalog lock is held.
         """After a boot: clear ``staging/``, and add the topics the catalog lost."""
+        # What is in staging was left by processes that died, since the catalog lock is held.
         self.clear_staging()
         present = sorted(directories_in(self._topics))
         known = self._catalog.made_directories() if present else set()
