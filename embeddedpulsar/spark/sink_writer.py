@@ -115,8 +115,8 @@ def publish(options: SinkOptions, encoder: RowEncoder, batches: Iterable[pa.Reco
     """Publish the rows of one attempt of a task at once."""
     producers: list[Producer[bytes]] = []
     logs: dict[str, int] = {}
-    # At least once: messages are in the topic before the task has succeeded, and again if it is repeated. The
-    # topic's own encryption is the producer's.
+    # At least once: messages are in the topic before the task has succeeded, and again if it is repeated.
+    # Encryption is left to the producers.
     names, reader = encryption_of(options) or (None, None)
     with Client(options.path, durability=options.durability) as client:
 
