@@ -80,7 +80,6 @@ ALLOWED: dict[tuple[str, str], str] = {
 # two.
 OF_THE_LOG: dict[str, str] = {
     "position": "a value",
-    "log": "the interface of every log",
     "log_positions": "what is found in a log: values, and questions that it answers",
     "topic_control": "a word of the map says that the topic is deleted; asked for at every wake-up",
     "waiter_slots": "how often a waiter without a slot looks, which the log says of its own waiters alone",

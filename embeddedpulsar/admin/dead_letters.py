@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine.format.acknowledgement import AckBatch
 from embeddedpulsar._engine.format.entry_decoder import EntryView, SealedView
 from embeddedpulsar._engine.format.sealed_entry import raw_view
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, interrupts
 from embeddedpulsar._engine.store.schema_registry import origin_of
@@ -23,6 +22,7 @@ from embeddedpulsar.schema.schema import BYTES, CopiedSchema
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription import Subscription

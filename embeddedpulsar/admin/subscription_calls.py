@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.acknowledgement import AckBatch
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar.admin.topic_access import HasStore, in_all, in_each, log_names
@@ -22,6 +21,7 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription import Subscription
 

@@ -12,7 +12,6 @@ from embeddedpulsar.client.arguments import check_type, check_type_or_none
 from embeddedpulsar.client.client_config import Authentication, ServiceInfo, client_config
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.client.client_threads import OPENED, ClientLog, close_opened
-from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.enums import (
     BatchingType,
@@ -39,6 +38,11 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.table_view import TableView
+    from embeddedpulsar.client.interceptors import (
+        ConsumerInterceptor,
+        ProducerInterceptor,
+        ReaderInterceptor,
+    )
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.message import Message
@@ -233,7 +237,7 @@ class Client:
         # On first use, as all that a client makes. What a process does not load it need not free: the kernel
         # reports a death when the memory of the process is freed, 70 us a MB.
         late = late_import("embeddedpulsar.client.producer.producer_config")
-        config = late.producer_config(given, ProducerInterceptor)
+        config = late.producer_config(given)
         late = late_import("embeddedpulsar.client.producer.producer_opening")
         opened: list[Callable[[], object]] = []
         producer: Producer[T] | None = None
@@ -371,7 +375,7 @@ class Client:
         """
         given = _given(locals())
         late = late_import("embeddedpulsar.client.consumer.consumer_config")
-        config = late.consumer_config(given, ConsumerInterceptor)
+        config = late.consumer_config(given)
         late = late_import("embeddedpulsar.client.consumer.consumer_opening")
         opened: list[Callable[[], object]] = []
         consumer: Consumer[T] | None = None
@@ -436,7 +440,7 @@ class Client:
         """
         given = _given(locals())
         late = late_import("embeddedpulsar.client.consumer.consumer_config")
-        config = late.reader_config(given, ReaderInterceptor)
+        config = late.reader_config(given)
         late = late_import("embeddedpulsar.client.consumer.consumer_opening")
         opened: list[Callable[[], object]] = []
         reader: Reader[T] | None = None

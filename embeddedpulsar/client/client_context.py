@@ -1,14 +1,18 @@
 """The protocol of the client that producers, consumers and readers use.
 
 Objects that belong to the process that made them: they are neither copied nor pickled.
+
+The error of consumers that closed without writing all acknowledgements.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, SupportsIndex, TypeVar
 
+from embeddedpulsar.exceptions import LockTimeout
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from embeddedpulsar._engine.platform.scheduler import SchedulerLike
     from embeddedpulsar._engine.store.open_topics import TopicUse
@@ -69,10 +73,11 @@ class ClientContext(Protocol):
     callbacks: CallbackThread
     flusher: Flusher
     memory: MemoryLimit | None
-    listeners: ListenerThreads
     partition_watch: PartitionWatch
     waiting: WaitingThreads
 
+    @property
+    def listeners(self) -> ListenerThreads: ...
     def use_topic(self, name: str, create: bool = True, *, to_look: bool = False) -> TopicUse: ...
     def abandon(self, close: Callable[[], object]) -> None: ...
     def when_dropped(self, close: Callable[[], object]) -> Callable[[], object]: ...
@@ -103,3 +108,25 @@ class ProcessBound:
             "process. Pass the client, or its URL and the name of the topic, and open another one there; a "
             "Message and a MessageId can be pickled"
         )
+
+
+class AcknowledgementsUnwritten(LockTimeout):
+    """A consumer closed without writing all acknowledgements, because another process stayed in a lock.
+
+    Attributes:
+        lines: one for each subscription.
+    """
+
+    def __init__(self, lines: Iterable[str], cause: str = "") -> None:
+        self.lines = tuple(lines)
+        super().__init__("; ".join((*self.lines, cause) if cause else self.lines))
+
+    def __reduce__(self) -> tuple[type[LockTimeout], tuple[str]]:
+        return LockTimeout, (str(self),)
+
+
+def together(errors: list[AcknowledgementsUnwritten]) -> AcknowledgementsUnwritten:
+    """Return one error for several consumers."""
+    if len(errors) == 1:
+        return errors[0]
+    return AcknowledgementsUnwritten(line for error in errors for line in error.lines)

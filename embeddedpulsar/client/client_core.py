@@ -16,6 +16,7 @@ from embeddedpulsar._engine.platform.file_lock import in_order, results
 from embeddedpulsar._engine.platform.scheduler import BackgroundWork
 from embeddedpulsar._engine.store.damage_channel import tell
 from embeddedpulsar._engine.store.store import Store
+from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.client_threads import (
     OPENED,
     CallbackThread,
@@ -24,8 +25,6 @@ from embeddedpulsar.client.client_threads import (
     WaitingThreads,
     Workers,
 )
-from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, together
-from embeddedpulsar.client.listener import ListenerThreads
 from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_config import ClientConfig
     from embeddedpulsar.client.client_context import Closable, PublisherLike, Receiver
     from embeddedpulsar.client.client_threads import ClientLog
+    from embeddedpulsar.client.listener import ListenerThreads
     from embeddedpulsar.damage import Damage
 
 
@@ -189,7 +189,8 @@ class ClientCore:
         self.workers = Workers(log, self.store.clock.thread)
         self.flusher = Flusher(log)
         self.memory = MemoryLimit(config.memory_limit_bytes) if config.memory_limit_bytes else None
-        self.listeners = ListenerThreads(config.listener_threads, lambda: self.store.mailbox, log)
+        # One at most; of threads that make them at once, one wins.
+        self._listeners: Final[dict[None, ListenerThreads]] = {}
         self.partition_watch = PartitionWatch(self)
         self.waiting = WaitingThreads()
         self._tidying = BackgroundWork(self.scheduler.call_later, self._close_abandoned)
@@ -276,6 +277,19 @@ class ClientCore:
     def wake(self) -> None:
         """Let all waiting threads of this process check their condition again."""
         self.store.mailbox.ring_self()
+
+    @property
+    def listeners(self) -> ListenerThreads:
+        """The threads that call listeners, made for the first consumer that has one."""
+        made = self._listeners.get(None)
+        if made is None:
+            from embeddedpulsar.client.listener import ListenerThreads
+
+            threads_of = ListenerThreads(self.config.listener_threads, lambda: self.store.mailbox, self.log)
+            made = self._listeners.setdefault(None, threads_of)
+            if self.is_closed:  # meanwhile: `close` may not have seen them
+                made.close()
+        return made
 
     def add_publisher(self, publisher: PublisherLike) -> None:
         # Before the publisher is registered: an interrupt at the next instruction finds it in one of the two.
@@ -406,7 +420,8 @@ class ClientCore:
             self.wake()
             self.waiting.wait_gone()
         # Nothing new begins from here on: no listener is called, and no partition is followed.
-        self.listeners.close()
+        for listeners in list(self._listeners.values()):
+            listeners.close()
         self.partition_watch.close()
         unwritten: list[AcknowledgementsUnwritten] = []
         closables: list[Closable] = [*self._known(), *self._publishers.values()]

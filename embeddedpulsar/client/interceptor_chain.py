@@ -145,19 +145,16 @@ def _checked(message: object, kind: type[Any]) -> Any:
     return message
 
 
-def chain_of(options: dict[str, Any], kind: type[Any]) -> InterceptorChain | None:
-    """Return the chain for the argument ``interceptors``.
+def chain_of(given: Any, kind: type[Any]) -> InterceptorChain | None:
+    """Return the chain for the argument ``interceptors``, which is not None; None for an empty list.
 
     Raises:
         ValueError: the argument is not a list of such interceptors.
 
-    >>> chain_of({"interceptors": [5]}, str)
+    >>> chain_of([5], str)
     Traceback (most recent call last):
     ValueError: Argument interceptors is expected to be a list of str, and 5 is none
     """
-    given = options.get("interceptors")
-    if given is None:
-        return None
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ValueError(f"Argument interceptors is expected to be a list of {kind.__name__}")
     for interceptor in given:

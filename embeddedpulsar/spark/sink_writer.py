@@ -39,8 +39,8 @@ from embeddedpulsar.arrow.value_encoder import (
     value_part,
 )
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.client.producer.bulk_publisher import BULK_BYTES, BULK_MESSAGES
 from embeddedpulsar.client.producer.message_router import BulkRouting, RoundRobinByBatch, random_below
+from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES
 from embeddedpulsar.client.producer.staged_entry import StagedEntry, producer_of_sealed, publish_entries
 from embeddedpulsar.crypto.entry_cipher import RowsCipher
 from embeddedpulsar.enums import HashingScheme

@@ -24,6 +24,28 @@ with Client(sys.argv[1]) as client:
     consumer.acknowledge(consumer.receive(10_000))
 print(*sys.modules)
 """
+BOTH = """
+import sys
+from embeddedpulsar import Client, ConsumerType
+with Client(sys.argv[1]) as client:
+    producer, consumer = client.create_producer("fresh"), client.subscribe("fresh", "s", ConsumerType.Shared)
+    producer.send(b"x")
+    consumer.acknowledge(consumer.receive(10_000))
+print(*sys.modules)
+"""
+SELDOM = (
+    "_engine.log.log_survey",
+    "_engine.log.chain_scan",
+    "_engine.log.recovery",
+    "client.consumer.reader",
+    "client.consumer.table_view",
+    "client.interceptor_chain",
+    "client.interceptors",
+    "crypto.keys",
+    "encryption",
+    "schema.avro_definition",
+    "schema.compatibility",
+)
 
 
 def loaded(program: str, *arguments: str) -> set[str]:
@@ -55,3 +77,11 @@ def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
     assert "sortedcontainers" not in producing
     for name in (PACKAGE + "_engine.subscription.attachment.shared_attachment", "sortedcontainers"):
         assert (name in consuming) == (consumer_type in ("Shared", "KeyShared"))
+
+
+def test_what_is_seldom_needed_is_loaded_by_who_needs_it(tmp_path):
+    """A producer and a Shared consumer of a new topic load nothing of readers, interceptors, encryption,
+    recovery, surveys, changes of policies and the compatibility of schemas."""
+    names = [name.removeprefix(PACKAGE) for name in loaded(BOTH, str(tmp_path)) if name.startswith(PACKAGE)]
+    assert not set(names) & set(SELDOM)
+    assert len(names) <= 178, sorted(names)

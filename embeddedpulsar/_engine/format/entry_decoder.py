@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.columns import (
@@ -38,8 +38,10 @@ from embeddedpulsar._engine.format.frame import (
     TRAILER_SIZE,
     FrameHeader,
 )
-from embeddedpulsar.encryption import EncryptedKey, EncryptionFacts
 from embeddedpulsar.exceptions import CorruptionError
+
+if TYPE_CHECKING:
+    from embeddedpulsar.encryption import EncryptedKey, EncryptionFacts
 
 METADATA: Final = struct.Struct(
     "<"
@@ -354,6 +356,8 @@ class SealedView(EntryView):
         Raises:
             CorruptionError: they do not have the shape they should.
         """
+        from embeddedpulsar.encryption import EncryptedKey  # on first use: most entries are not encrypted
+
         try:
             return tuple(EncryptedKey(str(n), bytes(v), dict(m)) for n, v, m in self.fields[FIELD_KEYS])
         except (KeyError, TypeError, ValueError) as error:
@@ -369,6 +373,8 @@ class SealedView(EntryView):
         Raises:
             CorruptionError: the keys are malformed, and nothing failed yet.
         """
+        from embeddedpulsar.encryption import EncryptionFacts
+
         codec = self.envelope[3]
         keys: tuple[EncryptedKey, ...] = ()
         try:

@@ -11,7 +11,7 @@ import contextlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.filenames import compacted_in, compacted_path, compaction_path
@@ -34,13 +34,15 @@ from embeddedpulsar._engine.format.document import KIND_COMPACTION, decode_docum
 from embeddedpulsar._engine.format.entry import EntryContent, EntryView, ProducerPrefix, encode
 from embeddedpulsar._engine.format.entry_decoder import SealedView
 from embeddedpulsar._engine.format.frame import FLAG_BATCHED, MAX_FRAME_SIZE
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.damage import COMPACT_AGAIN, HOLE, TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 failpoints.declare("compaction:block_written", "compaction:written", "compaction:synced")
 

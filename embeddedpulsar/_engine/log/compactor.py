@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.compacted import Block, only_key
 from embeddedpulsar._engine.format.entry import EntryView
@@ -19,11 +19,13 @@ from embeddedpulsar._engine.log.compacted_ledger import (
     horizon_of,
     rows_of,
 )
-from embeddedpulsar._engine.log.log import Cursor, Log
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Cursor, Log
 
 _INDEX_BITS: Final = 24
 _INDEXES: Final = (1 << _INDEX_BITS) - 1

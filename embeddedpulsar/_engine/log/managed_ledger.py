@@ -294,6 +294,8 @@ class ManagedLedger:
     ) -> dict[str, int]:
         """The highest sequence id of each producer between two tail words; see `SequenceScan`."""
         self._check_open()
+        if end_word == floor_word or not split_tail(end_word)[0]:
+            return {}  # nothing was appended since: most openings, which need no survey then
         scan = late_import("embeddedpulsar._engine.log.log_survey").SequenceScan
         highest: dict[str, int] = scan(self.view, wanted, on_progress).run(end_word, floor_word)
         return highest

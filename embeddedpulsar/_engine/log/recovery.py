@@ -29,18 +29,14 @@ from embeddedpulsar import damage
 from embeddedpulsar._engine.cold.cold_ledger import is_away
 from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord, journal_word, split_tail, tail_word
-from embeddedpulsar._engine.format.frame import next_frame, pack_trailer
+from embeddedpulsar._engine.format.frame import pack_trailer
 from embeddedpulsar._engine.format.segment_header import (
     FIRST_FRAME_OFFSET,
-    SLOT,
-    SLOT_SIZE,
-    IndexSlot,
-    slot_offset,
 )
 from embeddedpulsar._engine.log.chain_scan import ChainScan, scan_log
 from embeddedpulsar._engine.log.journal_file import choose
 from embeddedpulsar._engine.log.segment import Ending, Segment
-from embeddedpulsar._engine.log.segment_index import SegmentIndex, index_fits, write_index
+from embeddedpulsar._engine.log.segment_index import SegmentIndex, index_fits, visible_slots, write_index
 from embeddedpulsar._engine.log.segments import Link, SegmentChain, walk_segments
 from embeddedpulsar._engine.log.topic_control import (
     ATTENTION,
@@ -478,60 +474,3 @@ def _from_index(directory: str, ledger_id: int, end: int) -> Ending | None:
     except (CorruptionError, FileNotFoundError):
         return None
     return Ending(ledger_id, end, entries - 1, slot.crc, slot.messages, 0)
-
-
-def visible_slots(index: SegmentIndex, end: int) -> int:
-    """How many slots, from the first on, point below `end`: offsets rise; behind them are zeros or strays.
-
-    By positional reads: beyond the visible slots the file may be a hole, and a mapped hole can kill.
-    """
-    # Binary search for the first slot that is not below the end: zeros count as behind it.
-    low, high = 0, index.capacity
-    while low < high:
-        middle = (low + high) // 2
-        packed = disk.DISK.pread(index.file.fd, SLOT_SIZE, slot_offset(middle))
-        offset = slot_of(packed, 0).offset if len(packed) == SLOT_SIZE else 0
-        if FIRST_FRAME_OFFSET <= offset < end:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def slot_of(slots: bytes, i: int) -> IndexSlot:
-    """Slot `i` of packed slots without an index header before them."""
-    offset, *rest = SLOT.unpack_from(slots, SLOT_SIZE * i)
-    return IndexSlot(offset << 3, *rest)
-
-
-def clear_unpublished(segment: Segment, end: int, allocated: int, run: int) -> bool:
-    """Make sure that no whole frame stands behind `end`, also after a power loss. Under the topic lock.
-
-    A writer that died after its frames were complete and before the tail word was stored leaves frames that
-    verify and chain. They are not read now; but the next one to write here may lose power before its own
-    bytes reach the disk, or may start a new ledger instead; a recovery would then take such a frame for one
-    that was. So they are zeroed, and that is flushed, before anything else happens. Torn frames never
-    verify and need no flush: this costs 0.3 ms, once, for a death in those few nanoseconds.
-
-    Args:
-        segment: the tail ledger.
-        end: of what is published.
-        allocated: where the reserved part of the file ends.
-        run: most bytes of frames that are written together; a larger frame is written alone.
-
-    Returns:
-        Whether there was one.
-
-    Raises:
-        OSError: the flush failed; the next append must not go to this ledger.
-    """
-    # Looked for in what is reserved only: a page beyond may be a hole, and touching it could kill the
-    # process.
-    limit = min(allocated, segment.file.size) & ~7
-    window = min(end + run, limit)
-    # Nothing to clear is the usual case, and costs a search of 64 KiB.
-    if next_frame(segment.data, end, window, limit) < 0:
-        return False
-    segment.view[end:window] = bytes(window - end)
-    disk.DISK.fdatasync(segment.file.fd, segment.path)
-    return True

@@ -313,3 +313,27 @@ def write_index(directory: str, header: SegmentHeader, slots: bytes) -> None:
     finally:
         index.close()
     disk.DISK.fsync_dir(directory)
+
+
+def visible_slots(index: SegmentIndex, end: int) -> int:
+    """How many slots, from the first on, point below `end`: offsets rise; behind them are zeros or strays.
+
+    By positional reads: beyond the visible slots the file may be a hole, and a mapped hole can kill.
+    """
+    # Binary search for the first slot that is not below the end: zeros count as behind it.
+    low, high = 0, index.capacity
+    while low < high:
+        middle = (low + high) // 2
+        packed = disk.DISK.pread(index.file.fd, SLOT_SIZE, slot_offset(middle))
+        offset = slot_of(packed, 0).offset if len(packed) == SLOT_SIZE else 0
+        if FIRST_FRAME_OFFSET <= offset < end:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def slot_of(slots: bytes, i: int) -> IndexSlot:
+    """Slot `i` of packed slots without an index header before them."""
+    offset, *rest = SLOT.unpack_from(slots, SLOT_SIZE * i)
+    return IndexSlot(offset << 3, *rest)

@@ -35,9 +35,15 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOTS_OFFSET,
     SLOTS_PER_BLOCK,
 )
-from embeddedpulsar._engine.log.recovery import clear_unpublished, salvaged_ending
 from embeddedpulsar._engine.log.roll import NewLedger, RollPolicy, remove_strays, start_ledger
-from embeddedpulsar._engine.log.segment import KEPT_FREE, Ending, Segment, grown_allocation, touch
+from embeddedpulsar._engine.log.segment import (
+    KEPT_FREE,
+    Ending,
+    Segment,
+    clear_unpublished,
+    grown_allocation,
+    touch,
+)
 from embeddedpulsar._engine.log.segment_index import reserved_slots
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.log.topic_control import (
@@ -277,7 +283,8 @@ class AppendPoint:
             self._control.check_in_place()
             self._reset()
             words[TopicWord.STATE] |= MUST_ROLL
-            ending, damage = salvaged_ending(self._directory, ledger_id, end, e)
+            late = descriptors.late_import("embeddedpulsar._engine.log.recovery")
+            ending, damage = late.salvaged_ending(self._directory, ledger_id, end, e)
             self._report(damage)
         _, _, entry_id, crc, messages, published = ending
         last_ms = words[_LAST_PUBLISH_MS]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.topic_record import (
@@ -21,7 +21,6 @@ from embeddedpulsar._engine.format.topic_record import (
     Terminate,
     TopicCommand,
 )
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import DELETED, TERMINATED
 from embeddedpulsar._engine.platform import deadline, failpoints, fork, threads
@@ -49,6 +48,9 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 _MOST_PASSES: Final = 8
 _SMALL_REST: Final = 1 << 20

@@ -28,7 +28,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema.compatibility import why_invalid, why_refused, why_unfit
 from embeddedpulsar.schema.schema import BYTES, Schema, SchemaInfo
 from embeddedpulsar.topic_name import TopicName, is_system_topic
 
@@ -257,6 +256,10 @@ class SchemaRegistry:
             StorageError: the document is damaged, or cannot be written.
         """
 
+        from embeddedpulsar.schema.compatibility import (
+            why_refused,  # on first use: most topics have no schema
+        )
+
         def check(document: SchemaDocument) -> str:
             if not self._session.policies.value(SCHEMA_AUTO_UPDATE, TopicName.parse(name).full):
                 return "Schema not found and schema auto updating is disabled; upload it with Admin.schemas()"
@@ -266,6 +269,8 @@ class SchemaRegistry:
 
     def upload(self, name: str, info: SchemaInfo) -> int:
         """As `add`, also where programs may not add schemas."""
+        from embeddedpulsar.schema.compatibility import why_refused
+
         return self._add(
             name, info, lambda document: why_refused(document.infos(), info, self.strategy(name))
         )
@@ -287,6 +292,8 @@ class SchemaRegistry:
                 schema.
             TopicNotFound, StorageError: see `add`.
         """
+        from embeddedpulsar.schema.compatibility import why_invalid, why_unfit
+
         document = self.document(name)
         if not document.current and is_idle():
             self.add(name, info)
@@ -330,6 +337,8 @@ class SchemaRegistry:
         *,
         durable: bool = False,
     ) -> int:
+        from embeddedpulsar.schema.compatibility import why_invalid
+
         durable = durable or self._durable
         while True:
             # 1. Without the lock: reading and comparing definitions takes as long as these are large.

@@ -28,7 +28,6 @@ from embeddedpulsar._engine.filenames import (
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.document import KIND_OFFLOAD, decode_document, encode_document
-from embeddedpulsar._engine.log.log import Cursor, Log
 from embeddedpulsar._engine.log.log_opening import PROCESS, LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
@@ -59,7 +58,6 @@ from embeddedpulsar._engine.store.topic_subscriptions import (
     SubscriptionOpening,
     TopicSubscriptions,
 )
-from embeddedpulsar._engine.store.topic_view import TopicView
 from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import (
@@ -74,6 +72,7 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import NON_PERSISTENT, TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Cursor, Log
     from embeddedpulsar._engine.store.background.topic_compaction import (
         ExclusiveWork,
         LongRunningProcessStatus,
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     )
     from embeddedpulsar._engine.store.producers import ProducerRegistration, Producers
     from embeddedpulsar._engine.store.store_session import StoreSession
+    from embeddedpulsar._engine.store.topic_view import TopicView
     from embeddedpulsar._engine.subscription.subscription import Subscription
 
 
@@ -188,7 +188,9 @@ class LateCompaction(LatePart["TopicCompaction"]):
         module = late_import("embeddedpulsar._engine.store.background.topic_compaction")
         records = late_import("embeddedpulsar._engine.log.compacted_ledger")
         topic = self._topic
-        ledgers = records.CompactedLedgers(topic.directory, topic.incarnation, topic.view.report)
+        ledgers = records.CompactedLedgers(
+            topic.directory, topic.incarnation, lambda found: topic.view.report(found)
+        )
         made: TopicCompaction = module.TopicCompaction(
             ledgers, topic.ledger, self._threshold, self._settings, self._clock
         )
@@ -330,6 +332,10 @@ class LateOffload(LatePart[Offloading]):
         """How it went last."""
         return read_offload_record(self._topic.directory)
 
+    def outcome(self) -> tuple[dict[int, ColdLedger], OffloadRecord]:
+        """`ledgers` and `record`, of a topic that most likely never offloaded anything."""
+        return (self.ledgers(), self.record()) if self.exists else ({}, OffloadRecord())
+
     def _make(self) -> Offloading:
         """As of `LatePart`.
 
@@ -401,7 +407,7 @@ class LateProducers:
             log.lock,
             self._peers,
             self._clock,
-            topic.view.report,
+            lambda found: topic.view.report(found),
             lock_timeout_s=options.lock_timeout_s,
         )
         late = late_import("embeddedpulsar._engine.store.producers")
@@ -472,11 +478,12 @@ class Topic:
         self._subscriptions: Final = TopicSubscriptions(
             self.name, directory, ledger, opening, self.policies.values, session.catalog.lock
         )
-        self.view: Final = TopicView(directory, ledger, session)
+        # One at most; of threads that make it at once, one wins.
+        self._view: Final[dict[None, TopicView]] = {}
         self.compaction: Final = LateCompaction(self, settings, clock)
         self.offload: Final = LateOffload(self, session.root, clock)
         kept = partial(self.policies.values, (RETENTION, KEEP_UNTIL_SUBSCRIBED))
-        marks, confirmed = self._subscriptions.mark_deletes, self.view.mark_deletes
+        marks, confirmed = self._subscriptions.mark_deletes, lambda: self.view.mark_deletes()
         holds = self.compaction.marks
         every_s, self._durability = settings.retentionCheckIntervalInSeconds, options.durability
         self._trimming: Final = TopicTrimming(ledger, kept, marks, confirmed, holds, clock, every_s)
@@ -489,7 +496,7 @@ class Topic:
             peers=session.peers,
             scheduler=session.scheduler,
         )
-        parts = UpkeptParts(ledger, self.policies, self._subscriptions, self.view, clock, settings)
+        parts = UpkeptParts(ledger, self.policies, self._subscriptions, lambda: self.view, clock, settings)
         self.quotas: Final = BacklogQuotas(parts)
         own: list[Check] = [self.quotas, self.compaction, self.offload]
         self._upkeep: Final = upkeep_of(parts, self._trimming, own, session.housekeeping)
@@ -768,7 +775,18 @@ class Topic:
             closing.callback(self._upkeep.close)
             closing.callback(self.compaction.close)
             closing.callback(self.offload.close)
-            closing.callback(self.view.close)
+            for view in list(self._view.values()):
+                closing.callback(view.close)
+
+    @property
+    def view(self) -> TopicView:
+        """What an onlooker sees of producers and subscriptions, made by the first look."""
+        made = self._view.get(None)
+        if made is None:
+            from embeddedpulsar._engine.store.topic_view import TopicView
+
+            made = self._view.setdefault(None, TopicView(self.directory, self.ledger, self._session))
+        return made
 
     def abandon(self) -> None:
         """Forget what the parent opened, in a forked child."""

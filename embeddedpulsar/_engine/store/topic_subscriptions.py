@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from embeddedpulsar._engine import filenames
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.log_opening import PROCESS
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, threads
@@ -46,6 +45,7 @@ from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.access import Refusal
     from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar._engine.platform.mailbox import Mailbox

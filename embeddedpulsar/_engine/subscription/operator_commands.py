@@ -10,7 +10,7 @@ there and leaves out what is acknowledged (docs/decisions/0165).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup, group_entries
 from embeddedpulsar._engine.format.entry_decoder import EntryView
@@ -24,7 +24,6 @@ from embeddedpulsar._engine.format.subscription_record import (
     Limits,
     Seek,
 )
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.subscription.ack_ring import with_unwritten_acks
@@ -40,6 +39,9 @@ from embeddedpulsar._engine.subscription.state.replica import HOUSEKEEPER
 from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 _NAME: Final = "operator"
 _AT_ONCE: Final = 100_000

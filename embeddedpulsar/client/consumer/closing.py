@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.client.client_context import AcknowledgementsUnwritten
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
     from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
@@ -58,28 +57,6 @@ class CloseGuard:
     def after_fork_in_child(self) -> None:
         """The consumer belongs to the parent: `close` in the child raises."""
         self._has_begun = True
-
-
-class AcknowledgementsUnwritten(LockTimeout):
-    """A consumer closed without writing all acknowledgements, because another process stayed in a lock.
-
-    Attributes:
-        lines: one for each subscription.
-    """
-
-    def __init__(self, lines: Iterable[str], cause: str = "") -> None:
-        self.lines = tuple(lines)
-        super().__init__("; ".join((*self.lines, cause) if cause else self.lines))
-
-    def __reduce__(self) -> tuple[type[LockTimeout], tuple[str]]:
-        return LockTimeout, (str(self),)
-
-
-def together(errors: list[AcknowledgementsUnwritten]) -> AcknowledgementsUnwritten:
-    """Return one error for several consumers."""
-    if len(errors) == 1:
-        return errors[0]
-    return AcknowledgementsUnwritten(line for error in errors for line in error.lines)
 
 
 class ConsumerClosing:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.client.arguments import (
     INT32_MAX,
     INT32_MIN,
+    check_key_reader,
     check_range,
-    check_type_or_none,
     check_types,
     checked_properties,
 )
 from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
-from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
-from embeddedpulsar.crypto.keys import CryptoKeyReader
 from embeddedpulsar.enums import (
     ConsumerCryptoFailureAction,
     ConsumerType,
@@ -36,6 +34,10 @@ from embeddedpulsar.policies import (
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.topic_name import NON_PERSISTENT
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.interceptor_chain import InterceptorChain
+    from embeddedpulsar.crypto.keys import CryptoKeyReader
 
 _SHORTEST_ACK_TIMEOUT_MS = 10_000
 _SHORTEST_NACK_DELAY_MS = 100
@@ -149,12 +151,11 @@ class ReaderConfig(NamedTuple):
         return Words("reader", "read_next()", "before_read", "make a new one")
 
 
-def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ConsumerConfig:
+def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
     """Check the arguments of `Client.subscribe`.
 
     Args:
         options: the arguments.
-        interceptor_kind: the class of the ``interceptors``.
 
     Raises:
         ValueError: a wrong type or value.
@@ -166,7 +167,7 @@ def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Con
     _check_consumer_values(options)
     policy, key_shared = options["batch_receive_policy"], options["key_shared_policy"]
     timeout_ms = options["unacked_messages_timeout_ms"] or 0
-    chain = chain_of(options, interceptor_kind)
+    chain = _chain(options, is_reader=False)
     return ConsumerConfig(
         topic=options["topic"] if isinstance(options["topic"], str) else "",
         subscription_name=options["subscription_name"],
@@ -210,8 +211,8 @@ def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Con
 def _check_consumer_types(options: dict[str, Any]) -> None:
     """Check types in the order of ``pulsar-client``, so that the first error is the same."""
     check_types(_CONSUMER_TYPES, options)
-    check_type_or_none(ConsumerDeadLetterPolicy, options["dead_letter_policy"], "dead_letter_policy")
-    check_types(_OUR_CONSUMER_TYPES, options)
+    check_key_reader(options)
+    check_types(_LATER_CONSUMER_TYPES, options)
     topic = options["topic"]
     if not isinstance(topic, str | list) and not hasattr(topic, "pattern"):
         raise ValueError("Argument 'topic' is expected to be of a type between (str, list, re.pattern)")
@@ -223,14 +224,13 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
         raise ValueError(
             "Consumer Config Exception: Unacknowledged message timeout should be greater than 10 seconds."
         )
-    check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
-    check_range(options["ack_group_time_ms"], "ack_group_time_ms", 0, INT32_MAX)
-    check_range(options["ack_timeout_tick_ms"], "ack_timeout_tick_ms", 1, INT32_MAX)
-    name = "expire_time_of_incomplete_chunked_message_ms"
-    check_range(options[name], name, 0, INT32_MAX)
+    for name, low in _RANGES:
+        if not low <= options[name] <= INT32_MAX:
+            check_range(options[name], name, low, INT32_MAX)
     if options["priority_level"] < 0:
         raise ValueError("Consumer Config Exception: PriorityLevel should be nonnegative number.")
-    check_range(options["priority_level"], "priority_level", 0, INT32_MAX)
+    if options["priority_level"] > INT32_MAX:
+        check_range(options["priority_level"], "priority_level", 0, INT32_MAX)
     if options["ack_timeout_redelivery_backoff"] is not None and not timeout_ms:
         raise ValueError("ack_timeout_redelivery_backoff needs unacked_messages_timeout_ms, which is not set")
     if options["retry_letter_topic"] and not options["enable_retry"]:
@@ -257,12 +257,11 @@ def _check_compacted(topics: Any, consumer_type: ConsumerType = ConsumerType.Exc
             raise InvalidConfiguration(f"is_read_compacted is for persistent topics, and {topic} is not one")
 
 
-def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ReaderConfig:
+def reader_config(options: dict[str, Any]) -> ReaderConfig:
     """Check the arguments of `Client.create_reader`.
 
     Args:
         options: the arguments.
-        interceptor_kind: the class of the ``interceptors``.
 
     Raises:
         ValueError: a wrong type or value.
@@ -270,10 +269,12 @@ def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Reade
         ImportError: there is a key reader, and the extra ``crypto`` is not installed.
     """
     check_types(_READER_TYPES, options)
+    check_key_reader(options)
+    check_types(_LATER_READER_TYPES, options)
     check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
     if options["is_read_compacted"]:
         _check_compacted(options["topic"])
-    chain = chain_of(options, interceptor_kind)
+    chain = _chain(options, is_reader=True)
     return ReaderConfig(
         topic=options["topic"],
         start=options["start_message_id"],
@@ -314,6 +315,17 @@ def _listener(name: str, options: dict[str, Any], chain: InterceptorChain | None
     return chain.listening(listener, hook)
 
 
+def _chain(options: dict[str, Any], *, is_reader: bool) -> InterceptorChain | None:
+    """Return the chain of the interceptors, which are imported only for those who have some."""
+    given = options["interceptors"]
+    if given is None:
+        return None
+    from embeddedpulsar.client.interceptor_chain import chain_of
+    from embeddedpulsar.client.interceptors import ConsumerInterceptor, ReaderInterceptor
+
+    return chain_of(given, ReaderInterceptor if is_reader else ConsumerInterceptor)
+
+
 def _key_reader(options: dict[str, Any]) -> CryptoKeyReader | None:
     """Return the key reader, after checking that the extra ``crypto`` is installed."""
     reader: CryptoKeyReader | None = options["crypto_key_reader"]
@@ -338,7 +350,9 @@ _CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("is_read_compacted", bool, False),
     ("properties", dict, True),
     ("initial_position", InitialPosition, False),
-    ("crypto_key_reader", CryptoKeyReader, True),
+)
+# Behind the key reader.
+_LATER_CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("max_pending_chunked_message", int, False),
     ("auto_ack_oldest_chunked_message_on_queue_full", bool, False),
     ("start_message_id_inclusive", bool, False),
@@ -347,9 +361,8 @@ _CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("batch_index_ack_enabled", bool, False),
     ("regex_subscription_mode", RegexSubscriptionMode, False),
     ("crypto_failure_action", ConsumerCryptoFailureAction, False),
-)
-# Options that pulsar-client does not have.
-_OUR_CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
+    ("dead_letter_policy", ConsumerDeadLetterPolicy, True),
+    # Options that pulsar-client does not have.
     ("ack_group_time_ms", int, False),
     ("ack_receipt_enabled", bool, False),
     ("priority_level", int, False),
@@ -361,6 +374,13 @@ _OUR_CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("retry_letter_topic", str, True),
     ("expire_time_of_incomplete_chunked_message_ms", int, False),
 )
+_RANGES: tuple[tuple[str, int], ...] = (
+    ("receiver_queue_size", INT32_MIN),
+    ("ack_group_time_ms", 0),
+    ("ack_timeout_tick_ms", 1),
+    ("expire_time_of_incomplete_chunked_message_ms", 0),
+)
+"""The least values, in the order in which ``pulsar-client`` checks them."""
 _READER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("topic", str, False),
     ("start_message_id", MessageId, False),
@@ -369,7 +389,8 @@ _READER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("reader_name", str, True),
     ("subscription_role_prefix", str, True),
     ("is_read_compacted", bool, False),
-    ("crypto_key_reader", CryptoKeyReader, True),
+)
+_LATER_READER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("start_message_id_inclusive", bool, False),
     ("crypto_failure_action", ConsumerCryptoFailureAction, False),
 )

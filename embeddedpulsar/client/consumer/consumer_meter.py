@@ -6,7 +6,6 @@ import weakref
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform.deadline import TURN_S
-from embeddedpulsar.client.statistics import ConsumerStats
 from embeddedpulsar.message import size_of
 
 if TYPE_CHECKING:
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
+    from embeddedpulsar.client.statistics import ConsumerStats
 
 
 class ConsumerMeter:
@@ -59,6 +59,10 @@ class ConsumerMeter:
     def snapshot(self) -> ConsumerStats:
         totals = self.totals()
         passed = max(self._session.monotonic() - self._begun, 1e-9)
+        from embeddedpulsar.client.statistics import (
+            ConsumerStats,  # on first use: most processes ask for none
+        )
+
         return ConsumerStats(
             *totals,
             self._queue.ahead,

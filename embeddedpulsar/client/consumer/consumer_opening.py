@@ -13,8 +13,6 @@ from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ReaderConfig, made_name
 from embeddedpulsar.client.consumer.consumer_core import consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
-from embeddedpulsar.client.consumer.reader import Reader, ReaderCore
-from embeddedpulsar.client.consumer.table_view import TableView
 from embeddedpulsar.client.partition_watch import despite_deletion
 from embeddedpulsar.client.topic_schema import admit_all
 from embeddedpulsar.enums import ConsumerType
@@ -27,6 +25,8 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+    from embeddedpulsar.client.consumer.reader import Reader
+    from embeddedpulsar.client.consumer.table_view import TableView
     from embeddedpulsar.schema import Schema
 
 
@@ -164,6 +164,8 @@ def open_table_view(
         raise InvalidConfiguration(
             f"{topic}: a table view needs a topic that keeps its messages: persistent://"
         )
+    from embeddedpulsar.client.consumer.table_view import TableView  # on first use: few processes have one
+
     view = TableView(topic, subscription_name, schema, client.log)
     config = ReaderConfig(
         topic=topic,
@@ -180,6 +182,8 @@ def open_table_view(
 
 
 def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
+    from embeddedpulsar.client.consumer.reader import Reader, ReaderCore  # on first use: consumers need none
+
     partitions = client.store.partitions_of(full)
     admit_all(client.store, (full,), config.schema)
     if not partitions:

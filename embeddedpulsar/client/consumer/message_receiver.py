@@ -10,7 +10,6 @@ from embeddedpulsar._engine.platform import deadline, interrupts
 from embeddedpulsar._engine.platform.deadline import LONGEST_S, TURN_S, within
 from embeddedpulsar._engine.platform.scheduler import Backoff
 from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME
-from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockTimeout, Timeout
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.delivery import Source
+    from embeddedpulsar.client.listener import ListenerTarget
     from embeddedpulsar.message import Message
     from embeddedpulsar.policies import BatchReceivePolicy
 
@@ -101,6 +101,8 @@ class MessageReceiver:
         """Start calling the listener, if there is one, with ``owner`` as its first argument."""
         listener = self._config.listener
         if listener is not None:
+            from embeddedpulsar.client.listener import ListenerTarget  # on first use: few have one
+
             target = ListenerTarget(owner, listener, self._source, self._take, self._client.log)
             self._listener = target
             self._client.listeners.add(target)

@@ -360,8 +360,6 @@ class BulkPublisher:
 
 
 V = TypeVar("V")
-BULK_MESSAGES: Final = 10_000
-BULK_BYTES: Final = 1 << 20
 WINDOW: Final = 1 << 16
 """Messages processed together: an iterable is read in such portions, and keys are grouped within them."""
 _NONE: Final = type(None)

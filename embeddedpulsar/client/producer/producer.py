@@ -17,14 +17,7 @@ from embeddedpulsar.client.arguments import (
     keyed_row,
 )
 from embeddedpulsar.client.client_context import ProcessBound
-from embeddedpulsar.client.producer.bulk_publisher import (
-    BULK_BYTES,
-    BULK_MESSAGES,
-    BulkLimits,
-    BulkPublisher,
-    OptionColumns,
-    entries_of,
-)
+from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES
 from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.client.producer.separated_key import keyed_columns, with_key
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
@@ -37,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from embeddedpulsar.client.arguments import Options
-    from embeddedpulsar.client.producer.bulk_publisher import SentMessages
+    from embeddedpulsar.client.producer.bulk_publisher import BulkLimits, SentMessages
     from embeddedpulsar.client.producer.interception import Interception
     from embeddedpulsar.client.producer.message_router import Router
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
@@ -384,6 +377,8 @@ class Producer(ProcessBound, Generic[T]):
         if self._separates_key:
             values, partition_keys = keyed_columns(schema, contents, partition_keys)
             encode_value = None
+        from embeddedpulsar.client.producer.bulk_publisher import OptionColumns, entries_of  # on first use
+
         columns = OptionColumns(partition_keys, ordering_keys, properties, event_timestamps, sequence_ids)
         return self._publish_all(entries_of(values, columns, encode_value, limits, self._publisher.routing))
 
@@ -490,6 +485,8 @@ class Producer(ProcessBound, Generic[T]):
                 "sequence ids would not rise in the order in which key-based batching stores the messages; "
                 "leave them out, or use a producer without it"
             )
+        from embeddedpulsar.client.producer.bulk_publisher import BulkLimits  # on first use: few send columns
+
         return BulkLimits(messages, payload, key_based)
 
     def _publish_all(self, portions: Any) -> SentMessages:
@@ -498,6 +495,8 @@ class Producer(ProcessBound, Generic[T]):
                 "interceptors see single messages, and send_many and send_arrow publish columns; use "
                 "send_async, or a producer without interceptors"
             )
+        from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher
+
         publisher = self._publisher
         return BulkPublisher(publisher.of_partition, publisher.config.compression).publish(portions)
 

@@ -12,13 +12,12 @@ from embeddedpulsar.client.arguments import (
     UINT64_MAX,
     check_durability,
     check_fits,
+    check_key_reader,
     check_range,
     check_type,
     check_types,
     checked_properties,
 )
-from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
-from embeddedpulsar.crypto.keys import CryptoKeyReader, Encryption
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -32,9 +31,14 @@ from embeddedpulsar.schema import Schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar.client.interceptor_chain import InterceptorChain
+    from embeddedpulsar.crypto.keys import Encryption
     from embeddedpulsar.message import Message
 
 DEFAULT_SEND_TIMEOUT_MS = 30_000
+BULK_MESSAGES = 10_000
+BULK_BYTES = 1 << 20
+"""Most messages and bytes of an entry of `Producer.send_many` and `send_arrow`."""
 LONGEST_NAME = 4096
 """Most bytes of a producer's name, which every entry contains."""
 
@@ -83,12 +87,11 @@ class ProducerConfig(NamedTuple):
     is_of_letters: bool = False
 
 
-def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ProducerConfig:
+def producer_config(options: dict[str, Any]) -> ProducerConfig:
     """Check the arguments of `Client.create_producer`, given by name.
 
     Args:
         options: the arguments.
-            interceptor_kind: the class of the ``interceptors``.
 
     Raises:
         ValueError: a wrong type or value.
@@ -97,6 +100,8 @@ def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Pro
         ImportError: a codec, or the extra ``crypto`` for encryption, is not installed.
     """
     check_types(_TYPES, options)
+    check_key_reader(options)
+    check_types(_LATER_TYPES, options)
     _check_values(options)
     require_codec(int(options["compression_type"]))
     return ProducerConfig(
@@ -122,7 +127,7 @@ def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Pro
         hashing_scheme=options["hashing_scheme"],
         lazy_start=options["lazy_start_partitioned_producers"],
         encryption=_encryption(options),
-        chain=chain_of(options, interceptor_kind),
+        chain=_chain(options),
         chunking=options["chunking_enabled"],
         chunk_max_size=options["chunk_max_message_size"],
     )
@@ -171,6 +176,17 @@ def _initial_sequence_id(given: int | None) -> int | None:
     return None if given == -1 else given
 
 
+def _chain(options: dict[str, Any]) -> InterceptorChain | None:
+    """Return the chain of the interceptors, which are imported only for those who have some."""
+    given = options["interceptors"]
+    if given is None:
+        return None
+    from embeddedpulsar.client.interceptor_chain import chain_of
+    from embeddedpulsar.client.interceptors import ProducerInterceptor
+
+    return chain_of(given, ProducerInterceptor)
+
+
 def _encryption(options: dict[str, Any]) -> Encryption | None:
     """Return the keys and the reader of an encrypting producer; incomplete options are an error."""
     more = options["encryption_keys"]
@@ -186,7 +202,7 @@ def _encryption(options: dict[str, Any]) -> Encryption | None:
         raise ValueError(
             "crypto_key_reader needs encryption_key, which is not set: nothing would be encrypted"
         )
-    from embeddedpulsar.crypto.keys import require_cryptography
+    from embeddedpulsar.crypto.keys import Encryption, require_cryptography
 
     require_cryptography()
     return Encryption(names, reader)
@@ -210,12 +226,14 @@ _TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("properties", dict, True),
     ("batching_type", BatchingType, False),
     ("encryption_key", str, True),
-    ("crypto_key_reader", CryptoKeyReader, True),
+)
+_LATER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("lazy_start_partitioned_producers", bool, False),
     ("access_mode", ProducerAccessMode, False),
     ("hashing_scheme", HashingScheme, False),
 )
-"""In the order in which ``pulsar-client`` checks them, so that the first error is the same."""
+"""In the order in which ``pulsar-client`` checks them, the key reader between, so that the first error is the
+same."""
 
 _ROOM_FOR_IDS = 2**48
 _ANY = -INT32_MAX - 1

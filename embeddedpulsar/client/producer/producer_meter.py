@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from embeddedpulsar.client.statistics import ProducerStats, percentiles
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.scheduler import Timer
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.statistics import ProducerStats
 
 ONE: Final = 1 << 48
 """The increment of a tally per message, besides its bytes: one number counts both, to save time."""
@@ -164,6 +164,8 @@ class ProducerMeter:
 
 def snapshot_of(meters: Iterable[ProducerMeter]) -> ProducerStats:
     """Return the sum of the statistics of all attachments of one producer."""
+    from embeddedpulsar.client.statistics import ProducerStats, percentiles  # on first use: few ask for them
+
     messages = size = entries = failures = pending = chunked = 0
     message_rate = byte_rate = 0.0
     latencies: list[float] = []

@@ -13,8 +13,8 @@ from embeddedpulsar._engine.format.entry import EncodedEntry, encode_single
 from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.log.recovery import visible_slots
 from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segment_index import visible_slots
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageFullError
 from embeddedpulsar.testing.manual_clock import ManualClock

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.filenames import log_path
-from embeddedpulsar._engine.log.recovery import clear_unpublished
-from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segment import Segment, clear_unpublished
 from embeddedpulsar._engine.platform import disk
 from tests.log_builder import LOG_SIZE, LogBuilder, ghost
 from tests.support.disks.fake_disk import FakeDisk

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, IncompatibleSchema
-from embeddedpulsar._engine.store import schema_registry
-from embeddedpulsar._engine.store.schema_registry import SchemaRegistry
+from embeddedpulsar._engine.store.schema_registry import SchemaDocument, SchemaRegistry
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.schema import compatibility
 from embeddedpulsar.schema.schema import Schema, SchemaInfo
 from embeddedpulsar.testing.trial_store import assert_clean
 
@@ -46,32 +46,31 @@ class Comparisons:
         self.known: list[int] = []
         self.meanwhile: list[Callable[[], object]] = []
         lock = registry._session.catalog.lock
-        for module, name in ((schema_registry, "why_refused"), (schema_registry, "why_unfit")):
-            original = getattr(module, name)
+        original = compatibility.why_refused  # `why_unfit` calls it, too
 
-            def watched(known: Any, *others: Any, original: Any = original) -> str:
-                assert not lock.held
-                text: str = original(known, *others)
-                self.known.append(len(known))
-                if self.meanwhile:
-                    self.meanwhile.pop(0)()
-                return text
+        def why_refused(known: Any, *others: Any) -> str:
+            assert not lock.held
+            text = original(known, *others)
+            self.known.append(len(known))
+            if self.meanwhile:
+                self.meanwhile.pop(0)()
+            return text
 
-            monkeypatch.setattr(module, name, watched)
-        valid = schema_registry.why_invalid
+        monkeypatch.setattr(compatibility, "why_refused", why_refused)
+        valid = compatibility.why_invalid
 
         def why_invalid(new: SchemaInfo) -> str:
             assert not lock.held
             return valid(new)
 
-        monkeypatch.setattr(schema_registry, "why_invalid", why_invalid)
-        version_of = schema_registry.SchemaDocument.version_of
+        monkeypatch.setattr(compatibility, "why_invalid", why_invalid)
+        version_of = SchemaDocument.version_of
 
         def found(document: Any, new: SchemaInfo) -> int:
             assert not lock.held
             return version_of(document, new)
 
-        monkeypatch.setattr(schema_registry.SchemaDocument, "version_of", found)
+        monkeypatch.setattr(SchemaDocument, "version_of", found)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import SMALL_LOG
 from embeddedpulsar._engine.log.topic_control import is_deleted
@@ -28,6 +27,7 @@ from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.scheduler import SchedulerLike, Timer
     from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies
     from embeddedpulsar._engine.store.topic_subscriptions import TopicSubscriptions
@@ -103,7 +103,7 @@ class UpkeptParts(NamedTuple):
     log: Log
     policies: HeldPolicies
     subscriptions: TopicSubscriptions
-    view: TopicView
+    view: Callable[[], TopicView]
     clock: Clock
     settings: BrokerSettings
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.filenames import compacted_path, compaction_lock_path, under_construction
 from embeddedpulsar._engine.log.compacted_ledger import (
@@ -18,7 +18,6 @@ from embeddedpulsar._engine.log.compacted_ledger import (
     remove_others,
 )
 from embeddedpulsar._engine.log.compactor import Compaction
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import disk, failpoints, lease, package_log, threads
@@ -27,6 +26,9 @@ from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import LockTimeout, NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 NOT_RUN: Final = "NOT_RUN"
 RUNNING: Final = "RUNNING"

@@ -239,7 +239,7 @@ class SubscriptionExpiry:
     def look(self, done: list[str]) -> bool:
         minutes = self._policies.value(SUBSCRIPTION_EXPIRATION)
         since_ms = self._clock.wall_ms() - 60_000 * minutes
-        for facts, durable in self._view.subscriptions():
+        for facts, durable in self._view().subscriptions():
             is_idle = durable and not facts.consumers and facts.last_active_ms <= since_ms
             if is_idle and self._subscriptions.end_idle(facts.name, since_ms):
                 done.append(f"subscription {facts.name!r} was deleted: no consumers for {minutes} minutes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import (
@@ -14,7 +14,6 @@ from embeddedpulsar._engine.format.acknowledgement import (
     group_batches,
     group_entries,
 )
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.ack_ring import AckRing
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkKeeper, around_parts
@@ -22,6 +21,9 @@ from embeddedpulsar._engine.subscription.log_queries import existing, ledgers_of
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.state_machine import STALE, SubscriptionState
 from embeddedpulsar.exceptions import PulsarException
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 Entry = tuple[int, int]
 Partial = Mapping[Entry, tuple[int, int]]

@@ -10,26 +10,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from embeddedpulsar._engine.filenames import compacted_start_path
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
 from embeddedpulsar._engine.format.document import KIND_COMPACTED_START, decode_document, encode_document
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.subscription_record import Ledgers
-from embeddedpulsar._engine.log.log import Cursor, Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk, fork
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar._engine.subscription.attachment.membership import Membership
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
-from embeddedpulsar._engine.subscription.log_queries import skipped_entries
+from embeddedpulsar._engine.subscription.log_queries import skipped_entries, unacked
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import ConsumerBusy, CorruptionError, ForeignFileError, PulsarException
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Cursor, Log
 
 _AT_ONCE: Final = 100
 _BYTES_AT_ONCE: Final = 1 << 20
@@ -157,18 +159,6 @@ class UnackedReader:
         """Where the next unacknowledged entry may be, and how many follow before an acknowledged one."""
         start = state.acks.next_unacked(Position(*self.position))
         return start, state.acks.run_length(start, most)
-
-
-def unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]:
-    """The entries that are not acknowledged; if one is in part, its ``skip`` is set."""
-    acks = state.acks
-    found = []
-    for view in views:
-        position = Position(view.ledger_id, view.entry_id)
-        if not acks.is_acked(position):
-            view.skip = acks.indexes(position) or None
-            found.append(view)
-    return found
 
 
 class Look(Protocol):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.acknowledgement import AckGroup, group_entries
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.entry import EntryView
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.waiter_slots import EACH
 from embeddedpulsar._engine.platform import fork
@@ -30,6 +29,9 @@ from embeddedpulsar.exceptions import (
     ConsumerBusy,
     LockTimeout,
 )
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 Entry = tuple[int, int]
 _EPOCH: Final = SubscriptionWord.EPOCH

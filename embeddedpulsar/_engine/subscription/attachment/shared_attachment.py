@@ -6,19 +6,17 @@ How a consumer of Shared or Key_Shared sleeps among many of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, AckGroup, group_entries
 from embeddedpulsar._engine.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.log_positions import has_chunks
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.waiter_slots import EACH
 from embeddedpulsar._engine.platform import deadline, failpoints, fork, threads
-from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar._engine.subscription.attachment.membership import Membership
@@ -39,7 +37,7 @@ from embeddedpulsar._engine.subscription.dispatch.look_ahead import (
     ranges_for,
 )
 from embeddedpulsar._engine.subscription.dispatch.wakeups import STRANGER, WaitingConsumers, is_apart
-from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for
+from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for, unacked
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import UNLIMITED, AssignedEntries, Consumer
 from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
@@ -51,6 +49,9 @@ from embeddedpulsar.exceptions import (
     PulsarException,
 )
 from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 failpoints.declare("range:taken")
 _GRANTED: Final = ConsumerSlotWord.GRANTED

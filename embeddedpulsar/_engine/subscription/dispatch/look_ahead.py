@@ -9,20 +9,22 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import groupby, repeat, takewhile
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, AckGroup
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.segment_header import SlotColumns
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.control import SubscriptionControl
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import FreshEntry
 from embeddedpulsar._engine.subscription.log_queries import skipped_entries
 from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
 from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 NO_KEY: Final = "NON_KEY"
 _FEW: Final = 8

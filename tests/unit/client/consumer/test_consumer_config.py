@@ -26,15 +26,13 @@ def defaults(method) -> dict[str, object]:
 
 def config(**options):
     """The consumer config for some options; the others at their defaults."""
-    return consumer_config(
-        defaults(Client.subscribe) | {"topic": "t", "subscription_name": "s"} | options, object
-    )
+    return consumer_config(defaults(Client.subscribe) | {"topic": "t", "subscription_name": "s"} | options)
 
 
 def config_of_reader(**options):
     """The reader config for some options; the others at their defaults."""
     required = {"topic": "t", "start_message_id": MessageId.earliest}
-    return reader_config(defaults(Client.create_reader) | required | options, object)
+    return reader_config(defaults(Client.create_reader) | required | options)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def config(**options):
     """The config for some options; the others at their defaults."""
     parameters = inspect.signature(Client.create_producer).parameters.values()
     given = {p.name: p.default for p in parameters if p.name != "self"} | {"topic": "t"} | options
-    return producer_config(given, object)
+    return producer_config(given)
 
 
 @pytest.fixture(scope="module")
