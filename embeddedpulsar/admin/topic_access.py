@@ -51,8 +51,9 @@ def look(topics: HasStore, topic: str, body: Callable[[Topic | None], R]) -> R:
 
     def used() -> R:
         store = topics._store()
-        # Opening it would make its files, and these methods change nothing.
-        if not store.topics.was_used(topic):
+        # Opening it would make its files, and these methods change nothing. What this process has open was
+        # used; the catalog need not be asked for its directory.
+        if not store.has_open(topic) and not store.topics.was_used(topic):
             return body(None)
         use = store.use_topic(topic, create=False, to_look=True)
         try:

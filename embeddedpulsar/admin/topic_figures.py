@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.subscription_record import FLAG_OUT_OF_ORDER
-from embeddedpulsar._engine.subscription.log_queries import messages_left
+from embeddedpulsar._engine.subscription.log_queries import left_of, messages_left
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import STICKY
 from embeddedpulsar.admin.topic_stats import (
     AnalyzeSubscriptionBacklogResult,
@@ -25,6 +25,7 @@ from embeddedpulsar.enums import ConsumerType, ProducerAccessMode
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
+    from embeddedpulsar._engine.log.log_survey import LogSurvey
     from embeddedpulsar._engine.platform.peers import ProcessFacts
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription_view import ConsumerFacts, SubscriptionFacts
@@ -63,49 +64,58 @@ def topic_stats(
     # one result may be some messages apart.
     log, survey, producers = topic.ledger, topic.ledger.survey(), topic.view.producers()
     subscriptions: dict[str, SubscriptionStats] = {}
-    rate, throughput, average = _published_lately(log, now_ms)
+    rate, throughput, average = _published_lately(log, survey, now_ms)
     drop_rate = 0.0 if log.is_volatile else None
     for facts, durable in topic.view.subscriptions():
         # A durable and a non-durable subscription may share a name.
         if facts.name not in subscriptions:  # the durable one of two comes first
-            stats = _subscription_stats(log, facts, durable, now_ms, processes)
+            stats = _subscription_stats(log, survey, facts, durable, now_ms, processes)
             if log.is_volatile:
-                stats = _with_drops(topic, facts, stats, now_ms, rate)
+                stats = _with_drops(topic, survey, facts, stats, now_ms, rate)
             subscriptions[facts.name] = stats
-    appended = survey.appended()
-    away, offload = topic.offload.ledgers(), topic.offload.record()
-    # A non-durable subscription keeps nothing stored, so its backlog does not count for the topic.
-    durable_stats = [subscription for subscription in subscriptions.values() if subscription.is_durable]
+    backlog_size = earliest_ms = ranges = 0
+    drop_rates = [drop_rate]
+    for stats in subscriptions.values():
+        ranges += stats.non_contiguous_deleted_messages_ranges
+        drop_rates.append(stats.msg_drop_rate)
+        # A non-durable subscription keeps nothing stored, so its backlog does not count for the topic.
+        if stats.is_durable:
+            # The largest backlog: the messages are stored once, whichever subscriptions need them. Pulsar's
+            # field has this meaning, too.
+            backlog_size = max(backlog_size, stats.backlog_size)
+            published_ms = stats.earliest_msg_publish_time_in_backlog
+            earliest_ms = min(earliest_ms or published_ms, published_ms or earliest_ms)
+    appended, ledgers = survey.appended(), survey.ledgers()
+    away, offload = topic.offload.outcome()
     return TopicStats(
         msg_rate_in=rate,
         msg_throughput_in=throughput,
         average_msg_size=average,
         msg_in_counter=appended.messages,
         bytes_in_counter=appended.size,
-        storage_size=sum(ledger.size for ledger in survey.ledgers()),
-        # The largest backlog: the messages are stored once, whichever subscriptions need them. Pulsar's field
-        # has this meaning, too.
-        backlog_size=max((subscription.backlog_size for subscription in durable_stats), default=0),
-        earliest_msg_publish_time_in_backlogs=_earliest(durable_stats),
+        storage_size=sum([ledger.size for ledger in ledgers]),
+        backlog_size=backlog_size,
+        earliest_msg_publish_time_in_backlogs=earliest_ms,
         publishers=tuple(
-            PublisherStats(
-                producer.name, producer.producer_id, ProducerAccessMode(producer.access_mode).name, drop_rate
-            )
-            for producer in producers.connected
+            [
+                PublisherStats(
+                    producer.name,
+                    producer.producer_id,
+                    ProducerAccessMode(producer.access_mode).name,
+                    drop_rate,
+                )
+                for producer in producers.connected
+            ]
         ),
         waiting_publishers=producers.waiting,
         subscriptions=subscriptions,
         deduplication_status=status,
         topic_epoch=producers.epoch or None,
-        non_contiguous_deleted_messages_ranges=sum(
-            subscription.non_contiguous_deleted_messages_ranges for subscription in subscriptions.values()
-        ),
-        msg_drop_rate=_sum_or_none(
-            [subscription.msg_drop_rate for subscription in subscriptions.values()], drop_rate
-        ),
+        non_contiguous_deleted_messages_ranges=ranges,
+        msg_drop_rate=None if drop_rate is None else sum(filter(None, drop_rates)),
         compaction=_compaction_stats(topic),
         publish_rate_limited_times=int(log.words[TopicWord.PUBLISH_LIMITED]),
-        offloaded_storage_size=sum(ledger.size for ledger in survey.ledgers() if ledger.ledger_id in away),
+        offloaded_storage_size=sum([ledger.size for ledger in ledgers if ledger.ledger_id in away]),
         last_offload_ledger_id=offload.ledger_id,
         last_offload_success_time_stamp=offload.succeeded_ms,
         last_offload_failure_time_stamp=offload.failed_ms,
@@ -113,13 +123,18 @@ def topic_stats(
 
 
 def _with_drops(
-    topic: Topic, facts: SubscriptionFacts, stats: SubscriptionStats, now_ms: int, rate_in: float
+    topic: Topic,
+    survey: LogSurvey,
+    facts: SubscriptionFacts,
+    stats: SubscriptionStats,
+    now_ms: int,
+    rate_in: float,
 ) -> SubscriptionStats:
     """The stats of a subscription of a non-persistent topic: what is lost in place of what is left."""
     # Lost is what was sent since it was made, less what it was given and what waits for its consumers. Reads
     # of the three are not one moment, so the difference is never below 0.
     pending = stats.msg_backlog if facts.consumers else 0
-    sent = topic.ledger.survey().appended().messages
+    sent = survey.appended().messages
     drops = max(0, sent - facts.sent_before - facts.given - pending)
     rate = rate_in
     # A rate needs two moments: an earlier call on this topic, or the making of the subscription. Without a
@@ -149,59 +164,56 @@ def _compaction_stats(topic: Topic) -> CompactionStats:
     return CompactionStats(record.removed, record.succeeded_ms, record.failed_ms, record.duration_ms)
 
 
-def _published_lately(log: Log, now_ms: int) -> tuple[float, float, float]:
+def _published_lately(log: Log, survey: LogSurvey, now_ms: int) -> tuple[float, float, float]:
     """Messages a second, bytes a second, and bytes a message."""
-    survey, begin = log.survey(), now_ms - _WINDOW_MS
     # What was trimmed cannot be counted, so the window begins where the log is complete.
-    begin = max(begin, survey.complete_since())
-    before = log.find_by_publish_time(begin).previous()
-    messages, size = log.messages_after(before), survey.bytes_after(before)
+    begin = max(now_ms - _WINDOW_MS, survey.complete_since())
+    messages, size, _ = survey.behind(log.find_by_publish_time(begin).previous())
     seconds = max(now_ms - begin, 1) / 1000
     return messages / seconds, size / seconds, size / messages if messages else 0.0
 
 
-def _earliest(subscriptions: Iterable[SubscriptionStats | TopicStats]) -> int:
+def _earliest(parts: Iterable[SubscriptionStats | TopicStats]) -> int:
     times = [
         stats.earliest_msg_publish_time_in_backlogs
         if isinstance(stats, TopicStats)
         else stats.earliest_msg_publish_time_in_backlog
-        for stats in subscriptions
+        for stats in parts
     ]
     return min((time for time in times if time), default=0)
 
 
 def _subscription_stats(
     log: Log,
+    survey: LogSurvey,
     facts: SubscriptionFacts,
     durable: bool,
     now_ms: int,
     processes: Callable[[], Mapping[bytes, ProcessFacts]],
 ) -> SubscriptionStats:
-    acknowledged, survey = facts.acknowledged, log.survey()
+    acknowledged = facts.acknowledged
     first = facts.consumers[0].consumer if facts.consumers else None
     kind = None if first is None else first.consumer_type
     is_key_shared = first is not None and kind == ConsumerType.KeyShared
-    backlog = messages_left(log, acknowledged)
-    earliest_ms = survey.published_after(acknowledged.mark_delete)
+    stored, size, earliest_ms = survey.behind(acknowledged.mark_delete)
+    backlog = left_of(log, acknowledged, stored)
     # A consumer is named by its process only if it stands for a while: finding the process reads a file for
     # each.
-    since = {
-        consumer_facts.consumer.consumer_id: _held_since(facts, consumer_facts, backlog, earliest_ms)
-        for consumer_facts in facts.consumers
-    }
-    held = {
-        consumer_id: since_ms
-        for consumer_id, since_ms in since.items()
-        if since_ms and now_ms - since_ms >= _LONG_MS
-    }
+    held: dict[int, int] = {}
+    unacked = 0
+    for consumer_facts in facts.consumers:
+        unacked += consumer_facts.held
+        since_ms = _held_since(facts, consumer_facts, backlog, earliest_ms)
+        if since_ms and now_ms - since_ms >= _LONG_MS:
+            held[consumer_facts.consumer.consumer_id] = since_ms
     process_facts = processes() if held else {}
     return SubscriptionStats(
         type="None" if kind is None else _TYPES.get(kind, f"type {kind}"),
         msg_backlog=backlog,
         msg_backlog_no_delayed=max(0, backlog - facts.delayed),
         msg_delayed=facts.delayed,
-        backlog_size=survey.bytes_after(acknowledged.mark_delete),
-        unacked_messages=sum(consumer_facts.held for consumer_facts in facts.consumers),
+        backlog_size=size,
+        unacked_messages=unacked,
         blocked_subscription_on_unacked_msgs=facts.is_blocked,
         earliest_msg_publish_time_in_backlog=earliest_ms,
         active_consumer_name=facts.active,
@@ -217,8 +229,10 @@ def _subscription_stats(
         is_durable=durable,
         is_replicated=False,
         consumers=tuple(
-            _consumer_stats(consumer_facts, held.get(consumer_facts.consumer.consumer_id), process_facts)
-            for consumer_facts in facts.consumers
+            [
+                _consumer_stats(consumer_facts, held.get(consumer_facts.consumer.consumer_id), process_facts)
+                for consumer_facts in facts.consumers
+            ]
         ),
         total_msg_expired=facts.expired.total,
         last_expire_timestamp=facts.expired.last_ms,

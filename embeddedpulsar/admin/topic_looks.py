@@ -73,7 +73,10 @@ def get_stats(self: HasStore, topic: str) -> TopicStats:
 
     def body(used: Topic | None) -> TopicStats:
         store = self._store()
-        drops_duplicates = store.policy(TopicName.parse(topic).full, DEDUPLICATION)
+        if used is None:
+            drops_duplicates = store.policy(TopicName.parse(topic).full, DEDUPLICATION)
+        else:
+            drops_duplicates = used.policies.value(DEDUPLICATION)
         clients = root_layout.in_root(store.root, root_layout.CLIENTS)
         return topic_figures.topic_stats(
             used,

@@ -66,19 +66,43 @@ class Appended(NamedTuple):
     size: int
 
 
+class Behind(NamedTuple):
+    """What of the retained entries stands behind a position.
+
+    Attributes:
+        messages: how many messages.
+        size: bytes of their frames.
+        published_ms: when the first of the entries was published; 0 if there is none.
+    """
+
+    messages: int
+    size: int
+    published_ms: int
+
+
 class LogSurvey:
     """Sizes, times and counts of one log, from the chain of ledgers and the indexes.
 
     Role: answers those that only look; no entry is read. Sizes are those of frames.
 
+    The ledgers are determined once for each state of the log, so that one survey answers many questions.
     Callers: any thread; takes no lock, unless an index is damaged and derived again.
     """
 
     def __init__(self, view: LogView) -> None:
         self._view: Final = view
+        self._known: tuple[int, int, list[LedgerFigures]] | None = None
 
     def ledgers(self) -> list[LedgerFigures]:
-        """The retained ledgers, oldest first."""
+        """The retained ledgers, oldest first. The list is not to be changed."""
+        # The words before the ledgers: then what is kept is never older than them.
+        words, known = self._view.words, self._known
+        tail, trim = words[TopicWord.TAIL], words[TopicWord.TRIM]
+        if known is None or known[:2] != (tail, trim):
+            known = self._known = (tail, trim, self._ledgers())
+        return known[2]
+
+    def _ledgers(self) -> list[LedgerFigures]:
         view, chain = self._view, self._view.chain()
         figures = [
             LedgerFigures(
@@ -126,6 +150,31 @@ class LogSurvey:
                 break
         entries, messages, size = closed
         return Appended(entries + tail.entries, messages + tail.messages, size + tail.size)
+
+    def behind(self, position: Position) -> Behind:
+        """The entries behind ``position``, up to the tail: one slot of an index tells the rest.
+
+        Where that cannot be read, all of its ledger counts, from when it was begun.
+        """
+        messages = size = published_ms = 0
+        for one in self.ledgers():
+            entry_id = max(position.entry_id + 1, 0) if one.ledger_id == position.ledger_id else 0
+            if one.ledger_id < position.ledger_id or entry_id >= one.entries:
+                continue
+            messages += one.messages
+            size += one.size
+            if published_ms:
+                continue
+            try:
+                slot = self._view.slot(one.ledger_id, entry_id)
+            except (FileNotFoundError, CorruptionError):  # lost or trimmed meanwhile
+                published_ms = max(0, one.base_publish_ms)
+                continue
+            published_ms = one.base_publish_ms + slot.publish_delta_ms
+            if entry_id:
+                messages = max(0, messages - slot.messages + slot.count)
+                size -= max(0, min(slot.offset - FIRST_FRAME_OFFSET, one.size))
+        return Behind(messages, size, published_ms)
 
     def bytes_after(self, position: Position) -> int:
         """Bytes of the retained entries behind ``position``, up to the tail."""

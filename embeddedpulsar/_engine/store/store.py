@@ -439,6 +439,10 @@ class Store:
             return 0
         return self.topics.resolve(name, create=self._refusal is None)
 
+    def has_open(self, name: str) -> bool:
+        """Whether this process has a topic open that was not deleted. ``name`` is any that leads to it."""
+        return self._topics.has(TopicName.parse(name).full)
+
     def use_topic(self, name: str, create: bool = True, *, to_look: bool = False) -> TopicUse:
         """A hold on the topic of that name, opened once per process; made if need be and allowed. It stays
         open until the hold is released; later it may be closed, and opened again.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar._engine import filenames
+from embeddedpulsar._engine.filenames import is_gone
 from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar._engine.log.journal_file import JournalPlace
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import TERMINATED
 from embeddedpulsar._engine.platform import deadline, descriptors, threads
@@ -23,6 +24,7 @@ from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.topic_record import AttachProducer
     from embeddedpulsar._engine.log.journal_file import JournalView
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.store.topic_journal import TopicReplica
     from embeddedpulsar._engine.subscription.subscription_view import SubscriptionFacts, SubscriptionView
 
@@ -125,12 +127,13 @@ class TopicView:
         Raises:
             StorageError: the files of one of them cannot be read.
         """
-        found = []
-        for name in self._directories():
-            facts, durable = self._view(name).facts(self._lives), not name.startswith(NON_DURABLE_PREFIX)
-            if facts is not None and (durable or facts.consumers):
-                found.append((facts, durable))
-        return sorted(found, key=lambda one: (one[0].name, not one[1]))
+        seen: list[tuple[str, bool, SubscriptionFacts]] = []
+        for name, view in self._following().items():
+            facts, is_volatile = view.facts(self._lives), name.startswith(NON_DURABLE_PREFIX)
+            if facts is not None and (facts.consumers or not is_volatile):
+                seen.append((facts.name, is_volatile, facts))
+        seen.sort(key=itemgetter(0, 1))
+        return [(facts, not is_volatile) for _, is_volatile, facts in seen]
 
     def mark_deletes(self) -> list[Position]:
         """How far the durable subscriptions have come by their journals, which have checksums; their control
@@ -139,9 +142,12 @@ class TopicView:
         Raises:
             StorageError: the files of one of them cannot be read.
         """
-        durable = [name for name in self._directories() if not name.startswith(NON_DURABLE_PREFIX)]
-        found = [self._view(name).look(lambda state: state.mark_delete) for name in durable]
-        return [position for position in found if position is not None]
+        positions = [
+            view.look(lambda state: state.mark_delete)
+            for name, view in self._following().items()
+            if not name.startswith(NON_DURABLE_PREFIX)
+        ]
+        return [position for position in positions if position is not None]
 
     def subscription(self, name: str) -> SubscriptionView:
         """A durable subscription.
@@ -189,34 +195,37 @@ class TopicView:
         except OSError:
             return True  # no answer (no descriptors left, no permission): that proves no death
 
-    def _directories(self) -> list[str]:
+    def _following(self) -> dict[str, SubscriptionView]:
+        """The views of all subscriptions, by the names of their directories; those of others are closed."""
         try:
             names = descriptors.names_in(filenames.subscriptions_path(self._directory))
         except FileNotFoundError:
             names = []
-        found = [name for name in names if not filenames.is_gone(name)]
         try:
             deadline.enter(self._lock, f"a look at {self._log.name}")
-            for name in self._views.keys() - set(found):
+            for name in self._views.keys() - set(names):
                 self._views.pop(name).close()
+            return {name: self._view_in(name) for name in names if name in self._views or not is_gone(name)}
         finally:
             self._lock.release()
-        return found
 
     def _view(self, directory_name: str) -> SubscriptionView:
-        # Imported on first use: most processes look at nothing.
-        module = late_import("embeddedpulsar._engine.subscription.subscription_view")
-
         try:
             deadline.enter(self._lock, f"a look at {self._log.name}")
-            view: SubscriptionView | None = self._views.get(directory_name)
-            if view is None:
-                path = os.path.join(filenames.subscriptions_path(self._directory), directory_name)
-                view = module.SubscriptionView(path, self._log, self.report)
-                self._views[directory_name] = view
-            return view
+            return self._view_in(directory_name)
         finally:
             self._lock.release()
+
+    def _view_in(self, directory_name: str) -> SubscriptionView:
+        """The view of one subscription, made by the first look at it. Under the lock."""
+        view = self._views.get(directory_name)
+        if view is None:
+            # Imported on first use: most processes look at nothing.
+            module = late_import("embeddedpulsar._engine.subscription.subscription_view")
+            path = os.path.join(filenames.subscriptions_path(self._directory), directory_name)
+            made: SubscriptionView = module.SubscriptionView(path, self._log, self.report)
+            view = self._views[directory_name] = made
+        return view
 
     def close(self) -> None:
         """Give the maps back. Idempotent."""

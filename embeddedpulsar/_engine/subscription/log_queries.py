@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.subscription_record import Command, Ledgers, Seek
-from embeddedpulsar._engine.log.log import LedgerCounts, Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN
@@ -24,6 +23,7 @@ from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import FreshEntry
 
 
@@ -36,20 +36,24 @@ def ledgers_of(log: Log) -> Ledgers:
     return Ledgers(tuple([(ledger_id, OPEN if entries < 0 else entries) for ledger_id, entries in ledgers]))
 
 
-def _segments(log: Log) -> Sequence[LedgerCounts]:
-    """All segments; none if the log is too damaged, which it reports itself."""
-    try:
-        return log.segments()
-    except CorruptionError:
-        return []
-
-
 def news_for(state: SubscriptionState, facts: Ledgers) -> list[Command]:
     """The command with the facts that the state lacks; none if it lacks nothing."""
     listed, first = facts.listed, state.mark_delete.ledger_id
     if not listed or (listed[-1][0] <= state.acks.newest_ledger and listed[0][0] <= first):
         return []
     return [Ledgers(tuple(ledger for ledger in listed if ledger[0] >= first))]
+
+
+def unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]:
+    """The entries that are not acknowledged; if one is in part, its ``skip`` is set."""
+    acks = state.acks
+    left = []
+    for view in views:
+        position = Position(view.ledger_id, view.entry_id)
+        if not acks.is_acked(position):
+            view.skip = acks.indexes(position) or None
+            left.append(view)
+    return left
 
 
 def existing(log: Log, positions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -67,11 +71,15 @@ def skipped_entries(
     """
     first = views[0]
     gaps = []
-    for segment in _segments(log):
-        ledger_id = segment.ledger_id
+    try:
+        ledgers = log.ledgers()
+    except CorruptionError:
+        ledgers = []  # it is too damaged, which it reports itself
+    for ledger_id, entries in ledgers:
         if expected[0] <= ledger_id <= first.ledger_id:
             start = expected[1] if ledger_id == expected[0] else 0
-            end = first.entry_id if ledger_id == first.ledger_id else segment.entries
+            # The last ledger has no number of entries: the first view stands in it, if none was begun since.
+            end = first.entry_id if ledger_id == first.ledger_id else entries
             gaps.append((ledger_id, start, end - 1))
     gaps += [(one.ledger_id, one.entry_id + 1, other.entry_id - 1) for one, other in pairwise(views)]
     return [
@@ -130,13 +138,20 @@ def messages_left(log: Log, acknowledged: Acknowledged, through: Position | None
     Costs 0.1 us per entry between the first and the last that is acknowledged out of order, or 20 us per run
     of them, whichever is less; and nothing in ledgers whose entries hold one message each.
     """
+    begin = acknowledged.mark_delete
+    stored = log.messages_after(begin) if through is None else log.messages_between(begin, through)
+    return left_of(log, acknowledged, stored)
+
+
+def left_of(log: Log, acknowledged: Acknowledged, stored: int) -> int:
+    """Of ``stored`` messages behind the mark-delete position, those that are not acknowledged one by one."""
+    if not acknowledged.runs:
+        return max(0, stored - acknowledged.indexes)
     plain = {segment.ledger_id for segment in log.segments() if segment.entries == segment.messages}
     plain.intersection_update(ledger_id for ledger_id, *_ in acknowledged.runs)
     if plain:  # unless batches make up for entries without messages
         chunks = log.chunks()
         plain = {ledger_id for ledger_id in plain if not chunks.are_in(ledger_id)}
-    begin = acknowledged.mark_delete
-    stored = log.messages_after(begin) if through is None else log.messages_between(begin, through)
     left = stored - acknowledged.indexes
     survey = log.survey()
     for ledger_id, runs in groupby(acknowledged.runs, key=itemgetter(0)):

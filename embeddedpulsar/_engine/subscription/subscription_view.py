@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import (
@@ -14,7 +14,6 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.format.entry_decoder import EntryView
 from embeddedpulsar._engine.log.journal_file import JournalPlace, JournalView
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import deadline, threads
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked_entries
@@ -36,6 +35,9 @@ from embeddedpulsar._engine.subscription.subscription_files import (
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 R = TypeVar("R")
 
@@ -120,6 +122,8 @@ class SubscriptionView:
         self._control: SubscriptionControl | None = None
         self._replica = SubscriptionReplica()
         self._journal: JournalView | None = None
+        # The commit word that the replica has followed, if nothing was to be mended then; 0 otherwise.
+        self._followed = 0
 
     def look(self, body: Callable[[SubscriptionState], R]) -> R | None:
         """``body(state)``, which must neither change nor keep the state; None if there is no subscription.
@@ -151,18 +155,10 @@ class SubscriptionView:
 
         def body(state: SubscriptionState) -> SubscriptionFacts:
             control = self._control
-            granted: Facts = {} if control is None else Granted(control, state.consumers)
-            facts = _facts_of(state, granted, is_alive)
-            if control is None:
+            facts = _facts_of(state, control, is_alive)
+            if control is None or not len(state.consumers):
                 return facts
-            facts = self._with_taken(facts, state, control)
-            before, made_ms = control.words[_SENT_BEFORE], control.words[_MADE_MS]
-            consumers = tuple(
-                one._replace(acked_ms=_acked_ms(control, one.consumer)) for one in facts.consumers
-            )
-            return facts._replace(
-                given=control.given(), sent_before=before, made_ms=made_ms, consumers=consumers
-            )
+            return self._with_taken(facts, state, control)
 
         return self.look(body)
 
@@ -191,6 +187,8 @@ class SubscriptionView:
 
     def _is_there(self) -> bool:
         """Whether the subscription exists; then the replica is up to date."""
+        if self._is_current():
+            return True
         is_there = self._follow()
         journal = self._journal
         if journal is not None and journal.damage:
@@ -205,14 +203,28 @@ class SubscriptionView:
             self._report(found._replace(subscription=self._replica.state.name))
         return True
 
+    def _is_current(self) -> bool:
+        """Whether the files are those of the last look, and nothing was committed since."""
+        control = self._control
+        return (
+            self._followed != 0
+            and control is not None
+            and control.words[SubscriptionWord.JOURNAL] == self._followed
+            and control.is_trusted(self._boot)
+            and _is_named(control)
+        )
+
     def _follow(self) -> bool:
+        self._followed = 0
         journal = self._opened()
         if journal is None:
             return False
         control = self._control
-        if control is not None and not control.is_trusted(self._boot):
+        is_trusted = control is not None and control.is_trusted(self._boot)
+        if control is not None and not is_trusted:
             control.reload()  # another process may have recovered the words
-        is_trusted = control is not None and control.is_trusted(self._boot) and control.is_possible()
+            is_trusted = control.is_trusted(self._boot)
+        is_trusted = is_trusted and control is not None and control.is_possible()
         if control is not None and is_trusted and is_word_damaged(self._directory, control):
             is_trusted = False
         is_known = is_volatile(self._directory) or (control is not None and control.is_word_known)
@@ -220,7 +232,10 @@ class SubscriptionView:
         if self._replica.has_diverged:
             journal.read_again()
             is_there = journal.refresh(is_trusted=is_trusted, is_word_known=is_known)
-        return is_there and self._replica.state.exists
+        is_there = is_there and self._replica.state.exists
+        if is_there and is_trusted and not (journal.damage or self._replica.has_diverged):
+            self._followed = journal.followed
+        return is_there
 
     def _complete(self) -> None:
         """Show a damaged subscription as it will be when it is opened, and until then as holding the log back
@@ -258,7 +273,7 @@ class SubscriptionView:
         """Give the map back. Idempotent; another look maps it again."""
         try:
             deadline.enter(self._lock, f"a look at {self._directory}")
-            control, self._control, self._journal = self._control, None, None
+            control, self._control, self._journal, self._followed = self._control, None, None, 0
             if control is not None:
                 control.close()
         finally:
@@ -274,38 +289,55 @@ def _is_named(control: SubscriptionControl) -> bool:
 
 
 def _facts_of(
-    state: SubscriptionState, granted: Facts, is_alive: Callable[[bytes], bool]
+    state: SubscriptionState, control: SubscriptionControl | None, is_alive: Callable[[bytes], bool]
 ) -> SubscriptionFacts:
-    alive = {one.client_uuid: is_alive(one.client_uuid) for one in state.consumers.all()}
-    living = ConsumerRegistry()
-    for one in state.consumers.all():
-        if alive[one.client_uuid]:
-            living.add(one)
-    dispatch, kind = state.dispatch, living.consumer_type
-    dispatcher = None if kind is None else ACTIVE_DISPATCHERS.get(kind)
-    active = None if dispatcher is None else living.get(dispatcher.active(living))
+    """Everything of interest. The words of consumers are those of ``control``, of which a damaged
+    subscription may have none."""
+    attached = state.consumers
+    consumers = attached.all()
+    lives = {consumer.client_uuid: True for consumer in consumers}
+    for uuid in lives:  # consumers of one process are asked about once
+        lives[uuid] = is_alive(uuid)
+    living = [consumer for consumer in consumers if lives[consumer.client_uuid]]
+    if len(living) < len(consumers):
+        attached = ConsumerRegistry()
+        for consumer in living:
+            attached.add(consumer)
+    dispatcher = ACTIVE_DISPATCHERS.get(living[0].consumer_type) if living else None
+    active = None if dispatcher is None else attached.get(dispatcher.active(attached))
+    granted: Facts = {} if control is None or not living else Granted(control, state.consumers)
+    given = sent_before = made_ms = 0
+    if control is not None and (made_ms := control.words[_MADE_MS]):  # of a non-persistent topic
+        sent_before, given = control.words[_SENT_BEFORE], control.given()
+    dispatch = state.dispatch
     return SubscriptionFacts(
         name=state.name,
         acknowledged=acknowledged_in(state),
-        consumers=tuple(_consumer_facts(state, granted, one) for one in living.all()),
+        consumers=tuple([_consumer_facts(state, control, granted, consumer) for consumer in living]),
         active=None if active is None else active.name,
         delayed=dispatch.pending.totals[DELAYED],
         is_blocked=dispatch.is_blocked,
         read=dispatch.read if dispatch.assigned_by_consumer else None,
         last_active_ms=state.last_active_ms,
         expired=state.expired,
+        given=given,
+        sent_before=sent_before,
+        made_ms=made_ms,
     )
 
 
-def _consumer_facts(state: SubscriptionState, granted: Facts, consumer: Consumer) -> ConsumerFacts:
+def _consumer_facts(
+    state: SubscriptionState, control: SubscriptionControl | None, granted: Facts, consumer: Consumer
+) -> ConsumerFacts:
+    acked_ms = 0 if control is None else _acked_ms(control, consumer)
     assigned = state.dispatch.assigned_by_consumer.get(consumer.consumer_id)
     if assigned is None:
-        return ConsumerFacts(consumer, 0, False, None, None)
+        return ConsumerFacts(consumer, 0, False, None, None, acked_ms=acked_ms)
     permits = max(0, granted.get(consumer.consumer_id, 0) - assigned.messages)
     held = state.dispatch.holds(consumer.consumer_id)
     first = ranges_for(state, consumer.consumer_id, 0, 1)
     oldest = min((Position(one.ledger_id, one.first) for one in first), default=None)
-    return ConsumerFacts(consumer, held, assigned.is_blocked, permits, assigned.messages, oldest)
+    return ConsumerFacts(consumer, held, assigned.is_blocked, permits, assigned.messages, oldest, acked_ms)
 
 
 def _acked_ms(control: SubscriptionControl, consumer: Consumer) -> int:
