@@ -284,7 +284,9 @@ def namespace_file_name(namespace: str) -> str:
 @lru_cache(_REMEMBERED)
 def _hashed(kind: str, name: str, readable: str) -> str:
     number = int.from_bytes(_sha256()(name.encode("utf-8")).digest()[:16], "big") << 2
-    code = "".join(_BASE32[number >> shift & 31] for shift in range(125, -1, -5))
+    code = ""
+    for shift in range(125, -1, -5):
+        code += _BASE32[number >> shift & 31]
     slug = _not_slug.sub("-", readable.lower()).strip("-")[:40].rstrip("-")
     return f"{kind}-{code}-{slug}" if slug else f"{kind}-{code}"
 

@@ -262,6 +262,26 @@ def parse_generation(name: str, journal: bool = True) -> int | None:
     return int(digits)
 
 
+def generations_among(names: Iterable[str]) -> tuple[list[int], list[int]]:
+    """The generations of the journals and of the snapshots among file names, ascending; see
+    `parse_generation`.
+
+    Example:
+        >>> generations_among(["journal.12", "lock", "snapshot.4", "journal.x", "journal.7"])
+        ([7, 12], [4])
+    """
+    journals: list[int] = []
+    snapshots: list[int] = []
+    for name in names:
+        kind, dot, digits = name.partition(".")
+        if digits.isascii() and digits.isdecimal():
+            if kind + dot == _JOURNAL:
+                journals.append(int(digits))
+            elif kind + dot == _SNAPSHOT:
+                snapshots.append(int(digits))
+    return sorted(journals), sorted(snapshots)
+
+
 def ledgers_of(names: Iterable[str], suffix: str = LOG_SUFFIX) -> list[int]:
     """The ledger ids among file names, ascending.
 
@@ -269,8 +289,13 @@ def ledgers_of(names: Iterable[str], suffix: str = LOG_SUFFIX) -> list[int]:
         >>> ledgers_of(["00000000000000000009.log", "ctl", "00000000000000000007.log"])
         [7, 9]
     """
-    parsed = [parse_ledger(name, suffix) for name in names]
-    return sorted(ledger for ledger in parsed if ledger is not None)
+    ledgers: list[int] = []
+    for name in names:
+        if name.endswith(suffix):
+            ledger = parse_ledger(name, suffix)
+            if ledger is not None:
+                ledgers.append(ledger)
+    return sorted(ledgers)
 
 
 def pending_commit_path(directory: str, key: str) -> str:

@@ -109,7 +109,9 @@ class Journal:
         before = len(self.damage)
         choice = choose(self.place.directory, self.place.owner_kind, self.damage)
         word = self._words[self._word] if is_word_known else None
-        is_behind = note_lost(self.place.directory, word, choice.journal, self.damage)
+        is_behind = False
+        if choice.newest or word or self.damage:  # else a directory without a file, and no word of any
+            is_behind = note_lost(self.place.directory, word, choice.journal, self.damage)
         # Three cases: the state ended (a removal is finished), it never was (a word without an end),
         # or it was and is damaged.
         if choice.journal is None:
@@ -135,8 +137,16 @@ class Journal:
 
     # -- changing ----------------------------------------------------------------------------------
 
-    def create(self, commands: Sequence[Record], time_ms: int) -> None:
-        """Bring a state that does not exist into being, by its first commands."""
+    def create(
+        self, commands: Sequence[Record], time_ms: int, apply: Callable[[], object] | None = None
+    ) -> None:
+        """Bring a state that does not exist into being, by its first commands.
+
+        Args:
+            commands: they.
+            time_ms: when.
+            apply: applies the commands to the replica; default `Replica.replay` of each.
+        """
         self.place.check_in_place()
         generation = split_journal(self._words[self._word])[0] + 1
         while os.path.lexists(path := journal_path(self.place.directory, generation)) and self.damage:
@@ -163,7 +173,7 @@ class Journal:
         # 3. The word.
         self._at.is_settled = False
         self._at.replica.reset(None)
-        self._commit(generation, end, crc, lambda: self._replay_all(commands, time_ms))
+        self._commit(generation, end, crc, apply or (lambda: self._replay_all(commands, time_ms)))
 
     def append(
         self,
@@ -207,11 +217,11 @@ class Journal:
 
     def _commit(self, generation: int, end: int, crc: int, apply: Callable[[], T]) -> T:
         self._at.is_settled = False
-        self._words[self._word] = journal_word(generation, end)
+        self._words[self._word] = word = journal_word(generation, end)
         if failpoints.ACTIVE:
             failpoints.hit("journal:word_stored")
         result = apply()
-        self._at.moved(generation, end, crc)
+        self._at.moved(generation, end, crc, word)
         return result
 
     def _replay_all(self, commands: Sequence[Record], time_ms: int) -> None:

@@ -30,8 +30,8 @@ from typing import Final, Protocol
 
 from embeddedpulsar._engine.filenames import (
     NEW_SUFFIX,
+    generations_among,
     journal_path,
-    parse_generation,
     snapshot_path,
     under_construction,
 )
@@ -229,16 +229,7 @@ class JournalFile:
 
 def generations(directory: str) -> tuple[list[int], list[int]]:
     """Generations of the journals and of the snapshots in a directory, ascending."""
-    return _generations(descriptors.names_in(directory))
-
-
-def _generations(names: Sequence[str]) -> tuple[list[int], list[int]]:
-    journals = [parse_generation(name) for name in names]
-    snapshots = [parse_generation(name, journal=False) for name in names]
-    return (
-        sorted(generation for generation in journals if generation is not None),
-        sorted(generation for generation in snapshots if generation is not None),
-    )
+    return generations_among(descriptors.names_in(directory))
 
 
 def _prev_crc(data: bytes, at: int) -> int:
@@ -399,15 +390,15 @@ def sweep(directory: str, journals: Sequence[int], snapshots: Sequence[int]) -> 
         How many files.
     """
     names = descriptors.names_in(directory)
-    all_journals, all_snapshots = _generations(names)
+    all_journals, all_snapshots = generations_among(names)
     # What a crash leaves of these the next call removes: it is older than what is kept, or was never
     # committed.
-    unwanted = [journal_path(directory, each) for each in all_journals if each not in journals]
-    unwanted += [snapshot_path(directory, each) for each in all_snapshots if each not in snapshots]
-    unwanted += [os.path.join(directory, name) for name in names if name.endswith(NEW_SUFFIX)]
-    for path in unwanted:
+    paths = [journal_path(directory, each) for each in all_journals if each not in journals]
+    paths += [snapshot_path(directory, each) for each in all_snapshots if each not in snapshots]
+    paths += [os.path.join(directory, name) for name in names if name.endswith(NEW_SUFFIX)]
+    for path in paths:
         disk.DISK.unlink(path)
-    return len(unwanted)
+    return len(paths)
 
 
 COMPACT_BYTES: Final = 1 << 20
@@ -495,7 +486,9 @@ def choose(directory: str, owner_kind: int, damage: list[Damage]) -> Choice:
         CorruptionError: a journal of another kind of owner.
     """
     journals, snapshots = generations(directory)
-    newest = max([*journals, *snapshots, 0])
+    if not journals and not snapshots:
+        return Choice(None, 0)
+    newest = max([*journals, *snapshots])
     unread: list[Damage] = []
     # From the newest on. The first with commands holds the state; one without any holds it if its
     # snapshot is whole and the generation before did not go on.
@@ -704,6 +697,8 @@ class JournalFollower:
     def preload(self) -> None:
         """`catch_up` without the lock, before this object is shared; it makes good what goes wrong here."""
         generation, end = split_journal(self._words[self._word])
+        if not end:
+            return  # nothing exists
         # Errors and damage are met again by `catch_up`, under the lock, and reported there.
         with contextlib.suppress(StorageError, OSError):
             self._adopt(JournalFile(self.place.directory, generation, end), generation, end)
@@ -758,9 +753,10 @@ class JournalFollower:
             return
         self.moved(self.generation, end, crc)
 
-    def moved(self, generation: int, end: int, crc: int) -> None:
+    def moved(self, generation: int, end: int, crc: int, word: int = 0) -> None:
+        """Note how far the replica has followed; ``word``: the commit word that says so, if it is known."""
         self.generation, self.end, self.crc = generation, end, crc
-        self.seen = journal_word(generation, end)
+        self.seen = word or journal_word(generation, end)
         self.is_settled = True
 
     def _load(self, generation: int, end: int) -> None:
@@ -877,6 +873,11 @@ class JournalView:
     @property
     def _word(self) -> int:
         return int(self._place.words[self._place.word])
+
+    @property
+    def followed(self) -> int:
+        """The commit word that the replica is of; 0 if it is to be built anew."""
+        return self._follower.seen if self._follower.is_settled else 0
 
     def read_again(self) -> None:
         """Have the next `refresh` build the replica anew."""

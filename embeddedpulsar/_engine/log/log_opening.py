@@ -350,11 +350,14 @@ def _control_of(
     directory: str, lock: FileLock, incarnation: int, options: LedgerOptions, report: DamageHook
 ) -> TopicControl:
     """The control words of a topic, true for this boot: mapped, made, or recovered under the topic lock."""
-    try:
-        # Trusted words are the usual case, and take no lock. Each other case is looked at again under
-        # the lock, where another process may have solved it.
-        control = TopicControl.open(directory)
-    except (FileNotFoundError, CorruptionError):
+    # Trusted words are the usual case, and take no lock. Each other case is looked at again under the
+    # lock, where another process may have solved it. Where the lock was not there, the words are not
+    # either: they are made after it.
+    control = None
+    if not lock.is_new:
+        with contextlib.suppress(FileNotFoundError, CorruptionError):
+            control = TopicControl.open(directory)
+    if control is None:
         control = _create(directory, lock, incarnation, options, report)
     try:
         if not control.is_trusted(options.boot_id) or not _is_possible(control):
@@ -371,18 +374,18 @@ def _create(
 ) -> TopicControl:
     try:
         lock.acquire(options.lock_timeout_s)
-        try:
-            return TopicControl.open(directory)  # another process was faster
-        except (FileNotFoundError, CorruptionError):
-            # Segments without control words: they were lost, and recovery has to find the tail.
-            is_new = not ledgers_of(descriptors.names_in(directory))
-            # A new topic is true from its first moment. With segments the new words are not believed
-            # (boot of zeros), and the recovery that follows derives them.
-            boot = options.boot_id if is_new else _NO_BOOT
-            if not is_new:
-                reason = "it is missing, or too short"
-                report(Damage(control_path(directory), reason=reason, kind=CONTROL))
-            return TopicControl.create(directory, incarnation, boot)
+        if not lock.is_new or os.path.lexists(control_path(directory)):
+            with contextlib.suppress(FileNotFoundError, CorruptionError):
+                return TopicControl.open(directory)  # another process was faster
+        # Segments without control words: they were lost, and recovery has to find the tail.
+        is_new = not ledgers_of(descriptors.names_in(directory))
+        # A new topic is true from its first moment. With segments the new words are not believed
+        # (boot of zeros), and the recovery that follows derives them.
+        boot = options.boot_id if is_new else _NO_BOOT
+        if not is_new:
+            reason = "it is missing, or too short"
+            report(Damage(control_path(directory), reason=reason, kind=CONTROL))
+        return TopicControl.create(directory, incarnation, boot)
     finally:
         lock.release()
 

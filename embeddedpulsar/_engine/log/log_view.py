@@ -44,9 +44,8 @@ from embeddedpulsar._engine.format.segment_header import (
     SlotColumns,
     slot_offset,
 )
-from embeddedpulsar._engine.log.recovery import slot_of, visible_slots
 from embeddedpulsar._engine.log.segment import Segment
-from embeddedpulsar._engine.log.segment_index import SegmentIndex, write_index
+from embeddedpulsar._engine.log.segment_index import SegmentIndex, slot_of, visible_slots, write_index
 from embeddedpulsar._engine.log.segments import SEGMENTS, LedgerChain, SegmentSet
 from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TopicControl
 from embeddedpulsar._engine.platform.descriptors import late_import
@@ -233,6 +232,8 @@ class LogView:
         self.lock: Final = lock
         self.timeout_s: Final = lock_timeout_s
         self._segments: Final = SegmentSet(control.home, control.words, report)
+        # The tail word, and the last entry below it: what was committed stays where it is.
+        self._tail_extent = (0, -1)
 
     @property
     def tail(self) -> int:
@@ -274,13 +275,19 @@ class LogView:
         """
         # The tail's ledger ends where the word says, and its last frame names the last entry. A
         # closed one is described by the header of its successor, also if its own file is damaged.
-        tail_ledger, end = split_tail(self.words[TopicWord.TAIL])
+        tail = self.words[TopicWord.TAIL]
+        tail_ledger, end = split_tail(tail)
         if ledger_id != tail_ledger:
             closed = self._segments.chain().find(ledger_id)
             if closed is not None:
                 return closed.last_entry_id, closed.end_offset
-            end = 0
-        return self._last_known_entry(ledger_id, end), end
+            return self._last_known_entry(ledger_id, 0), 0
+        known_tail, last = self._tail_extent
+        if known_tail != tail:
+            last = self._last_known_entry(ledger_id, end)
+            if last >= 0:  # else perhaps for lack of a file that comes back
+                self._tail_extent = (tail, last)
+        return last, end
 
     def trimmed_before(self, ledger_id: int) -> tuple[int, int] | None:
         """The last entry of the ledger before, which is trimmed; None if there was none, or it is unknown."""

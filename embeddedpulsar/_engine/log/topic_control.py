@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import ClassVar, Final, Self
 
 from embeddedpulsar._engine.filenames import CONTROL, control_path, ledgers_of, log_path, under_construction
@@ -74,10 +75,17 @@ class ControlFile:
             raise
 
     @classmethod
-    def create(cls, directory: str, incarnation: int = 0, boot: bytes = b"") -> Self:
+    def create(
+        cls,
+        directory: str,
+        incarnation: int = 0,
+        boot: bytes = b"",
+        words: Mapping[int, int] = MappingProxyType({}),
+    ) -> Self:
         """Make a ctl where there is none, or replace one that was cut short. Under the lock.
 
-        The file gets its name when it is complete. Without ``boot`` it is not trusted until `adopt`.
+        The file gets its name when it is complete. Without ``boot`` it is not trusted until `adopt`; with it,
+        the ``words`` are, and all others are zeros.
         """
         # A control file under its name is complete. One that was cut short is replaced under the
         # lock; processes that have the old one mapped notice that its name leads elsewhere.
@@ -85,18 +93,25 @@ class ControlFile:
         building = under_construction(path)
         if os.path.lexists(building):  # of a process that died here
             disk.DISK.unlink(building)
-        file = MappedFile.open(building, writable=True, size=cls._size, create=True)
+        file = MappedFile.open(building, writable=True, size=cls._size, create=True, lean=True)
         try:
+            for word, value in words.items():
+                file.words[word] = value
             if boot:
                 cls._store_header(file, incarnation, boot)
             disk.DISK.replace(building, path)
-        finally:
+            file.note_renamed(path)  # under the lock no other gets this name
+            return cls(file)
+        except BaseException:
             file.close()
-        return cls.open(directory)
+            raise
 
     def _parse(self) -> ControlHeader | None:
+        data = bytes(self.view[:CONTROL_HEADER_SIZE])
+        if not any(data):
+            return None  # of a new file: no error, which takes as long as the rest of its opening
         try:
-            return parse_control_header(bytes(self.view[:CONTROL_HEADER_SIZE]), self._kind)
+            return parse_control_header(data, self._kind)
         except CorruptionError:
             return None  # not trusted; recovery makes it anew
         except UnsupportedFormatVersion as e:

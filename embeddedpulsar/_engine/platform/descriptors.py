@@ -143,7 +143,15 @@ def opening(what: str, action: Callable[..., Result], *arguments: Any) -> Result
         _is_there(0), _is_there(1), _is_there(2)  # no loop: an opening of a store comes here twenty times
     except OSError:
         _take_low_ones()
-    return calling(what, action, *arguments)
+    try:
+        return action(*arguments)  # as `calling`, without a call
+    except PermissionError as e:
+        raise explained(e, what) from None
+    except OSError as e:
+        if not is_shortage(e):
+            raise
+    SLEEPERS.make_room()
+    return named(what, action, *arguments)
 
 
 def calling(what: str, action: Callable[..., Result], *arguments: Any) -> Result:

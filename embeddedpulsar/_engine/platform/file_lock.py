@@ -212,6 +212,7 @@ class FileLock:
         "device",
         "fd",
         "inode",
+        "is_new",
         "path",
         "release",
     )
@@ -221,22 +222,27 @@ class FileLock:
     def __init__(self, path: str | os.PathLike[str], describe: Callable[[], str] | None = None) -> None:
         self.path: Final = os.fspath(path)
         self.describe = describe
+        self.is_new = False
         self.close_others: Callable[[], object] | None = None
         self.check_reopened: Callable[[], object] = int
         try:
             self.fd = self._open()
         except FileNotFoundError:
-            ownership.make_empty(self.path)
-            self.fd = self._open()
+            fd = ownership.make_empty(self.path)
+            self.fd = self._note_file(fd) if fd >= 0 else self._open()
+            self.is_new = True
         self._new_thread_lock()
         self._use(self.fd)
         fork.register(self)
         descriptors.SLEEPERS.opened(self)
 
     def _open(self) -> int:
+        what = f"cannot open the lock {self.path}"
+        return self._note_file(descriptors.opening(what, nofollow.open_file, self.path, _FLAGS))
+
+    def _note_file(self, fd: int) -> int:
         # The identity is of the open file, not of the path: `is_of` tells whether the number still
         # means this file after code of the application may have closed it.
-        fd = descriptors.opening(f"cannot open the lock {self.path}", nofollow.open_file, self.path, _FLAGS)
         status = os.fstat(fd)
         self.device, self.inode = status.st_dev, status.st_ino
         return fd

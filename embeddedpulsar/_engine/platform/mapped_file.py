@@ -213,7 +213,7 @@ class MappedFile:
         created: bool,
         lean: bool = False,
     ) -> None:
-        self.path: Final = path
+        self.path = path
         self._fd = fd
         self._keeps_fd = True
         self.size: Final = size
@@ -263,6 +263,10 @@ class MappedFile:
             os.close(fd)
             raise CorruptionError(path=self.path, reason="the file was replaced by another")
         return fd
+
+    def note_renamed(self, path: str) -> None:
+        """Note the name that the file has from now on. The caller renamed it, under a lock."""
+        self.path = path
 
     def flush(self) -> None:
         """Return when the disk has what was stored into the map. Errors as of `fd`.

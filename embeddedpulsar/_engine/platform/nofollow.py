@@ -354,7 +354,8 @@ def absolute(path: str) -> str:
 
 def split(path: str) -> tuple[str, str]:
     """The directory and the name of ``path``."""
-    path = absolute(path)
+    if path[:1] != os.sep:
+        path = absolute(path)
     end = path.rfind(os.sep)
     return path[:end] or os.sep, path[end + 1 :]
 

@@ -58,13 +58,19 @@ def rights_in(directory: str) -> Rights:
 def rights_beside(path: str) -> Rights:
     """The rights of a new file ``path``."""
     end = path.rfind(os.sep) + 1
-    return rights_in(path[: end - 1] or os.sep if end else os.curdir)
+    directory = path[: end - 1] or os.sep if end else os.curdir
+    status = descriptors.calling(f"cannot look at {directory}", nofollow.directory_status, directory)
+    return Rights(status.st_uid, status.st_gid, status.st_mode & _FOR_DIRECTORIES)
 
 
 def grant_file(fd: int, rights: Rights) -> None:
     """Give the new file open at ``fd`` its rights, as far as the process may."""
     if _IS_SUPPORTED:
-        _grant(fd, os.fstat(fd), rights, rights.file_mode)
+        status = os.fstat(fd)
+        mode = rights.directory_mode & _FOR_FILES
+        # As it nearly always is: the maker owns the directory, and asked for that mode.
+        if (status.st_uid, status.st_gid, status.st_mode & _BITS) != (rights.uid, rights.gid, mode):
+            _grant(fd, status, rights, mode)
 
 
 def grant_fifo(path: str, rights: Rights) -> None:
@@ -116,20 +122,22 @@ def _grant(target: int | str, status: os.stat_result, rights: Rights, mode: int)
         os.chmod(target, mode)
 
 
-def make_empty(path: str) -> None:
+def make_empty(path: str) -> int:
     """Make the empty file ``path`` unless it is there.
 
     It gets its name when it has its rights, so that a maker that dies half way leaves nothing that shuts
     others out. Where the file system has no hard links, the name comes first. Where it has no files without
     a name, a maker that dies leaves one with another name, which a check of the store finds.
+
+    Returns:
+        A descriptor of the new file for reading and writing, the caller's; -1 for it is to be opened.
     """
     rights = rights_beside(path)
     # No other user can open what this process makes, so the file may have its name before its rights.
     if rights.is_private or not _IS_SUPPORTED:
-        _make_in_place(path, rights)
-        return
+        return _made_in_place(path, rights)
     if _UNNAMED and _make_unnamed(path, rights):
-        return
+        return -1
     # The order of preference: a file without a name that is linked when it is ready; a file under
     # another name, linked; the name first. Each is for file systems that refuse the one before.
     building = f"{path}.{os.urandom(6).hex()}.tmp"
@@ -138,11 +146,12 @@ def make_empty(path: str) -> None:
         try:
             nofollow.link(building, path)
         except FileExistsError:
-            return  # another process was faster
+            return -1  # another process was faster
         except OSError as e:
             if e.errno not in _NO_LINKS:
                 raise
             _make_in_place(path, rights)
+        return -1
     finally:
         with contextlib.suppress(OSError):
             nofollow.unlink(building)
@@ -175,14 +184,23 @@ def _open_unnamed(above: int, mode: int) -> int:
 
 
 def _make_in_place(path: str, rights: Rights) -> None:
+    fd = _made_in_place(path, rights)
+    if fd >= 0:
+        os.close(fd)
+
+
+def _made_in_place(path: str, rights: Rights) -> int:
+    """A descriptor of the new file; -1 if there is one already."""
     try:
         fd = descriptors.opening(f"cannot create {path}", nofollow.open_file, path, _CREATE, rights.file_mode)
     except FileExistsError:
-        return
+        return -1
     try:
         grant_file(fd, rights)
-    finally:
+    except BaseException:
         os.close(fd)
+        raise
+    return fd
 
 
 def check_access(directory: str, *, to_read: bool = False) -> None:

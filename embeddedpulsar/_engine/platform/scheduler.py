@@ -347,13 +347,16 @@ class Backoff:
     __slots__ = ("_is_reported", "_passed_s", "_progress", "_reached_s", "pause_s")
 
     def __init__(self) -> None:
-        self.reset()
+        self.pause_s = 0.0
+        self._passed_s = self._reached_s = 0.0
+        self._progress: object = None
+        self._is_reported = False
 
     def reset(self) -> None:
         """Note that the lock was free."""
         self.pause_s = 0.0
         self._passed_s = self._reached_s = 0.0
-        self._progress: object = None
+        self._progress = None
         self._is_reported = False
 
     def next(self) -> float:
@@ -400,7 +403,7 @@ class BackgroundWork:
     def __init__(self, call_later: CallLater, work: Callable[[], object]) -> None:
         self._call_later: Final = call_later
         self._work: Final = work
-        self._backoff: Final = Backoff()
+        self._backoff: Backoff | None = None  # made when a lock was held for the first time
         self._timer: Timer | None = None
         self._is_over = False
 
@@ -415,9 +418,10 @@ class BackgroundWork:
         try:
             deadline.try_now(self._work)
         except LockTimeout:
-            self.after(self._backoff.next())
+            self._backoff = backoff = self._backoff or Backoff()
+            self.after(backoff.next())
             return False
-        self._backoff.reset()
+        self._backoff = None
         return True
 
     def after(self, delay_s: float) -> None:

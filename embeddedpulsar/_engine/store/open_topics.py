@@ -191,7 +191,8 @@ class OpenTopics:
             self._usage.begin(name)
         finally:
             self._lock.release()
-            _log(notes)
+            if notes:
+                _log(notes)
         return use
 
     def end(self, use: TopicUse) -> None:
@@ -206,7 +207,9 @@ class OpenTopics:
             use.is_over = True
             if is_there:
                 is_last = self._usage.end(name)
-                self._close([name] if is_last and use.topic.is_deleted else self._usage.surplus(), notes)
+                surplus = [name] if is_last and use.topic.is_deleted else self._usage.surplus()
+                if surplus:
+                    self._close(surplus, notes)
                 return
             self._departed[use.topic] -= 1
             if not self._departed[use.topic]:
@@ -214,7 +217,8 @@ class OpenTopics:
                 _close_logged(use.topic, notes)
         finally:
             self._lock.release()
-            _log(notes)
+            if notes:
+                _log(notes)
 
     def look_at_policies(self) -> None:
         """Have every open topic notice changes of its policies, and then `on_policies`."""
@@ -235,7 +239,8 @@ class OpenTopics:
             self._close(self._usage.idle(), notes)
         finally:
             self._lock.release()
-            _log(notes)
+            if notes:
+                _log(notes)
 
     def _close(self, names: list[str], notes: list[str]) -> None:
         for name in names:

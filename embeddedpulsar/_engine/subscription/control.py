@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from embeddedpulsar._engine.format.control import (
     ACKED_TABLE_OFFSET,
@@ -17,7 +17,7 @@ from embeddedpulsar._engine.format.control import (
     SubscriptionWord,
     split_journal,
 )
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import ControlFile
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.subscription.state.dispatch_state import ConsumerRegistry
@@ -31,6 +31,12 @@ _SIGN: Final = 1 << 63
 _MODULUS: Final = 1 << 64
 _HANDED_BITS: Final = 48
 HANDED_MASK: Final = (1 << _HANDED_BITS) - 1
+
+_NOTHING_YET: Final = {
+    SubscriptionWord.EPOCH: 1,
+    SubscriptionWord.VERSION: 1,
+    SubscriptionWord.MARK_DELETE_ENTRY: BEFORE_FIRST.entry_id % _MODULUS,
+}
 
 
 class SubscriptionControl(ControlFile):
@@ -74,6 +80,12 @@ class SubscriptionControl(ControlFile):
     def mark_removed(self) -> None:
         """Set REMOVED. Under the lock, when nothing exists here."""
         self.words[SubscriptionWord.REMOVED] = 1
+
+    @classmethod
+    def create_first(cls, directory: str, boot: bytes) -> Self:
+        """The control words of a directory in which no subscription ever was. They say so, and are believed:
+        there is nothing to recover. Under the lock."""
+        return cls.create(directory, 0, boot, _NOTHING_YET)
 
     def forget(self) -> None:
         """Clear every word but those that the files are compared with. First step of a recovery.

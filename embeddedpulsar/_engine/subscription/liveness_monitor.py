@@ -20,7 +20,6 @@ from embeddedpulsar._engine.format.subscription_record import (
     Command,
     Detach,
 )
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.platform import deadline, threads
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
@@ -42,6 +41,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 
 
@@ -321,7 +321,8 @@ class LivenessMonitor:
 
     def look(self) -> None:
         """Watch the processes there are now, after consumers came or went, or as soon as the lock is free."""
-        self._looking.run()
+        if self._ours or self._watched:  # else none of this process needs to know, and none is watched
+            self._looking.run()
 
     def _look(self) -> None:
         try:
@@ -429,11 +430,13 @@ def commit_detach_commands(
     The processes that stood before theirs have other neighbours then, and are woken to watch them.
     """
     if leaving:
-        ring = processes_of(state.consumers.all())
+        is_empty_then = len(leaving) == len(state.consumers)  # and no process has another neighbour
+        ring = [] if is_empty_then else processes_of(state.consumers.all())
         settled = settle_left(state, leaving) if log.is_volatile else []
         directory, boot = shared.directory, shared.control.boot_id
         shared.commit(settled + with_unwritten_acks(state, directory, boot, leaving, lambda: ledgers_of(log)))
-        shared.wakeups.processes(bereft(ring, processes_of(state.consumers.all())))
+        if ring:
+            shared.wakeups.processes(bereft(ring, processes_of(state.consumers.all())))
 
 
 def detach_at_last(shared: SharedState, log: Log, ids: Collection[int], uuid: bytes) -> None:

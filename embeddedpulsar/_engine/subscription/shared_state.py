@@ -243,7 +243,7 @@ class SharedState:
     def _open(
         cls, directory: str, options: StateOptions, log_end: Callable[[], Position | None]
     ) -> SharedState:
-        lock, control = files.open_files(directory, options.lock_timeout_s)
+        lock, control = files.open_files(directory, options.lock_timeout_s, options.boot)
         with contextlib.ExitStack() as stack:
             stack.callback(lock.close)
             stack.callback(control.close)
@@ -292,7 +292,7 @@ class SharedState:
             StorageError: the journal cannot be read or written; nothing of the last `commit` was committed.
         """
         self._check_usable()
-        if self.is_removed:
+        if self.control.is_removed:
             return body(SubscriptionState())  # the directory is gone: nothing exists here, nor will
         try:
             try:
@@ -330,7 +330,7 @@ class SharedState:
             raise
 
     def _check_usable(self) -> None:
-        if self.is_foreign:
+        if self._fork_generation != fork.GENERATION:
             raise self._closed()
         if self._lock.held:
             raise NotAllowedError(
@@ -427,12 +427,16 @@ class SharedState:
         Raises:
             SubscriptionGone: not here: its directory was taken away.
         """
-        if self.is_removed:
+        if self.control.is_removed:
             raise SubscriptionGone(f"{self.directory} was taken away")
         self._announce()
         self.control.draw_back(Position(command.ledger_id, command.entry_id))
-        self._journal.create([record.encode(command)], self._clock.wall_ms())
+        now_ms = self._clock.wall_ms()
+        apply = partial(self._replica.apply_all, (command,), now_ms)
+        self._journal.create([record.encode(command)], now_ms, apply)
+        passed = self._news & _PASSED
         self._publish(self._replica.take_effects())
+        self._news = self._news & ~_PASSED | passed  # it begins to need ledgers, and stops to need none
         self._flusher.note_dirty()
 
     def remove(self) -> None:

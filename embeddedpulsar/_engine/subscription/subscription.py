@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.log.journal_file import COMPACT_BYTES
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import deadline, disk, nofollow, package_log, threads
 from embeddedpulsar._engine.platform.clock import Clock
@@ -27,7 +26,6 @@ from embeddedpulsar._engine.platform.lease import Holder
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
-from embeddedpulsar._engine.subscription.attachment.active_attachment import CompactedSource, note_first
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar._engine.subscription.attachment.membership import (
@@ -76,6 +74,8 @@ from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
+    from embeddedpulsar._engine.subscription.attachment.active_attachment import CompactedSource
     from embeddedpulsar._engine.subscription.control import SubscriptionControl
     from embeddedpulsar._engine.subscription.operator_commands import OperatorCommands
 
@@ -150,7 +150,7 @@ class SubscriptionLives:
     @property
     def current(self) -> SharedState | None:
         shared = self._current
-        if shared is None or not shared.is_removed:
+        if shared is None or not shared.control.is_removed:
             return shared
         try:
             self._lock.acquire()
@@ -178,16 +178,17 @@ class SubscriptionLives:
 
     def make(self) -> SharedState:
         """The state, in a directory that is made if need be."""
-        above = os.path.dirname(self._directory)
-        while (shared := self.find()) is None:
+        while (shared := self.current) is None:
             try:
-                for path in (above, self._directory):
-                    with contextlib.suppress(FileExistsError):
-                        disk.DISK.mkdir(path)
-            except FileNotFoundError:
-                if not os.path.isdir(above):
-                    raise  # the topic is gone, too
-                # Another process that deletes a subscription of this name took the new directory for it.
+                with contextlib.suppress(FileExistsError):
+                    disk.DISK.mkdir(self._directory)
+            except FileNotFoundError:  # the first subscription of the topic; or the topic is gone, too
+                with contextlib.suppress(FileExistsError):
+                    disk.DISK.mkdir(os.path.dirname(self._directory))
+                continue
+            # Not there any more if a process that deletes a subscription of this name took the new directory.
+            with contextlib.suppress(FileNotFoundError):
+                return self._open()
         return shared
 
     def _open(self) -> SharedState:
@@ -197,7 +198,9 @@ class SubscriptionLives:
                 shared = SharedState.open(self._directory, self._options, self._log_end)
                 self._prepare(shared)
                 try:
-                    self._check_name(shared.transact(lambda state: state.name if state.exists else ""))
+                    # A name that was given is compared with that of a subscription, if there is one.
+                    if shared.exists or not self.name:
+                        self._check_name(shared.transact(lambda state: state.name if state.exists else ""))
                 except BaseException:
                     shared.close()
                     raise
@@ -478,6 +481,8 @@ class Subscription:
             wanted, own, self._log, shared, self._options, settings, alive, self._attached
         )
         facts, is_claiming = ledgers_of(self._log), consumer_type in CLAIM_DISPATCHERS
+        if compacted is not None:  # of a kind that `attachment_kind` imports: not under the lock
+            from embeddedpulsar._engine.subscription.attachment.active_attachment import note_first
         kind = attachment_kind(is_claiming, self._log.is_volatile)
         self._liveness_monitor.show_alive()
 

@@ -19,15 +19,14 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar._engine.filenames import gone_path, journal_path, lock_path, snapshot_path
+from embeddedpulsar._engine.filenames import control_path, gone_path, journal_path, lock_path, snapshot_path
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar._engine.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document
 from embeddedpulsar._engine.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar._engine.log.journal_file import JournalFile, choose, generations, note_lost, replay
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
@@ -41,6 +40,9 @@ from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 _SEEK_SIZE: Final = RECORD_SIZE + record.POSITION_BODY.size
 _LONGEST_NAME: Final = 512
@@ -251,8 +253,13 @@ class SubscriptionGone(Exception):
     """The directory of a subscription was taken away: it has another one, or none. Internal."""
 
 
-def open_files(directory: str, timeout_s: float) -> tuple[FileLock, SubscriptionControl]:
+def open_files(directory: str, timeout_s: float, boot: bytes) -> tuple[FileLock, SubscriptionControl]:
     """The lock and the control words of a subscription, which belong together.
+
+    Args:
+        directory: of the subscription.
+        timeout_s: how long to wait for another process that has the lock.
+        boot: identity of the boot, for the words of a new directory.
 
     Raises:
         FileNotFoundError: there is no such directory, or not any more.
@@ -266,7 +273,7 @@ def open_files(directory: str, timeout_s: float) -> tuple[FileLock, Subscription
             try:
                 lock.acquire(timeout_s)
                 if _is_current(lock):
-                    control = _mapped(directory)
+                    control = _mapped(directory, lock.is_new, boot)
                     if control.is_removed and not is_bare(directory):
                         # The files of a subscription go before this word is set: the word is damaged.
                         control.header = None
@@ -286,11 +293,18 @@ def open_files(directory: str, timeout_s: float) -> tuple[FileLock, Subscription
             remove_gone(gone)
 
 
-def _mapped(directory: str) -> SubscriptionControl:
-    try:
-        return SubscriptionControl.open(directory)
-    except (FileNotFoundError, CorruptionError):
-        return SubscriptionControl.create(directory)
+def _mapped(directory: str, is_new: bool, boot: bytes) -> SubscriptionControl:
+    """The control words, made if there are none. ``is_new``: the lock was not there, so they hardly are.
+
+    Words that are lost are derived from the files (`SharedState.open`). Where there are neither, there is
+    nothing to derive, and the words are true as they are made.
+    """
+    if not is_new or os.path.lexists(control_path(directory)):
+        with contextlib.suppress(FileNotFoundError, CorruptionError):
+            return SubscriptionControl.open(directory)
+    if is_new and is_bare(directory):
+        return SubscriptionControl.create_first(directory, boot)
+    return SubscriptionControl.create(directory)
 
 
 def _is_current(lock: FileLock) -> bool:

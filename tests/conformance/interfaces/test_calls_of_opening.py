@@ -1,4 +1,7 @@
-"""How many functions an opening passes: of a store, of a topic in it, of a consumer and of a reader."""
+"""How many functions an opening passes: of a store, of a topic in it, of a consumer and of a reader.
+
+And closing a consumer, and looking at a topic.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar import Client, MessageId
+import embeddedpulsar
+from embeddedpulsar import Admin, Client, ConsumerType, MessageId
+
+PACKAGE = str(Path(embeddedpulsar.__file__).parent)
 
 
 def counted(action: Callable[[], object]) -> Counter[str]:
@@ -39,6 +45,28 @@ def counted(action: Callable[[], object]) -> Counter[str]:
 def fewest(action: Callable[[], object]) -> Counter[str]:
     """Of several times: a call now and then does what is due every 10 ms."""
     return min((counted(action) for _ in range(5)), key=lambda calls: sum(calls.values()))
+
+
+def walked(action: Callable[[], object]) -> tuple[int, int]:
+    """How many functions of the package were called, and in how many files; of five times, the fewest."""
+    walks = []
+    for _ in range(5):
+        files: list[str] = []
+
+        def note(frame: Any, event: str, function: Any, files: list[str] = files) -> None:
+            if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+                files.append(frame.f_code.co_filename)
+
+        gc.collect()
+        gc.disable()
+        sys.setprofile(note)
+        try:
+            action()
+        finally:
+            sys.setprofile(None)
+            gc.enable()
+        walks.append((len(files), len(set(files))))
+    return min(walks)
 
 
 @pytest.fixture
@@ -120,3 +148,43 @@ def test_a_first_message_passes_few_functions(path: str):
         assert calls["listdir"] <= 6 and calls["fstat"] <= 34, calls
         assert calls["readlink"] <= 16, calls
         assert calls.total() <= 2150, calls
+
+
+def test_a_new_subscription_passes_few_functions(path: str):
+    """Its directory, lock, control words and journal are made, and a consumer is attached."""
+    with Client(path) as client, client.create_producer("t"):
+        made = [client.subscribe("t", "first", ConsumerType.Shared)]
+
+        def subscribe() -> None:
+            made.append(client.subscribe("t", f"n{len(made)}", ConsumerType.Shared))
+
+        assert walked(subscribe) <= (700, 84)
+
+
+def test_closing_a_consumer_passes_few_functions(path: str):
+    """Its acknowledgements are written, and the others of its subscription learn that it left."""
+    with Client(path) as client:
+        consumers = [client.subscribe("t", f"n{number}", ConsumerType.Shared) for number in range(6)]
+        consumers.pop().close()
+        assert walked(lambda: consumers.pop().close()) <= (195, 52)
+
+
+def test_a_producer_of_an_open_topic_passes_few_functions(path: str):
+    """It is admitted beside others, and gets its limits and sequence ids."""
+    with Client(path) as client, client.create_producer("t"):
+        made = [client.create_producer("t")]  # kept: dropping one closes it, which is counted, too
+        assert walked(lambda: made.append(client.create_producer("t"))) <= (204, 53)
+
+
+def test_a_look_at_a_topic_determines_its_end_once(path: str):
+    """With four subscriptions, three of which have a backlog: each adds one look into the index at most."""
+    with Client(path) as client, Admin(path) as admin, client.create_producer("t") as producer:
+        for name in ("s1", "s2"):
+            client.subscribe("t", name).close()
+        producer.send(b"x")
+        client.subscribe("t", "new", ConsumerType.Shared)
+        topics = admin.topics()
+        topics.get_stats("t")
+        assert walked(lambda: topics.get_stats("t")) <= (335, 40)
+        for name in ("s", "s1", "s2"):
+            assert topics.get_stats("t").subscriptions[name].msg_backlog >= 1

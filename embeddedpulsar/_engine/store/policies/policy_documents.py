@@ -80,6 +80,7 @@ class PolicyDocuments:
         self._tenants: Final = root_layout.in_root(root, root_layout.TENANTS)
         self._topics: Final = root_layout.in_root(root, root_layout.TOPICS)
         self._settings: Final = settings
+        self._owner_path: Final = self._namespace_path(OWNER)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -141,8 +142,7 @@ class PolicyDocuments:
         Raises:
             StorageError: a document is damaged.
         """
-        found: Value = self.values((policy,), name, directory)[0]
-        return found
+        return self.nearest(policy, self.documents(name, directory))
 
     def values(
         self, policies: Sequence[TopicPolicy[Any]], name: str, directory: str | None = None
@@ -159,11 +159,12 @@ class PolicyDocuments:
             StorageError: a document is damaged.
         """
         *own, namespace = self._paths(name, directory)
-        found = [*(_policies(self._read(path, name)) for path in own), self._read_namespace(namespace)]
-        system = self.of_namespace(OWNER)
+        documents = [_policies(self._read(path, name)) for path in own]
+        documents.append(self._read_namespace(namespace))
+        system = self._read_namespace(self._owner_path)
         if system:
-            found[-1] = found[-1] | stored_in(system) | held_group(system, found)
-        return found
+            documents[-1] = documents[-1] | stored_in(system) | held_group(system, documents)
+        return documents
 
     def nearest(self, policy: TopicPolicy[Value], documents: Sequence[dict[str, Any]]) -> Value:
         """The value of a policy by the `documents` of a topic or namespace."""
@@ -395,7 +396,11 @@ class HeldPolicies:
         held = self._held
         if self._words[_POLICIES] != held.word:
             held = self._renew()
-        return self._value_in(held, policy)
+        try:
+            value: Value = held.values[policy.key]  # as `_value_in`, without a call
+        except KeyError:
+            value = self._value_in(held, policy)
+        return value
 
     def _value_in(self, held: _Held, policy: TopicPolicy[Value]) -> Value:
         try:
@@ -406,7 +411,15 @@ class HeldPolicies:
 
     def values(self, policies: Sequence[TopicPolicy[Any]]) -> list[Any]:
         """The values of several policies; see `value`."""
-        return [self.value(policy) for policy in policies]
+        held, values = self._held, []
+        if self._words[_POLICIES] != held.word:
+            held = self._renew()
+        for policy in policies:
+            try:
+                values.append(held.values[policy.key])
+            except KeyError:
+                values.append(self._value_in(held, policy))
+        return values
 
     def once(self, question: Callable[[ValueOf], Answer]) -> Answer:
         """The answer to a question about values, asked once and again after a change.

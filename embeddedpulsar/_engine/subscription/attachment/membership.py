@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import ConsumerSlotWord
 from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES, Attach, ConsumerRules
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.subscription.control import acked_word, slot_of
@@ -30,6 +29,9 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 _ALIVE: Final = ConsumerSlotWord.ALIVE_MS
 _CONSUMER_ID: Final = ConsumerSlotWord.CONSUMER_ID
@@ -161,7 +163,7 @@ class Membership:
             ConsumerBusy, ConsumerAssignError: the consumers that are attached do not admit this one.
         """
         shared, attach_request = self._shared, self._attach_request
-        if len(state.consumers) <= _FEW:
+        if 0 < len(state.consumers) <= _FEW:
             self._detach_lost(state)
         # No earlier consumer has this id, not even one of a deleted subscription of the same name.
         attach = attach_request.command(state.epoch + 1, self._clock.wall_ms(), self._rules())
@@ -172,8 +174,9 @@ class Membership:
             if len(state.consumers) <= _FEW or not self._detach_lost(state):
                 raise
             return self.join(state, facts)
-        for number in self.joined.keys() - {one.consumer_id for one in state.consumers.all()}:
-            self.joined.pop(number, None)
+        if self.joined:
+            for number in self.joined.keys() - {one.consumer_id for one in state.consumers.all()}:
+                self.joined.pop(number, None)
         self.joined[trial.consumer_id] = self._thread  # first: only this process could detach it
         self.tried.add(trial.consumer_id)
         shared.wakeups.waiting.forget(trial.code)

@@ -123,15 +123,17 @@ class DelayedDeliveryTracker:
     __slots__ = ("_bounds", "_buckets", "_count", "_lowest", "_next")
 
     def __init__(self) -> None:
-        self._buckets: list[DelayedBucket] = []
+        # Always a bucket: `add` needs one, and `pop_due` looks at the first.
+        self._buckets = [DelayedBucket(array("q"), array("Q"))]
         self._bounds: list[int] = []
         self._count = 0
         self._next = _NEVER
-        self._lowest = 0
-        self.clear()
+        self._lowest = _POSITION
 
     def clear(self) -> None:
-        self._take_over([], [])
+        """Forget all entries."""
+        if self._count:
+            self._take_over([], [])
 
     def __len__(self) -> int:
         return self._count

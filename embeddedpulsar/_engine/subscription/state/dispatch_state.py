@@ -296,8 +296,13 @@ class ConsumerRegistry:
 
     def free_code(self) -> int:
         """The code the next consumer gets; 0 if there are as many as a subscription can have."""
-        used = {consumer.code for consumer in self._by_id.values()}
-        return next((code for code in range(FIRST_OWNER, LAST_OWNER + 1) if code not in used), 0)
+        used = set()
+        for consumer in self._by_id.values():
+            used.add(consumer.code)
+        for code in range(FIRST_OWNER, LAST_OWNER + 1):
+            if code not in used:
+                return code
+        return 0
 
     def add(self, consumer: Consumer) -> None:
         self._by_id[consumer.consumer_id] = consumer

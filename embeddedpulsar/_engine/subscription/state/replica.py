@@ -330,7 +330,11 @@ class SubscriptionReplica:
 
     def reset(self, snapshot: bytes | None) -> None:
         """Take over a snapshot, or nothing (see `_engine.log.journal_file.Replica`)."""
-        self.state = SubscriptionState() if snapshot is None else decode_snapshot(snapshot)
+        state = self.state
+        if snapshot is not None:
+            self.state = decode_snapshot(snapshot)
+        elif state.exists or state.commands or state.last_active_ms:  # else nothing was ever applied to it
+            self.state = SubscriptionState()
         self.effects |= MEMBERS | CLAIMABLE | UNBLOCKED
         self.has_diverged = False
 
