@@ -34,7 +34,7 @@ APPEND = [
 ]
 RESERVED = "append:index_reserved"
 ROLL = ["roll:file_created", "roll:header_written", "roll:synced", "roll:tail_switched"]
-SYNC = ["sync:before", "sync:after"]
+SYNC = ["sync:before", "sync:alone", "sync:after"]
 TRIM = ["trim:point_stored", "trim:unlinked"]
 VISIBLE_AT = ("append:tail_stored", "append:owner_cleared", "append:unlocked")
 
@@ -42,7 +42,7 @@ VISIBLE_AT = ("append:tail_stored", "append:owner_cleared", "append:unlocked")
 def append_until_killed(root: str, level: str, max_entries: int = 5) -> None:
     """The child: say every value once its append returned."""
     with LedgerSite(root) as site:
-        ledger = site.open(segment_size=64 << 10, max_entries=int(max_entries))
+        ledger = site.open(segment_size=64 << 10, max_entries=int(max_entries), durability=level)
         for n in range(1000):
             send(ledger, b"child %d" % n, level)
             print(n, flush=True)

@@ -7,11 +7,21 @@ from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar._engine.filenames import log_path, sync_lock_path
-from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.log_view import LogView
-from embeddedpulsar._engine.log.topic_control import DIRTY_SINCE_MS, MUST_ROLL, POISON_FROM, POISON_TO
-from embeddedpulsar._engine.platform import deadline, disk, failpoints
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.topic_control import (
+    DIRTY_SINCE_MS,
+    FLUSHER,
+    FLUSHING,
+    MUST_ROLL,
+    POISON_FROM,
+    POISON_TO,
+)
+from embeddedpulsar._engine.platform import deadline, disk, failpoints, threads
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.lease import seems_to_run
+from embeddedpulsar._engine.platform.natives import system
 from embeddedpulsar._engine.platform.scheduler import Backoff, Timer, is_idle
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -21,21 +31,37 @@ from embeddedpulsar.exceptions import (
     PoisonedSegment,
 )
 
-failpoints.declare("sync:before", "sync:after")
+failpoints.declare("sync:before", "sync:alone", "sync:after")
 
 _SYNCED: Final = TopicWord.SYNCED
+_TAIL: Final = TopicWord.TAIL
+_LOW: Final = 0xFFFFFFFF
+_NOBODY: Final = -1  # no word has this value
+_LONGEST_ALONE_S: Final = 2.0
+_FIRST_PAUSE_S: Final = 50e-6
+_LONGEST_PAUSE_S: Final = 1e-3
 Schedule = Callable[[float, Callable[[], object]], Timer]
 
 
 class GroupCommit:
     """Flushes a topic's log up to its tail, once for all callers that wait.
 
-    Role: `wait_durable` for level "flush"; `note_dirty` and a timer for level "interval"; `sync` for both and
+    `wait_durable` is for level "flush"; `note_dirty` and a timer for level "interval"; `sync` for both and
     for closing.
-    Invariants: the synced word rises only under the sync lock, after every segment between its old and its
-    new value was flushed (a roll may lie between). A flush that failed is final: the kernel dropped the
-    pages and would report success the second time. Its range is poisoned: a caller that waits for an entry in
-    it gets an error, in every process, and the next append starts a new segment.
+
+    Invariants: one flush of a topic at a time. The synced word rises only in a flush, after every segment
+    between its old and its new value was flushed (a roll may lie between). A flush that failed is final: the
+    kernel dropped the pages and would report success the second time. Its range is poisoned, before another
+    flush begins: a caller that waits for an entry in it gets an error, in every process, and the next append
+    starts a new segment.
+
+    The one that flushes is the holder of the sync lock, which stores a number of its own (`FLUSHER`). While
+    that word is its own, no other one had the lock, and it flushes without, which saves a pair of ``flock``:
+    it stores that it is flushing (`FLUSHING`), and looks at `FLUSHER` again. Another one that gets the lock
+    stores its number there first, and then waits for the end of a flush that is under way. So of two, at
+    least one sees the other; between the store and the look of either there is a system call. A process that
+    was killed in its flush leaves `FLUSHING` behind; one that is stopped there is waited for 2 s.
+
     Lock order: sync lock, then topic lock, never the other way round.
     Callers: any thread, without the topic lock.
     """
@@ -61,6 +87,8 @@ class GroupCommit:
         self._backoff: Final = Backoff()
         self._is_closed = False
         self._failed_from: int | None = None  # of a flush that failed, until its range is poisoned
+        self._identity = _NOBODY  # what this one stores as FLUSHER; not inherited by a forked child
+        self._segment: Segment | None = None  # that of the last flush
         self.syncs = 0
         """Flushes this process did."""
         self.help_if_overdue()
@@ -95,11 +123,12 @@ class GroupCommit:
             StoreGoneError: the store was removed, moved or replaced.
         """
         words = self._words
-        # Without the lock first: another process may have flushed beyond this entry already.
-        if words[_SYNCED] < end_word:
+        # Without a lock first: another process may have flushed beyond this entry already.
+        if words[_SYNCED] < end_word and not self._flush_alone(end_word):
             lock = self.lock
             try:
                 lock.acquire(self._timeout_s)
+                self._become_flusher()
                 if self._failed_from is not None:
                     self._poison(self._failed_from)
                 # The process that had the lock may have flushed our entry too.
@@ -108,7 +137,7 @@ class GroupCommit:
             finally:
                 lock.release()
         self._control.check_in_place()
-        if self._is_poisoned(end_word):
+        if words[POISON_TO] and self._is_poisoned(end_word):
             raise PoisonedSegment(
                 path=self._control.path,
                 reason="a flush failed, so the entry may not survive a power loss",
@@ -126,23 +155,92 @@ class GroupCommit:
         words = self._words
         return bool(words[POISON_FROM] < end_word <= words[POISON_TO])
 
+    def _flush_alone(self, end_word: int) -> bool:
+        """Flush without the sync lock if this one had it last; False if the lock is needed.
+
+        The threads of this process take turns by the thread part of the lock: who waited may find that its
+        entry was flushed meanwhile.
+        """
+        words, identity = self._words, self._identity
+        lock = self._lock
+        if words[FLUSHER] != identity or lock is None:
+            return False
+        let_threads_in = lock.let_threads_in
+        try:
+            lock.keep_threads_out(self._timeout_s)
+            if words[_SYNCED] >= end_word or (words[POISON_TO] and self._is_poisoned(end_word)):
+                return True
+            # 1. Say that a flush is under way. A crash from here to step 4 lets the next flusher wait until
+            # it has found out that this process is gone.
+            words[FLUSHING] = os.getpid() << 32 | self.syncs + 1 & _LOW
+            try:
+                # 2. Look again: another one may have got the lock, and have seen no flush.
+                if words[FLUSHER] != identity or self._failed_from is not None:
+                    return False
+                if failpoints.ACTIVE:
+                    failpoints.hit("sync:alone")
+                # 3. Flush, and after a failure poison: both before another flush begins.
+                self._flush()
+            finally:
+                # 4. A process that waits may flush.
+                words[FLUSHING] = 0
+        finally:
+            let_threads_in()
+        return True
+
+    def _become_flusher(self) -> None:
+        """Store that this one has the sync lock, and wait for a flush without it. Under the sync lock.
+
+        Raises:
+            LockTimeout: the flush did not end within the deadline of the call.
+        """
+        words = self._words
+        if self._identity == _NOBODY:
+            self._identity = int.from_bytes(os.urandom(8), "little") >> 1
+        if words[FLUSHER] == self._identity:
+            return
+        words[FLUSHER] = self._identity
+        flushing = words[FLUSHING]
+        if not flushing:
+            return
+        began, pause_s = system.monotonic(), _FIRST_PAUSE_S
+        patience_s = deadline.left(self._timeout_s)
+        while words[FLUSHING] == flushing and seems_to_run(flushing >> 32):
+            waited_s = system.monotonic() - began
+            if waited_s >= _LONGEST_ALONE_S:
+                break  # it was interrupted, or its number is another process's
+            if waited_s >= patience_s:
+                words[FLUSHER] = 0  # the next one that gets the lock has to wait as well
+                raise LockTimeout(
+                    f"{self._view.directory}: process {flushing >> 32} did not end its flush within "
+                    f"{patience_s:g} s. Try again, or end that process"
+                )
+            threads.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        if words[FLUSHING] == flushing:
+            words[FLUSHING] = 0
+
     def _flush(self) -> None:
-        """Flush and publish the synced word. Under the sync lock."""
+        """Flush and publish the synced word. No other flush of the topic is under way."""
         words = self._words
         # 1. What is to be durable: everything published by now.
-        target = words[TopicWord.TAIL]
+        target = words[_TAIL]
         synced = max(words[_SYNCED], words[POISON_TO])
-        failpoints.hit("sync:before")
+        if failpoints.ACTIVE:
+            failpoints.hit("sync:before")
         # 2. Every segment with bytes in the range; its name too if this is its first time.
         try:
-            first, _ = split_tail(synced)
-            directory = self._view.directory
-            for ledger_id in self._ledgers(synced, target):
-                self._flush_segment(ledger_id)
-                if ledger_id > first:
-                    disk.DISK.fsync_dir(directory)
-            if not first:
-                disk.DISK.fsync_dir(os.path.dirname(directory))
+            first = synced >> 32
+            if first == target >> 32:  # as nearly always
+                self._flush_segment(first)
+            else:
+                directory = self._view.directory
+                for ledger_id in self._ledgers(synced, target):
+                    self._flush_segment(ledger_id)
+                    if ledger_id > first:
+                        disk.DISK.fsync_dir(directory)
+                if not first:
+                    disk.DISK.fsync_dir(os.path.dirname(directory))
         except (DescriptorLimitError, LockTimeout):
             raise  # no flush was tried that could have lost a page
         except OSError as e:
@@ -154,15 +252,16 @@ class GroupCommit:
                 remedy="check the disk, then send the messages again: writing continues in a new segment",
             ) from e
         # 3. The synced word. A crash before costs the next waiter one more flush.
-        words[_SYNCED] = target
+        if words[_SYNCED] < target:
+            words[_SYNCED] = target
         self.syncs += 1
-        failpoints.hit("sync:after")
+        if failpoints.ACTIVE:
+            failpoints.hit("sync:after")
 
     def _ledgers(self, synced: int, target: int) -> list[int]:
         # From the ledger in which the synced word lies up to the tail's; a roll between them leaves
         # several.
-        first, _ = split_tail(synced)
-        last, _ = split_tail(target)
+        first, last = synced >> 32, target >> 32
         chain = self._view.chain()
         ledgers = [ledger for ledger in chain.ids if first <= ledger < last]
         closed = chain.find(first)
@@ -171,21 +270,24 @@ class GroupCommit:
         return [*ledgers, last] if target > synced else ledgers
 
     def _flush_segment(self, ledger_id: int) -> None:
-        path = log_path(self._view.directory, ledger_id)
+        segment = self._segment
         try:
             # A descriptor from before the writes: one opened later may not report a failed write-back.
-            segment = self._view.segment(ledger_id)
-            own = segment.file.fd
+            fd = segment.file.fd if segment is not None and segment.ledger_id == ledger_id else -1
+            if segment is None or fd < 0:  # another ledger than last time, or it was unmapped meanwhile
+                self._segment = segment = self._view.segment(ledger_id)
+                fd = segment.file.fd
         except FileNotFoundError:
             return  # trimmed meanwhile
         except CorruptionError:
+            path = log_path(self._view.directory, ledger_id)
             fd = disk.DISK.open_file(path, os.O_RDWR)
             try:
                 disk.DISK.fdatasync(fd, path)
             finally:
                 os.close(fd)
         else:
-            disk.DISK.fdatasync(own, path)
+            disk.DISK.fdatasync(fd, segment.path)
 
     def _poison(self, synced: int) -> None:
         words = self._words
@@ -245,12 +347,15 @@ class GroupCommit:
             self._timer = self._schedule(0.0, self._on_timer)
 
     def after_fork_in_child(self) -> None:
-        """Forget the timer: the parent's timer thread does not exist here."""
+        """Forget the timer, whose thread does not exist here, and that this one had the lock: the parent
+        goes on to flush by that."""
         self._timer = None
+        self._identity = _NOBODY
 
     def close(self) -> None:
         """Cancel the timer and close the lock. The owner decides about a last `sync`."""
         self._is_closed = True
+        self._identity, self._segment = _NOBODY, None
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()

@@ -280,6 +280,7 @@ def writer_options(options: LedgerOptions, store_id: bytes, incarnation: int) ->
         store_id,
         incarnation,
         options.is_temporary,
+        options.durability == FLUSH and not options.is_temporary,
     )
 
 

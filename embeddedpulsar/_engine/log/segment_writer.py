@@ -81,7 +81,11 @@ _TAIL: Final = TopicWord.TAIL
 _OWNER: Final = TopicWord.OWNER
 _LAST_PUBLISH_MS: Final = TopicWord.LAST_PUBLISH_MS
 BY_MAP: Final = 64 << 10
-"""Larger frames go by pwritev: a cold page costs 10 times as much through the map."""
+"""Larger frames go by pwritev: a cold page costs 10 times as much through the map.
+
+If each append is flushed, all go by pwritev. A store through the map makes the whole folio dirty, up to 1 MiB
+where zeros were written ahead, and all of it is flushed; pwritev makes those blocks dirty that it writes.
+"""
 
 LOOK_NS: Final = 50_000
 """How long an appender may believe that the topic's files still have their names: the shortest time in which
@@ -112,6 +116,7 @@ class WriterOptions(NamedTuple):
     store_id: bytes
     incarnation: int
     is_temporary: bool = False
+    is_flushed: bool = False
 
 
 class AppendPoint:
@@ -153,6 +158,8 @@ class AppendPoint:
         self._timeout_s: Final = options.lock_timeout_s
         self._owner = getpid() << 32
         self._trim = 0  # ledgers before this one are not mapped here
+        self._by_map: Final = -1 if options.is_flushed else BY_MAP
+        """Up to this length a frame is stored through the map."""
         self._is_closed = False
         self._is_exclusive = False
         """In a stretch that must not be re-entered by a signal handler of this thread."""
@@ -658,7 +665,7 @@ class SegmentWriter(AppendPoint):
             crc = crc32(covered, length)
             front = _pack_front(length, crc)
             frame = None
-            if length <= BY_MAP:
+            if length <= self._by_map:
                 frame = b"".join((front, covered, *parts, pack_trailer(0, length)))
             else:
                 self._write_large(state, start, [front, covered, *parts, pack_trailer(0, length)])
@@ -779,13 +786,18 @@ class SegmentWriter(AppendPoint):
         active = failpoints.ACTIVE
         if not appended or self._state is not state:  # a signal handler of this thread appended meanwhile
             return False
-        # From the check above to the store of the tail nothing is called, as in `append`; the order
-        # of writes is the same.
+        # From the last check to the store of the tail nothing is called, as in `append`; the order of
+        # writes is the same.
         words[_OWNER] = self._owner
         if active:
             failpoints.hit("append:owner_set")
+        if self._by_map < 0:
+            self._write_large(state, start, [frame])
+            if self._state is not state:  # as above: the frame lies behind the tail, or was written over
+                return False
         words[_LAST_PUBLISH_MS] = now
-        self._log[start:end] = frame
+        if self._by_map >= 0:
+            self._log[start:end] = frame
         if active:
             failpoints.hit("append:body_done")
         self._index[begin : begin + len(slot)] = slot

@@ -223,6 +223,10 @@ def has_living(root: str) -> bool:
 # Words this package adds on the lines of their neighbours; like all words they mean nothing after a reboot.
 DIRTY_SINCE_MS: Final = TopicWord.SYNCED + 1
 """Wall time since when entries of level "interval" wait for a sync; 0: none do. A hint, without a lock."""
+FLUSHER: Final = TopicWord.SYNCED + 2
+"""Which `GroupCommit` had the sync lock last, by a random number: it alone may flush without that lock."""
+FLUSHING: Final = TopicWord.SYNCED + 3
+"""pid << 32 | number of the flush that is under way without the sync lock; 0: none is."""
 TOUCHED: Final = TopicWord.ALLOCATED + 2
 """Bytes of the tail segment's log whose pages are in memory, zeroed ahead of the writers."""
 POISON_FROM: Final = TopicWord.STATE + 1

@@ -205,6 +205,7 @@ class FileLock:
         "_chains",
         "_count",
         "_enter",
+        "_leave",
         "_thread",
         "check_reopened",
         "close_others",
@@ -218,6 +219,7 @@ class FileLock:
     )
 
     release: Callable[[], object]
+    _leave: Step | None
 
     def __init__(self, path: str | os.PathLike[str], describe: Callable[[], str] | None = None) -> None:
         self.path: Final = os.fspath(path)
@@ -283,10 +285,20 @@ class FileLock:
     def keep_threads_out(self, timeout_s: float = 30.0) -> None:
         """Lock against the other threads of this process only; for what no other process can see.
 
-        Does not wait for a holder elsewhere. To be followed by `release` in a ``finally``.
+        Does not wait for a holder elsewhere. To be followed by `release`, or by `let_threads_in`, in a
+        ``finally``.
         """
         if not self._enter(False):
             self._wait_for_thread(timeout_s)
+
+    @property
+    def let_threads_in(self) -> Step:
+        """What ends `keep_threads_out` as `release` does, without a system call. To be fetched before the
+        ``try``."""
+        leave = self._leave
+        if leave is None:
+            self._leave = leave = self._release_of(None)
+        return leave
 
     def try_acquire(self) -> bool:
         """Lock if that needs no waiting. To be followed by `release` in a ``finally`` either way."""
@@ -364,6 +376,7 @@ class FileLock:
         self._enter: Callable[..., bool] = partial(call, self._thread.acquire)
         self._count = count_of(self._thread)
         self._chains: tuple[list[int], Step, Step] | None = None
+        self._leave = None
 
     def _use(self, fd: int) -> None:
         """Set the descriptor, and the `release` for it: of the thread lock alone if there is none."""
@@ -510,7 +523,7 @@ class RefusedLock(FileLock):
         self.check_reopened = int
         self.fd = -1
         self.device = self.inode = 0
-        self.release = int
+        self.release = self._leave = int
 
     @property
     def held(self) -> bool:

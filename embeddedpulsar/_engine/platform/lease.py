@@ -116,6 +116,21 @@ def identity(directory: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def seems_to_run(pid: int) -> bool:
+    """Whether a process has this number here: a hint, for waits that end anyway.
+
+    It proves nothing: numbers are used again, a process that ended keeps its own until it is reaped, and
+    another container counts from 1.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is another user's
+    return True
+
+
 def try_hold(fd: int, path: str) -> bool:
     """Take the lease just created at ``path``; False when a sweeper was faster (then create another)."""
     # Exclusive and tried: a sweeper may have the file locked at this moment, to remove it.

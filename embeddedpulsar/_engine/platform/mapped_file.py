@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import mmap
 import os
 import stat
@@ -47,10 +48,23 @@ _WORDS_OF_PY_BUFFER: Final = 10
 _calls: _Calls | None = None
 NO_FILE: Final = os.stat_result((0,) * 10)
 """The status of a file that is not there."""
+_marks: Final = itertools.count((1 << 41) + 1)
+"""Positions of open files, one for each, from 2 TiB on: a file of ext4 may have 16."""
 # A failed ``mmap`` with MAP_FIXED may have unmapped what was there. Unmapping the range again could
 # then hit a map that another thread got at this address.
 _spoiled: list[mmap.mmap] = []
 """Maps whose pages the system may have given away when it refused others in their place: never unmapped."""
+
+
+def _mark_position(fd: int) -> int:
+    """Put the position of an open file where no other has it; 0 if the file system has no such place, or the
+    position is used."""
+    if not disk.HAS_PWRITE:
+        return 0
+    try:
+        return os.lseek(fd, next(_marks), os.SEEK_SET)
+    except OSError:
+        return 0
 
 
 def is_available() -> bool:
@@ -191,6 +205,7 @@ class MappedFile:
         "_fd",
         "_keeps_fd",
         "_map",
+        "_mark",
         "allocated",
         "created",
         "device",
@@ -216,6 +231,7 @@ class MappedFile:
         self.path = path
         self._fd = fd
         self._keeps_fd = True
+        self._mark = 0
         self.size: Final = size
         self.writable: Final = writable
         self.created: Final = created
@@ -241,19 +257,32 @@ class MappedFile:
         """A descriptor of the file, for flushes and positional reads and writes; opened again if it was given
         back.
 
-        It is proved to be of the file, 1 us: code of the application may have closed it, and opened another
-        file that got the number.
+        It is proved to be of the file: code of the application may have closed it, and opened another file
+        that got the number. The first time by the status of the file, 1 us. From then on by the position of
+        the open file, 0.3 us: nothing here reads or writes at the position, so it is put where no other file
+        has it. Asking for the status each time would make flushes slower: of a file whose times were asked
+        for, Linux notes the time of the next write exactly, and flushes that with the data.
 
         Raises:
             FileNotFoundError: it was given back, and the file was removed.
             CorruptionError: or replaced by another.
         """
         fd = self._fd
-        # A number that is another file's by now is forgotten and not closed: it is not ours.
-        if fd >= 0 and not descriptors.is_of(fd, self.device, self.inode):
-            fd = self._fd = -1
+        if fd >= 0:
+            mark = self._mark
+            if mark:
+                try:
+                    if os.lseek(fd, 0, os.SEEK_CUR) == mark:
+                        return fd
+                except OSError:
+                    self._mark = 0  # the number is closed, or a pipe's by now
+            # A number that is another file's by now is forgotten and not closed: it is not ours.
+            if not descriptors.is_of(fd, self.device, self.inode):
+                fd = self._fd = -1
         if fd < 0 and self._map is not None:
             fd = self._fd = self._opened()
+        if self._keeps_fd and fd >= 0:
+            self._mark = _mark_position(fd)
         return fd
 
     def _opened(self) -> int:

@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -232,3 +233,26 @@ def test_pages_are_mapped_ahead_where_the_system_can(tmp_path, monkeypatch, is_k
     assert mapped.view[5000:5003] == b"abc"
     mapped.close()
     assert not mapped.populate(0, 4096)
+
+
+def test_a_number_that_is_another_files_is_noticed(tmp_path: Path):
+    """The descriptor is proved by its position: if other code gave its number to another file, the file is
+    opened again, and nothing is written to the other. A position that was moved is put back."""
+    path = tmp_path / "file"
+    mapped = MappedFile.open(path, writable=True, size=8192, create=True)
+    fd = mapped.fd
+    position = os.lseek(fd, 0, os.SEEK_CUR)
+    assert mapped.fd == fd and position > 1 << 40
+    os.lseek(fd, 0, os.SEEK_SET)  # by code that uses the number as if it were its own
+    assert mapped.fd == fd and os.lseek(fd, 0, os.SEEK_CUR) > position
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+    os.dup2(other, fd)
+    try:
+        mapped.pwrite([b"mine"], 0)
+        assert mapped.fd != fd
+        assert path.read_bytes()[:4] == b"mine" and os.fstat(other).st_size == 0
+        assert os.lseek(other, 0, os.SEEK_CUR) == 0
+    finally:
+        os.close(fd)
+        os.close(other)
+        mapped.close()
