@@ -69,8 +69,8 @@ class Definitions:
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store: Final = store
 
-    def all(self) -> dict[str, Definition]:
-        """All functions by their full names, sorted.
+    def all(self) -> dict[str, Definition | CorruptionError]:
+        """All functions by their full names, sorted; for one that cannot be read, the error that says why.
 
         Raises:
             StorageError: the document is damaged.
@@ -78,17 +78,31 @@ class Definitions:
         store = self._store()
         document = PolicyDocuments(store.root, store.settings).of_namespace(NAMESPACE)
         names = sorted(key.removeprefix(_PREFIX) for key in document if key.startswith(_PREFIX))
-        return {name: definition_of(document[f"{_PREFIX}{name}"]) for name in names}
+        definitions: dict[str, Definition | CorruptionError] = {}
+        for name in names:
+            # A definition may be of a later release, with fields that this one does not know. It concerns
+            # its function alone: the others are listed, changed and run.
+            try:
+                definitions[name] = definition_of(document[f"{_PREFIX}{name}"])
+            except CorruptionError as e:
+                definitions[name] = CorruptionError(
+                    reason=f"the function {name} cannot be read: {e.reason}",
+                    remedy="use the release that created or updated it",
+                )
+        return definitions
 
     def get(self, full_name: str) -> Definition:
         """One function.
 
         Raises:
             TopicNotFound: there is none of that name. Also a builtin ``LookupError``.
+            CorruptionError: it cannot be read.
         """
         definition = self.all().get(full_name)
         if definition is None:
             raise TopicNotFound(f"there is no function {full_name} in {self._store().root}")
+        if isinstance(definition, CorruptionError):
+            raise definition
         return definition
 
     def create(self, config: FunctionConfig) -> Definition:

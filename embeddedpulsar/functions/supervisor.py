@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.child_process import ChildProcess, on_termination
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.exceptions import ProducerBusy, PulsarException
+from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, PulsarException
 from embeddedpulsar.functions.function_calls import Definitions, definition_form
 from embeddedpulsar.functions.state import SUPERVISOR, make_state_topic, protect
 
@@ -252,18 +252,14 @@ class Supervisor:
         self._presences: Final[dict[str, Any]] = {}
         self._stopped: Final = threads.Event()
         self._definitions: Final = Definitions(lambda: self._store)
+        self._unread: set[str] = set()
 
     def look(self) -> None:
         """Start and end workers, so that those run that are to be run. `run` does it twice a second.
 
         A function that cannot be looked at is logged, and does not keep the others from their workers.
         """
-        # One read of the document for all functions.
-        wanted = {
-            name: definition
-            for name, definition in self._definitions.all().items()
-            if definition.is_running and (self._only is None or name in self._only)
-        }
+        wanted = self._wanted()
         # The workers of a changed definition end before those of the new one start below: two versions never
         # run side by side. The presence stays, so that no other supervisor starts the function in between; of
         # a function that is no longer wanted it goes after the workers.
@@ -281,6 +277,26 @@ class Supervisor:
             # A damaged state topic, or one on a full disk, is the trouble of one function.
             except (PulsarException, OSError):
                 _LOG.exception("%s is looked at again", name)
+
+    def _wanted(self) -> dict[str, Definition]:
+        """The functions that are to be run; a definition that cannot be read is logged, once."""
+        wanted: dict[str, Definition] = {}
+        unread: set[str] = set()
+        # One read of the document for all functions.
+        for name, definition in self._definitions.all().items():
+            if self._only is not None and name not in self._only:
+                continue
+            if isinstance(definition, CorruptionError):
+                unread.add(name)
+                if name not in self._unread:
+                    _LOG.error("%s", definition)
+                # What runs goes on as it was: nothing says that it is to end.
+                if name in self._groups:
+                    wanted[name] = self._groups[name].definition
+            elif definition.is_running:
+                wanted[name] = definition
+        self._unread = unread
+        return wanted
 
     def _is_ours(self, name: str) -> bool:
         """Whether this supervisor runs a function: no other does."""

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin
-from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.functions import FunctionConfig, Supervisor, supervisor
+from embeddedpulsar.exceptions import CorruptionError, LockTimeout, NotAllowedError
+from embeddedpulsar.functions import FunctionConfig, Supervisor, function_calls, supervisor
+from embeddedpulsar.functions.instance_context import Definition
 from embeddedpulsar.testing import assert_clean
 
 
@@ -126,6 +127,41 @@ def test_a_function_whose_worker_cannot_be_started(root: Path, caplog: pytest.Lo
             one.look()
         assert one.workers() == {"public/default/failing": {}, "public/default/works": {0: 1}}
     assert "public/default/failing is looked at again" in caplog.text
+
+
+def test_a_definition_that_cannot_be_read(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """One of a later release, with a field that this one does not know: it is logged once, and what runs of
+    it goes on. The other functions are listed, run and deleted. The error names it."""
+    form_of = function_calls.definition_form
+
+    def later(definition: Definition) -> dict[str, Any]:
+        form = form_of(definition)
+        return form | {"config": form["config"] | {"newField": 1}}
+
+    with Admin(root) as admin, supervised(root) as one:
+        functions = admin.functions()
+        for name in ("known", "later"):
+            functions.create_function(FunctionConfig("json.dumps", name, inputs=["in"]))
+        one.look()
+        monkeypatch.setattr(function_calls, "definition_form", later)
+        functions.restart_function("public", "default", "later")
+        functions.create_function(FunctionConfig("json.dumps", "unread", inputs=["in"]))
+        monkeypatch.undo()
+        with caplog.at_level(logging.ERROR):
+            one.look()
+            one.look()
+        assert one.workers() == {"public/default/known": {0: 1}, "public/default/later": {0: 1}}
+        assert caplog.text.count("public/default/unread") == caplog.text.count("public/default/later") == 1
+        assert functions.get_functions("public", "default") == ["known", "later", "unread"]
+        with pytest.raises(CorruptionError, match=r"public/default/unread.*newField.*release"):
+            functions.get_function("public", "default", "unread")
+        with pytest.raises(NotAllowedError, match="already"):
+            functions.create_function(FunctionConfig("json.dumps", "unread", inputs=["in"]))
+        functions.delete_function("public", "default", "known")
+        one.look()
+        assert one.workers() == {"public/default/later": {0: 1}}
 
 
 def test_workers_find_a_store_in_memory_by_its_directory():
