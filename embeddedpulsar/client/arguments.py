@@ -86,12 +86,11 @@ def check_types(types: Iterable[tuple[str, type[Any], bool]], options: dict[str,
             (check_type_or_none if is_optional else check_type)(kind, value, name)
 
 
-def check_key_reader(options: dict[str, Any]) -> None:
-    """Refuse a ``crypto_key_reader`` of another type. Without one, nothing of encryption is imported."""
-    if options["crypto_key_reader"] is not None:
-        from embeddedpulsar.crypto.keys import CryptoKeyReader
+def check_key_reader(reader: object) -> None:
+    """Refuse a ``crypto_key_reader`` of another type. Those that have none need not import its class."""
+    from embeddedpulsar.crypto.keys import CryptoKeyReader
 
-        check_type_or_none(CryptoKeyReader, options["crypto_key_reader"], "crypto_key_reader")
+    check_type_or_none(CryptoKeyReader, reader, "crypto_key_reader")
 
 
 def check_callable(value: object, name: str) -> None:

@@ -211,7 +211,8 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
 def _check_consumer_types(options: dict[str, Any]) -> None:
     """Check types in the order of ``pulsar-client``, so that the first error is the same."""
     check_types(_CONSUMER_TYPES, options)
-    check_key_reader(options)
+    if options["crypto_key_reader"] is not None:
+        check_key_reader(options["crypto_key_reader"])
     check_types(_LATER_CONSUMER_TYPES, options)
     topic = options["topic"]
     if not isinstance(topic, str | list) and not hasattr(topic, "pattern"):
@@ -269,7 +270,8 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
         ImportError: there is a key reader, and the extra ``crypto`` is not installed.
     """
     check_types(_READER_TYPES, options)
-    check_key_reader(options)
+    if options["crypto_key_reader"] is not None:
+        check_key_reader(options["crypto_key_reader"])
     check_types(_LATER_READER_TYPES, options)
     check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
     if options["is_read_compacted"]:

@@ -100,7 +100,8 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
         ImportError: a codec, or the extra ``crypto`` for encryption, is not installed.
     """
     check_types(_TYPES, options)
-    check_key_reader(options)
+    if options["crypto_key_reader"] is not None:
+        check_key_reader(options["crypto_key_reader"])
     check_types(_LATER_TYPES, options)
     _check_values(options)
     require_codec(int(options["compression_type"]))

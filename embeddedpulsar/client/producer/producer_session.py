@@ -68,11 +68,11 @@ class ProducerSession:
         self.partition = TopicName.parse(self.topic_name).partition
         self.durability: str = config.durability or core.config.durability
         # Fixed metadata do not count: as in Pulsar, a payload of 32 bytes less than the limit fits.
-        self._most: int = core.store.settings.maxMessageSize + METADATA_SIZE
+        self.settings = core.store.settings
+        self._most: int = self.settings.maxMessageSize + METADATA_SIZE
         self.max_message_size = self._most
         self.monotonic: Callable[[], float] = core.store.clock.monotonic
         self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
-        self.settings = core.store.settings
         self.callbacks, self.flusher, self.memory = core.callbacks, core.flusher, core.memory
         self.run_after_all: Callable[[Callable[[], object]], object] = core.callbacks.run_after_all
         self.log = core.log
