@@ -230,7 +230,7 @@ KNOTS: dict[str, tuple[int, ...]] = {
     "_engine.store": (8, 2),
     "_engine.subscription": (2, 2),
     "client": (10,),
-    "client.consumer": (3, 3),
+    "client.consumer": (3, 2),
     "schema": (3,),
 }
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
-from embeddedpulsar._engine.log.log import Log
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import clock
 from embeddedpulsar._engine.subscription.control import (
@@ -28,6 +27,9 @@ from embeddedpulsar._engine.subscription.control import (
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
 from embeddedpulsar._engine.subscription.dispatch.look_ahead import NO_KEY
 from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.log.log import Log
 
 _OWNER: Final = SubscriptionWord.RANGE_OWNER
 _TAKEN: Final = SubscriptionWord.RANGE_TAKEN

@@ -1,6 +1,8 @@
 """The state of a consumer behind its interface: fetching, acknowledging, rewinding.
 
 Entries of a consumer that are delivered again, or moved to the dead letter topic instead.
+
+Its statistics, for the log and for the application; and how it is closed.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.log.log_positions import last_message_id
 from embeddedpulsar._engine.platform import deadline, fork, interrupts
+from embeddedpulsar._engine.platform.deadline import TURN_S
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.arguments import id_parts, redelivery_count
+from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, CloseGuard
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
-from embeddedpulsar.client.consumer.closing import ConsumerClosing
-from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
 from embeddedpulsar.client.consumer.consumer_session import resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.due_entries import (
@@ -33,15 +35,18 @@ from embeddedpulsar.exceptions import (
     InvalidConfiguration,
     LockTimeout,
     PulsarException,
+    StoreGoneError,
 )
-from embeddedpulsar.message import Message
+from embeddedpulsar.message import Message, size_of
 from embeddedpulsar.message_id import LARGEST_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar._engine.platform.scheduler import Timer
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.consumer.dead_letter import DeadLetters, RetryLetters
+    from embeddedpulsar.client.statistics import ConsumerStats
     from embeddedpulsar.message_id import MessageId
 
 
@@ -220,6 +225,183 @@ class Redelivery:
             core.start_over()
 
         self._while_active(redeliver)
+
+
+class ConsumerMeter:
+    """Logs every ``stats_interval_in_seconds`` what a consumer received and acknowledged.
+
+    Role: receiving a message costs no counter: the number received is the number fetched minus the number in
+    the queue. An interval without messages is not logged."""
+
+    __slots__ = (
+        "__weakref__",
+        "_acks",
+        "_before",
+        "_begun",
+        "_interval_s",
+        "_is_closed",
+        "_queue",
+        "_session",
+        "_timer",
+    )
+
+    def __init__(self, session: ConsumerSession, queue: ReceiverQueue, acks: AckGroupingTracker) -> None:
+        self._session = session
+        self._queue = queue
+        self._acks = acks
+        self._before = (0, 0, 0)
+        self._begun = session.monotonic()
+        self._interval_s = session.client.config.stats_interval_s
+        self._timer: Timer | None = None
+        self._is_closed = False
+        if self._interval_s:
+            self._arm()
+
+    def totals(self) -> tuple[int, int, int]:
+        """Messages received, their payload bytes, and acknowledgements written, so far."""
+        queue = self._queue
+        try:
+            queue.lock.acquire(True, TURN_S)  # without the lock the numbers are slightly inexact
+            waiting = queue.valid()
+            return queue.fetched - len(waiting), queue.fetched_bytes - size_of(waiting), self._acks.sent
+        finally:
+            queue.lock.release()
+
+    def snapshot(self) -> ConsumerStats:
+        totals = self.totals()
+        passed = max(self._session.monotonic() - self._begun, 1e-9)
+        from embeddedpulsar.client.statistics import (
+            ConsumerStats,  # on first use: most processes ask for none
+        )
+
+        return ConsumerStats(
+            *totals,
+            self._queue.ahead,
+            (totals[0] - self._before[0]) / passed,
+            (totals[1] - self._before[1]) / passed,
+        )
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        mine = weakref.ref(self)  # the timer must not keep a dropped consumer alive
+
+        def on_timer() -> None:
+            meter = mine()
+            if meter is not None:
+                meter._on_timer()
+
+        self._timer = self._session.call_later(self._interval_s, on_timer)
+
+    def _on_timer(self) -> None:
+        if self._is_closed:
+            return
+        self._arm()
+        totals = self.totals()
+        messages, size, acks = (now - before for now, before in zip(totals, self._before, strict=True))
+        self._before, self._begun = totals, self._session.monotonic()
+        if messages or acks:
+            self._session.client.log.info(
+                "Consumer %s of %s on %s, in %d s: received %d messages, %d bytes; sent %d acknowledgements. "
+                "In all: %d messages, %d bytes; %d acknowledgements",
+                self._session.consumer_name,
+                self._session.config.subscription_name,
+                self._session.topic_name,
+                self._interval_s,
+                messages,
+                size,
+                acks,
+                *totals,
+            )
+
+
+class ConsumerClosing:
+    """Closes one consumer: writes its acknowledgements and returns its other messages.
+
+    Invariants: when a method returns, or raises anything but `BrokerMetadataError`, the consumer is closed
+    and has returned its messages. If another process is stopped while it holds the subscription's lock, the
+    consumer is unregistered later. Any thread may call the methods, with a deadline.
+    """
+
+    __slots__ = ("_close_guard", "_core", "_meter")
+
+    def __init__(self, core: ConsumerCore, meter: ConsumerMeter) -> None:
+        self._core: Final = core
+        self._meter: Final = meter
+        self._close_guard: Final = CloseGuard(core.session.client)
+
+    def unsubscribe(self) -> None:
+        core = self._core
+        core.delivery.check_open()
+        core.session.subscription.unsubscribe(core.session.attachment)
+        try:
+            self._shut("the consumer has unsubscribed")
+        finally:
+            core.session.release()
+
+    def close(self) -> None:
+        core = self._core
+        if not self._close_guard.begin(core.delivery.closed_text):
+            self._let_go()
+            return
+        try:
+            self._leave()
+        except Exception:
+            raise
+        except BaseException:
+            core.session.client.abandon(core.session.abandoned)  # interrupted: the consumer is closed anyway
+            raise
+
+    def _leave(self) -> None:
+        core = self._core
+        core.acks.refuse()
+        try:
+            core.acks.flush()
+            core.acks.end()
+        except LockTimeout as error:
+            line = (
+                f"{core.acks.unwritten} acknowledgements of subscription {core.config.subscription_name!r} "
+                f"on {core.topic_name} could not be written; the consumer {core.consumer_name} is closed, "
+                "and their messages may be delivered again"
+            )
+            raise AcknowledgementsUnwritten((line,), str(error)) from None
+        except StoreGoneError as error:
+            core.session.client.log.warning(
+                "Acknowledgements of %s are lost: %s", core.session.topic_name, error
+            )
+        finally:
+            self._shut("the consumer is closed; subscribe again")
+            try:
+                core.session.leave()
+            finally:
+                core.session.release()
+
+    def _let_go(self) -> None:
+        """Release letters and topic of a consumer that was closed by another call or process."""
+        core = self._core
+        if core.session.is_released:
+            return
+        try:
+            self._shut(core.delivery.closed_text)
+        finally:
+            core.session.release()
+
+    def _shut(self, text: str) -> None:
+        core = self._core
+        self._meter.close()
+        core.acks.close()
+        core.delivery.close(text)
+        core.start_over()
+        core.receiver.stop()
+        core.redelivery.close()
+        core.session.client.wake()
+
+    def after_fork_in_child(self) -> None:
+        self._close_guard.after_fork_in_child()
 
 
 class ConsumerCore:

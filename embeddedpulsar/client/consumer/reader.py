@@ -13,9 +13,8 @@ from embeddedpulsar._engine.platform import fork, interrupts
 from embeddedpulsar._engine.store.policies.creation_policy import check_subscription_type
 from embeddedpulsar._engine.store.schema_registry import origin_of
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
-from embeddedpulsar.client.client_context import ProcessBound
+from embeddedpulsar.client.client_context import CloseGuard, ProcessBound
 from embeddedpulsar.client.client_threads import OPENED
-from embeddedpulsar.client.consumer.closing import CloseGuard
 from embeddedpulsar.client.consumer.consumer_session import Decryption, last_or_start, rate_follower, resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver

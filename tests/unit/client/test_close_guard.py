@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import AlreadyClosed
-from embeddedpulsar.client.consumer.closing import CloseGuard
+from embeddedpulsar.client.client_context import CloseGuard
 
 
 def close_guard(*, client_closed: bool = False) -> CloseGuard:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from embeddedpulsar._engine.platform import deadline, fork, threads
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar._engine.subscription.control import Freshness
-from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, together
-from embeddedpulsar.client.consumer.closing import CloseGuard
+from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, CloseGuard, together
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore, consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
