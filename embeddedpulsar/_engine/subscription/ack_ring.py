@@ -103,6 +103,8 @@ class AckRing:
 
     def begin(self, epoch: int) -> None:
         """Start a new epoch: what was acknowledged before is void."""
+        # EPOCH is 0 while the rest is cleared: a kill between the stores leaves a ring of which
+        # nothing counts, and no old acknowledgements under the new epoch.
         words = self.words
         words[RingWord.EPOCH] = 0
         failpoints.hit("acks:cleared")
@@ -112,6 +114,8 @@ class AckRing:
     def note(self, ledger_id: int, entry_id: int) -> None:
         self.words[next(self.slots)] = place_word(ledger_id, entry_id)
         if ledger_id not in self.firsts:
+            # Bounded, as a topic may have any number of ledgers; a consumer acknowledges in a few at
+            # a time.
             if len(self.firsts) >= _MOST_LEDGERS:
                 self.firsts.clear()
             self.firsts[ledger_id] = place_word(ledger_id, 0)
@@ -156,6 +160,7 @@ class AckRing:
         """Note that everything up to a message is acknowledged. The old note stays until this is stored."""
         try:
             self._lock.acquire()
+            # Two pairs of words in turn: the old note counts until the new one is complete.
             self._turn ^= 1
             slot = RingWord.CUMULATIVE + 2 * self._turn
             self._store_pair(slot, place_word(ledger_id, entry_id), index_word(index, size))
@@ -163,6 +168,8 @@ class AckRing:
             self._lock.release()
 
     def _store_pair(self, slot: int, place: int, index: int) -> None:
+        # The place is 0 while the index changes: a kill between leaves a pair without effect, and
+        # never a place with the index of another.
         words = self.words
         words[slot] = 0
         words[slot + 1] = index
@@ -201,11 +208,12 @@ def with_unwritten_acks(
         facts: the ledgers there are; asked for if the state does not know one that counts.
     """
     commands: list[Command] = []
-    for one in leaving:
-        found = _read(acks_path(directory, one.consumer_id), boot)
-        if found is not None and found.consumer_id == one.consumer_id:
-            commands += _commands_of(state, found, facts)
-        commands.append(one)
+    for leaver in leaving:
+        # A file that names another consumer in its header says nothing about this one.
+        unwritten = _read(acks_path(directory, leaver.consumer_id), boot)
+        if unwritten is not None and unwritten.consumer_id == leaver.consumer_id:
+            commands += _commands_of(state, unwritten, facts)
+        commands.append(leaver)
     return commands
 
 
@@ -214,7 +222,7 @@ def _read(path: str, boot: bytes) -> Unwritten | None:
         return None  # it has no acknowledgements: a fifth of the time that a failed opening takes
     try:
         status, data = disk.DISK.read_start(path, RING_SIZE)
-        header, found = parse_ring(data)
+        header, unwritten = parse_ring(data)
     except FileNotFoundError:
         return None  # it has no acknowledgements
     except CorruptionError:
@@ -222,27 +230,34 @@ def _read(path: str, boot: bytes) -> Unwritten | None:
     except UnsupportedFormatVersion as e:
         raise e.at(path) from None
     is_trusted = (header.boot_id, header.device, header.inode) == (boot, status.st_dev, status.st_ino)
-    return found if is_trusted else None
+    return unwritten if is_trusted else None
 
 
-def _commands_of(state: SubscriptionState, found: Unwritten, facts: Callable[[], Ledgers]) -> list[Command]:
+def _commands_of(
+    state: SubscriptionState, unwritten: Unwritten, facts: Callable[[], Ledgers]
+) -> list[Command]:
     """The acknowledgements in the ring that count and are not in the state already."""
-    if not state.consumers.is_current(found.consumer_id, found.epoch):
+    if not state.consumers.is_current(unwritten.consumer_id, unwritten.epoch):
         return []  # void: the subscription was moved since
     acks = state.acks
     known = acks.mark_delete  # of a consumer that died long after it acknowledged, that is all of them
-    entries = [one for one in found.entries if one > known and not acks.is_acked(Position(*one))]
-    parts, cumulative = found.parts, found.cumulative
+    entries = [entry for entry in unwritten.entries if entry > known and not acks.is_acked(Position(*entry))]
+    parts, cumulative = unwritten.parts, unwritten.cumulative
     if parts:
-        parts = {one: bits for one, bits in parts.items() if not acks.is_acked(Position(*one))}
+        parts = {entry: bits for entry, bits in parts.items() if not acks.is_acked(Position(*entry))}
     if cumulative:
-        cumulative = [one for one in cumulative if Position(one[0], one[1]) > known or one[2] >= 0]
+        # One within a batch is kept in any case: to apply it twice has no effect.
+        cumulative = [entry for entry in cumulative if Position(entry[0], entry[1]) > known or entry[2] >= 0]
     if not (entries or parts or cumulative):
         return []
     commands: list[Command] = []
     if entries or parts:
-        commands.append(Ack(found.consumer_id, found.epoch, group_entries(entries), group_batches(parts)))
-    commands += [AckCumulative(found.consumer_id, found.epoch, *one) for one in cumulative]
+        commands.append(
+            Ack(unwritten.consumer_id, unwritten.epoch, group_entries(entries), group_batches(parts))
+        )
+    commands += [AckCumulative(unwritten.consumer_id, unwritten.epoch, *entry) for entry in cumulative]
+    # Acknowledgements of a ledger that the state does not know have no effect, so the ledgers come
+    # first.
     newest = max(place[0] for place in (*entries, *parts, *cumulative))
     if newest > acks.newest_ledger:
         commands = [*news_for(state, facts()), *commands]
@@ -288,19 +303,21 @@ class RingSweep:
         """Remove the files of consumers that left. Those of consumers ``state`` has not heard of yet stay."""
         if failpoints.ACTIVE:
             failpoints.hit("subscription:left")
+        # Set back before it looks: a consumer that leaves meanwhile sets it again.
         self.has_leavers = False
         is_due, self._is_due = self._is_due, False
-        left = []
+        leavers = []
         with contextlib.suppress(IndexError):
             while True:
-                left.append(self._left.popleft())
+                leavers.append(self._left.popleft())
         if is_due:
             try:
-                left = consumers_in(descriptors.names_in(self._directory))
+                leavers = consumers_in(descriptors.names_in(self._directory))
             except FileNotFoundError:
                 return  # the directory was removed with its topic
-        for consumer_id in left:
+        for consumer_id in leavers:
             path = acks_path(self._directory, consumer_id)
+            # An id above the epoch is that of a consumer that attached after ``state`` was read.
             is_gone = consumer_id <= state.epoch and state.consumers.get(consumer_id) is None
             if is_gone and (is_due or os.path.lexists(path)):
                 with contextlib.suppress(FileNotFoundError):  # another process removes it too

@@ -93,26 +93,36 @@ class KeepAlives:
             self._lock.acquire()
             now = self._clock.monotonic()
             gap = now - self._looked_at
+            # After so long without a look this process may have been stopped itself, and says nothing
+            # about others.
             is_new = self._looked_at < 0 or gap > 2 * self.beat_s
             before: dict[int, _Seen] = {} if is_new else self._seen
-            found: dict[int, _Seen] = {}
-            for one in state.consumers.all():
-                word = control.slot_word(one.code, one.consumer_id, _ALIVE)
-                last = before.get(one.consumer_id)
+            seen_now: dict[int, _Seen] = {}
+            for consumer in state.consumers.all():
+                word = control.slot_word(consumer.code, consumer.consumer_id, _ALIVE)
+                last = before.get(consumer.consumer_id)
+                # Of a gap a beat counts at most, as this process may have been stopped for the rest
+                # of it.
                 stands_s = last.stands_s + min(gap, self.beat_s) if last and last.word == word else 0.0
-                found[one.consumer_id] = _Seen(word, stands_s)
-            self._seen, self._looked_at = found, now
+                seen_now[consumer.consumer_id] = _Seen(word, stands_s)
+            self._seen, self._looked_at = seen_now, now
         finally:
             self._lock.release()
         enough_s = self._keep_alive_s - _ROUNDING_S
-        return {who for who, seen in found.items() if seen.word and seen.stands_s >= enough_s}
+        # The word is 0 if a recovery cleared the slot, which says nothing of the consumer. The sum of
+        # the beats may be a little below the interval by rounding.
+        return {who for who, seen in seen_now.items() if seen.word and seen.stands_s >= enough_s}
 
     def _suspects(self) -> set[int]:
         """Consumers that may have been silent before this process looked: their word would be old, or in the
         future, on our clock. That is only a hint."""
         now_ms = self._clock.monotonic() * 1000
         oldest, latest = now_ms - self._keep_alive_s * 1000, now_ms + self.beat_s * 1000
-        return {one for one, seen in self._seen.items() if seen.word and not oldest <= seen.word <= latest}
+        return {
+            consumer_id
+            for consumer_id, seen in self._seen.items()
+            if seen.word and not oldest <= seen.word <= latest
+        }
 
     def patiently(self, attempt: Callable[[], R], look: Callable[[], object]) -> R:
         """Attach a consumer; if it is refused because of silent ones, once more.
@@ -132,7 +142,9 @@ class KeepAlives:
         """Find out whether consumers are silent, by watching those that are suspect: for up to two beats, and
         no longer than the present call has. Returns: whether some are; the next `look` names them."""
         suspects = self._suspects() if self._keep_alive_s > 0 else set()
-        words = {one: self._seen[one].word for one in suspects}
+        words = {consumer_id: self._seen[consumer_id].word for consumer_id in suspects}
+        # Two beats in naps of an eighth. After a nap that took longer than a beat the count begins
+        # anew, because this process was stopped.
         naps = 0
         while words and naps < 2 * _NAPS and deadline.left(self._keep_alive_s) > 0:
             began = self._clock.monotonic()
@@ -141,11 +153,18 @@ class KeepAlives:
             was_late = self._clock.monotonic() - began > self.beat_s
             naps = 0 if was_late else naps + 1
             seen = self._seen
-            words = {one: word for one, word in words.items() if one in seen and seen[one].word == word}
+            # A consumer whose word has changed, or that left, is suspect no more.
+            words = {
+                consumer_id: word
+                for consumer_id, word in words.items()
+                if consumer_id in seen and seen[consumer_id].word == word
+            }
         if naps < 2 * _NAPS:
             return False
-        for one in words:
-            self._seen[one] = self._seen[one]._replace(stands_s=self._keep_alive_s)
+        # Stored where `look` continues, so that the next attempt finds them silent for a whole
+        # interval.
+        for consumer_id in words:
+            self._seen[consumer_id] = self._seen[consumer_id]._replace(stands_s=self._keep_alive_s)
         return True
 
 
@@ -175,11 +194,13 @@ class WatchRing:
         if self._uuid not in ring:
             return set()
         at = ring.index(self._uuid)
+        # The next ones in the ring, round its end.
         return set((ring[at + 1 :] + ring[:at])[:WATCHED])
 
     def has_others(self) -> bool:
         """Whether other processes had consumers at the last transaction. Lock-free."""
-        return any(one.client_uuid != self._uuid for one in self._shared.state.consumers.each())
+        # Of a copy: a thread that applies commands meanwhile may add consumers, and `each` then fails.
+        return any(consumer.client_uuid != self._uuid for consumer in self._shared.state.consumers.all())
 
     def has_lost(self) -> bool:
         """Whether a consumer seems to be dead or silent: then all are looked at under the lock. Takes no
@@ -194,6 +215,7 @@ class WatchRing:
         return bool(silent) or self._is_any_dead(processes_of(shared.state.consumers.all()))
 
     def _is_any_dead(self, ring: list[bytes]) -> bool:
+        # In turn: after a few beats each process was tried, however many there are.
         first, self._next = self._next, self._next + PROBED
         probed = {ring[(first + number) % len(ring)] for number in range(PROBED)} if ring else ()
         return not all(map(self._peers.is_alive, probed))
@@ -201,25 +223,27 @@ class WatchRing:
 
 def processes_of(consumers: list[Consumer]) -> list[bytes]:
     """Leases of the processes of consumers, each once, in order."""
-    return list(dict.fromkeys([one.client_uuid for one in consumers]))
+    return list(dict.fromkeys([consumer.client_uuid for consumer in consumers]))
 
 
-def bereft(ring: list[bytes], left: list[bytes]) -> set[bytes]:
-    """The processes of a ring that have another one behind them, now that only ``left`` are there.
+def bereft(ring: list[bytes], staying_ring: list[bytes]) -> set[bytes]:
+    """The processes of a ring that have another one behind them, now that only ``staying_ring`` is left.
 
     >>> bereft([b"a", b"b", b"c", b"d"], [b"b", b"d"]) == {b"b", b"d"}
     True
     >>> bereft([b"a", b"b", b"c"], [b"a", b"b"])
     {b'b'}
     """
-    staying = set(left)
-    found, last = set(), left[-1:]
+    staying = set(staying_ring)
+    deprived, last = set(), staying_ring[-1:]
+    # ``last`` is the nearest one before that stays. Before the first of those that stay it is the
+    # last of them, as this is a ring.
     for uuid in ring:
         if uuid in staying:
             last = [uuid]
         else:
-            found.update(last)
-    return found
+            deprived.update(last)
+    return deprived
 
 
 class LivenessMonitor:
@@ -258,6 +282,8 @@ class LivenessMonitor:
         try:
             self._lock.acquire()
             self._ours[id(attachment)] = weakref.ref(attachment)
+            # Its entry in `_ours` goes when it leaves, or at the next beat if it was dropped without
+            # that.
             attachment.on_left = self._forget
             if self._beat is not None:
                 self._beat.add(self._on_beat)
@@ -277,7 +303,8 @@ class LivenessMonitor:
             self._lock.acquire()
             attached = self._attached()
             if len(attached) < len(self._ours):
-                self._ours = {id(one): weakref.ref(one) for one in attached}
+                self._ours = {id(own): weakref.ref(own) for own in attached}
+            # Nothing to show any more; `begin` starts the beat again.
             if not attached:
                 self._rest()
                 return
@@ -286,6 +313,7 @@ class LivenessMonitor:
         finally:
             self._lock.release()
         self._mailbox.tend()
+        # Without other processes there is nothing to look for.
         if self.watch_ring is not None and self.watch_ring.has_others():
             self._checking.run()
 
@@ -316,8 +344,8 @@ class LivenessMonitor:
                 attachment.show_alive()
 
     def _attached(self) -> list[Attachment]:
-        found = [reference() for reference in list(self._ours.values())]
-        return [one for one in found if one is not None and one.is_attached]
+        attachments = [reference() for reference in list(self._ours.values())]
+        return [attachment for attachment in attachments if attachment is not None and attachment.is_attached]
 
     def look(self) -> None:
         """Watch the processes there are now, after consumers came or went, or as soon as the lock is free."""
@@ -335,6 +363,7 @@ class LivenessMonitor:
             self._watched = wanted
         finally:
             self._lock.release()
+        # `_watched` has them already: a death that is reported at once takes its process out again.
         for uuid in fresh:
             try:
                 self._mailbox.watch(uuid, self._on_death)
@@ -368,9 +397,9 @@ def detach_commands_for_dead(
 ) -> list[Detach]:
     """Take out consumers whose process is gone; the kernel says which, by their leases."""
     return [
-        detach_command(state, control, one.consumer_id, DETACH_DEAD)
-        for one in state.consumers.all()
-        if not is_alive(one.client_uuid)
+        detach_command(state, control, consumer.consumer_id, DETACH_DEAD)
+        for consumer in state.consumers.all()
+        if not is_alive(consumer.client_uuid)
     ]
 
 
@@ -386,9 +415,9 @@ def detach_commands_for(
 ) -> list[Detach]:
     """Take out those of the consumers ``ids`` that are still attached; with a ``uuid``, that process's."""
     return [
-        detach_command(state, control, one.consumer_id, DETACH_CLOSED)
-        for one in state.consumers.all()
-        if one.consumer_id in ids and uuid in (b"", one.client_uuid)
+        detach_command(state, control, consumer.consumer_id, DETACH_CLOSED)
+        for consumer in state.consumers.all()
+        if consumer.consumer_id in ids and uuid in (b"", consumer.client_uuid)
     ]
 
 
@@ -418,6 +447,8 @@ def detach_surely(
     try:
         detach(shared, log, ids, uuid)
     except BaseException:
+        # An interrupt as well as an error leaves the consumers attached: nothing but this would
+        # detach them while the process lives.
         BackgroundWork(call_later, detach_later).after(FIRST_PAUSE_S)
         raise
 
@@ -431,7 +462,10 @@ def commit_detach_commands(
     """
     if leaving:
         is_empty_then = len(leaving) == len(state.consumers)  # and no process has another neighbour
+        # From before the commit, which takes the consumers out of the ring.
         ring = [] if is_empty_then else processes_of(state.consumers.all())
+        # The acknowledgements come before the departures: afterwards the consumers cannot
+        # acknowledge.
         settled = settle_left(state, leaving) if log.is_volatile else []
         directory, boot = shared.directory, shared.control.boot_id
         shared.commit(settled + with_unwritten_acks(state, directory, boot, leaving, lambda: ledgers_of(log)))
@@ -462,32 +496,35 @@ def detach_command(
 def settle_left(state: SubscriptionState, leaving: Sequence[Detach]) -> list[Command]:
     """On a non-persistent topic: acknowledgements of what the applications of leaving consumers got."""
     commands: list[Command] = []
-    for one in leaving:
-        consumer = state.consumers.get(one.consumer_id)
-        assigned = state.dispatch.assigned_by_consumer.get(one.consumer_id)
+    for leaver in leaving:
+        consumer = state.consumers.get(leaver.consumer_id)
+        assigned = state.dispatch.assigned_by_consumer.get(leaver.consumer_id)
         if consumer is None or assigned is None:
             continue
-        unseen = list(assigned.behind(one.handed))
+        # What an application did not see goes to the other consumers; the rest was delivered, and
+        # comes once only.
+        unseen = list(assigned.behind(leaver.handed))
         groups = [
             AckGroup(ledger_id, first, last, FORM_RANGE, b"")
             for run in state.dispatch.pending.runs(consumer.code)
             for ledger_id, first, last in _without(run, unseen)
         ]
         if groups:
-            commands.append(Ack(one.consumer_id, consumer.epoch, tuple(groups), ()))
+            commands.append(Ack(leaver.consumer_id, consumer.epoch, tuple(groups), ()))
     return commands
 
 
 def _without(run: tuple[int, int, int], others: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """What of a run of entries is in none of the others."""
     ledger_id, first, last = run
-    left = []
-    for _, start, stop in sorted(one for one in others if one[0] == ledger_id):
+    pieces = []
+    for _, start, stop in sorted(other for other in others if other[0] == ledger_id):
         if start > last:
             break
         if start > first:
-            left.append((ledger_id, first, start - 1))
+            pieces.append((ledger_id, first, start - 1))
+        # The others may overlap.
         first = max(first, stop + 1)
     if first <= last:
-        left.append((ledger_id, first, last))
-    return left
+        pieces.append((ledger_id, first, last))
+    return pieces

@@ -39,6 +39,8 @@ def ledgers_of(log: Log) -> Ledgers:
 def news_for(state: SubscriptionState, facts: Ledgers) -> list[Command]:
     """The command with the facts that the state lacks; none if it lacks nothing."""
     listed, first = facts.listed, state.mark_delete.ledger_id
+    # The state lacks something if there are newer ledgers, or if those where it stands are gone: then
+    # it moves over them.
     if not listed or (listed[-1][0] <= state.acks.newest_ledger and listed[0][0] <= first):
         return []
     return [Ledgers(tuple(ledger for ledger in listed if ledger[0] >= first))]
@@ -47,19 +49,21 @@ def news_for(state: SubscriptionState, facts: Ledgers) -> list[Command]:
 def unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]:
     """The entries that are not acknowledged; if one is in part, its ``skip`` is set."""
     acks = state.acks
-    left = []
+    remaining = []
     for view in views:
         position = Position(view.ledger_id, view.entry_id)
         if not acks.is_acked(position):
             view.skip = acks.indexes(position) or None
-            left.append(view)
-    return left
+            remaining.append(view)
+    return remaining
 
 
 def existing(log: Log, positions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The entries that are not beyond the log's end: made-up ids must not acknowledge entries to come."""
     last = log.last_position() or BEFORE_FIRST
-    return [one for one in positions if (0, 0) <= one <= last and 0 <= one[1] <= MAX_ENTRY_ID]
+    return [
+        position for position in positions if (0, 0) <= position <= last and 0 <= position[1] <= MAX_ENTRY_ID
+    ]
 
 
 def skipped_entries(
@@ -75,13 +79,16 @@ def skipped_entries(
         ledgers = log.ledgers()
     except CorruptionError:
         ledgers = []  # it is too damaged, which it reports itself
+    # From the entry that was expected to the first that came: the rest of its ledger, all ledgers
+    # between, and the beginning of the last.
     for ledger_id, entries in ledgers:
         if expected[0] <= ledger_id <= first.ledger_id:
             start = expected[1] if ledger_id == expected[0] else 0
             # The last ledger has no number of entries: the first view stands in it, if none was begun since.
             end = first.entry_id if ledger_id == first.ledger_id else entries
             gaps.append((ledger_id, start, end - 1))
-    gaps += [(one.ledger_id, one.entry_id + 1, other.entry_id - 1) for one, other in pairwise(views)]
+    # Then what is missing between those that came.
+    gaps += [(before.ledger_id, before.entry_id + 1, after.entry_id - 1) for before, after in pairwise(views)]
     return [
         AckGroup(ledger_id, start, end, FORM_RANGE, b"") for ledger_id, start, end in gaps if start <= end
     ]
@@ -98,8 +105,10 @@ def _target_of(log: Log, position: Position, inclusive: bool) -> Position:
     """The mark-delete position that makes ``position`` (or the entry behind it) the next, within the log."""
     last = log.last_position() or BEFORE_FIRST
     first = log.first_position()
+    # However far behind the last entry, it is the end of the log.
     if not inclusive and position >= last:
         return last
+    # Trimmed: the first entry there is comes next, whether the position is included or not.
     if position < first:
         return first.previous()
     if position > last:
@@ -121,6 +130,7 @@ def acknowledged_in(state: SubscriptionState, through: Position | None = None) -
     runs, partials = state.acks.runs(), state.acks.partials()
     if through is None:
         return Acknowledged(state.mark_delete, list(runs), sum(acked.bit_count() for *_, acked in partials))
+    # The runs end at ``through``, as they are subtracted from the messages up to there.
     last = through.entry_id
     clipped = [
         (ledger_id, first, min(end, last) if ledger_id == through.ledger_id else end)
@@ -147,24 +157,29 @@ def left_of(log: Log, acknowledged: Acknowledged, stored: int) -> int:
     """Of ``stored`` messages behind the mark-delete position, those that are not acknowledged one by one."""
     if not acknowledged.runs:
         return max(0, stored - acknowledged.indexes)
+    # In a ledger whose entries have one message each, so many acknowledged entries are so many
+    # messages: no look at the index.
     plain = {segment.ledger_id for segment in log.segments() if segment.entries == segment.messages}
     plain.intersection_update(ledger_id for ledger_id, *_ in acknowledged.runs)
     if plain:  # unless batches make up for entries without messages
         chunks = log.chunks()
         plain = {ledger_id for ledger_id in plain if not chunks.are_in(ledger_id)}
-    left = stored - acknowledged.indexes
+    remaining = stored - acknowledged.indexes
     survey = log.survey()
     for ledger_id, runs in groupby(acknowledged.runs, key=itemgetter(0)):
         entries = [(first, last) for _, first, last in runs]
         if ledger_id in plain:
-            left -= sum(last - first + 1 for first, last in entries)
+            remaining -= sum(last - first + 1 for first, last in entries)
             continue
-        found = survey.messages_in(ledger_id, entries)
-        if found is None:
+        acked_messages = survey.messages_in(ledger_id, entries)
+        # The runs lie so far apart that asking for each of them costs less than going over all
+        # entries between.
+        if acked_messages is None:
             ends = [(Position(ledger_id, first - 1), Position(ledger_id, last)) for first, last in entries]
-            found = sum(log.messages_between(after, through) for after, through in ends)
-        left -= found
-    return max(0, left)
+            acked_messages = sum(log.messages_between(after, through) for after, through in ends)
+        remaining -= acked_messages
+    # The log may have been trimmed since the acknowledgements were copied.
+    return max(0, remaining)
 
 
 class SubscriptionStatistics(NamedTuple):

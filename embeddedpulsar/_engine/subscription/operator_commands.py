@@ -49,9 +49,10 @@ _AT_ONCE: Final = 100_000
 
 
 class OperatorCommands:
-    """Role: acknowledges in the name of no consumer, and has entries delivered again. Each method is one
-    commit: after a crash all of it holds, or nothing. Consumers of all processes follow it as they follow
-    each other. Callers: any thread.
+    """Acknowledges in the name of no consumer, and has entries delivered again.
+
+    Role: each method is one commit: after a crash all of it holds, or nothing. Consumers of all processes
+    follow it as they follow each other. Callers: any thread.
 
     Args:
         shared: the state of a subscription that exists.
@@ -74,21 +75,25 @@ class OperatorCommands:
         """Acknowledge the first ``count`` messages that are not acknowledged; returns how many there were."""
         entries: list[Position] = []
         batches: list[AckBatch] = []
-        left, facts = count, ledgers_of(self._log)
+        remaining, facts = count, ledgers_of(self._log)
+        # First what consumers acknowledged and did not write: it is not to be counted among the
+        # messages that are skipped.
         self._shared.transact(lambda state: self._write_acks(state, facts))
         for view in self.unacked_entries():
-            if left <= 0:
+            if remaining <= 0:
                 break
             indexes = _unacked_indexes(view)
-            if len(indexes) <= left:
+            if len(indexes) <= remaining:
                 entries.append(Position(view.ledger_id, view.entry_id))
-                left -= len(indexes)
+                remaining -= len(indexes)
             else:
-                mask = sum(1 << index for index in indexes[:left])
+                # The last entry is a batch with more messages than are left to skip: its first ones
+                # are acknowledged.
+                mask = sum(1 << index for index in indexes[:remaining])
                 batches.append(AckBatch(view.ledger_id, view.entry_id, view.count, mask))
-                left = 0
+                remaining = 0
         self.acknowledge_messages(entries, batches)
-        return count - left
+        return count - remaining
 
     def acknowledge_messages(self, entries: Sequence[Position], batches: Sequence[AckBatch] = ()) -> None:
         """Acknowledge entries, all parts of those that end chunked messages, and parts of batches."""
@@ -133,7 +138,7 @@ class OperatorCommands:
             each, in_all = settings.maxUnackedMessagesPerConsumer, settings.maxUnackedMessagesPerSubscription
             dispatch, consumers = state.dispatch, state.consumers.each()
             is_other = dispatch.most_unacked != in_all or any(
-                one.rules.max_unacked != each for one in consumers
+                consumer.rules.max_unacked != each for consumer in consumers
             )
             if dispatch.assigned_by_consumer and is_other:
                 self._shared.commit([Limits(each, in_all)])
@@ -151,6 +156,7 @@ class OperatorCommands:
         def body(state: SubscriptionState) -> bool:
             if not state.exists or len(state.consumers):
                 return False
+            # A consumer that comes and leaves stamps the time.
             if not state.last_active_ms:
                 self._shared.commit(self._for_a_moment(state, _NAME, []))
             elif state.last_active_ms <= since_ms:
@@ -170,6 +176,7 @@ class OperatorCommands:
         return [joining, *commands, Detach(following, DETACH_CLOSED)]
 
     def _groups_through(self, position: Position) -> list[AckGroup]:
+        # The position may move on until the commit: what is acknowledged twice has no effect.
         start = self._shared.transact(lambda state: state.mark_delete).next()
         groups = []
         for segment in self._log.segments():
@@ -208,15 +215,20 @@ class OperatorCommands:
         def body(state: SubscriptionState) -> bool:
             if expiry is not None and state.exists:
                 self._write_acks(state, facts)  # what consumers acknowledged does not expire
-            left = [group for group in groups if not state.acks.has(group)]
-            if not state.exists or not (left or batches):
+            # Some may have been acknowledged since the log was read.
+            unacked = [group for group in groups if not state.acks.has(group)]
+            if not state.exists or not (unacked or batches):
                 return False
+            # Consumers of Exclusive and Failover have no assigned entries: the active one reads for
+            # itself.
             is_active = state.consumers.consumer_type is not None and not state.dispatch.assigned_by_consumer
+            # The rewind voids what the consumer collected and did not write, so that is written
+            # before.
             if is_active and rewinds:
                 self._write_acks(state, facts)
             elif is_active:
                 self._shared.control.announce()  # it looks what is acknowledged before it reads on
-            commands = self._acknowledging(state, facts, left, batches, rewinds=rewinds)
+            commands = self._acknowledging(state, facts, unacked, batches, rewinds=rewinds)
             if expiry is not None and (messages := expiry.messages(state)):
                 commands.append(Expired(messages, self._clock.wall_ms()))
             self._shared.commit(commands)
@@ -244,9 +256,13 @@ class OperatorCommands:
     def _write_acks(self, state: SubscriptionState, facts: Ledgers) -> None:
         """Commit what consumers acknowledged and did not write yet: it would be void after a rewind."""
         shared = self._shared
-        leaving = [Detach(one.consumer_id, DETACH_CLOSED) for one in state.consumers.all()]
-        found = with_unwritten_acks(state, shared.directory, shared.control.boot_id, leaving, lambda: facts)
-        commands = [command for command in found if type(command) is not Detach]
+        # The files are read as those of consumers that leave, and the departures are left out: they
+        # stay attached.
+        leaving = [Detach(consumer.consumer_id, DETACH_CLOSED) for consumer in state.consumers.all()]
+        departures = with_unwritten_acks(
+            state, shared.directory, shared.control.boot_id, leaving, lambda: facts
+        )
+        commands = [command for command in departures if type(command) is not Detach]
         if commands:
             shared.commit(commands)
 
@@ -262,11 +278,15 @@ class OperatorCommands:
         news, following = news_for(state, facts), state.epoch + 1
         consumers = state.consumers.all()
         if not consumers:
+            # Under the name of the housekeeper its coming does not count as use of the subscription.
             name = _NAME if rewinds else HOUSEKEEPER
             return self._for_a_moment(state, name, [*news, *_acks(following, following, groups, batches)])
         first = consumers[0]
+        # No read position has to go back: any consumer acknowledges for all.
         if state.dispatch.assigned_by_consumer or not rewinds:
             return [*news, *_acks(first.consumer_id, first.epoch, groups, batches)]
+        # Under the epoch that the rewind leads to: first what was acknowledged behind the position,
+        # which it voided, then the new ones.
         kept = _kept(state, first.consumer_id)
         return [*_rewind(state, facts), *kept, *_acks(first.consumer_id, following, groups, batches)]
 
@@ -284,11 +304,13 @@ class ExpiryCount:
         self._log: Final = log
         self._through: Final = through
         self._seen: Final = shared.transact(lambda state: acknowledged_in(state, through))
+        # Without the lock, because it may read the index of many segments.
         self._messages: Final = messages_left(log, self._seen, through)
 
     def messages(self, state: SubscriptionState) -> int:
         """The messages that are not acknowledged yet. Inside a transaction."""
         now = acknowledged_in(state, self._through)
+        # Counted again under the lock only if consumers acknowledged some of it meanwhile.
         return self._messages if now == self._seen else messages_left(self._log, now, self._through)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
+from embeddedpulsar._engine.subscription.liveness_monitor import WatchRing
+from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry
+from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
 from tests.unit.subscription.virtual_site import VirtualSite, read
 
 
@@ -24,3 +28,25 @@ def test_consumers_that_came_before_a_snapshot_are_watched(tmp_path: Path):
         while found := read(first):
             received += found
         assert sorted(received) == [0, 1, 2, 3]
+
+
+class JoiningUuid(bytes):
+    """A lease of which the comparison attaches another consumer, as a thread that comes between may."""
+
+    consumers: ConsumerRegistry
+
+    def __ne__(self, other: object) -> bool:
+        self.consumers.add(Consumer(2, "b", 1, 0, bytes(16), 0, epoch=2))
+        return super().__ne__(other)
+
+    __hash__ = bytes.__hash__
+
+
+def test_consumers_may_attach_while_the_beat_looks_for_other_processes():
+    """The look takes no lock, so another thread may apply the attachment of a consumer in its midst."""
+    state = SubscriptionState()
+    own = JoiningUuid(bytes(16))
+    own.consumers = state.consumers
+    state.consumers.add(Consumer(1, "a", 1, 0, own, 0, epoch=1))
+    ring = WatchRing(Mock(state=state), bytes(16), Mock(), Mock())
+    assert not ring.has_others()

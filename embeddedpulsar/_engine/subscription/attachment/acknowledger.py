@@ -76,8 +76,10 @@ class Acknowledger:
         False if finding that out takes a look at the log."""
         chunks = self._chunks
         try:
+            # What was read exists: the comparison spares a look at the log.
             if (ledger_id, entry_id) >= self._holder.read_position() or entry_id > MAX_ENTRY_ID:
                 return False
+            # Parts of any chunked message may lie before the entry, so there must be none at all.
             if is_cumulative:
                 return chunks.is_idle
             if (ledger_id, entry_id) in chunks.delivered:
@@ -112,6 +114,7 @@ class Acknowledger:
         """
         partial = partial or {}
         chunks = self._chunks
+        # The usual case: this consumer holds no chunked message.
         if not chunks.delivered:
             return self._acknowledge(entries, partial, epoch)
         is_valid = self._acknowledge(chunks.with_parts(entries), partial, epoch)
@@ -127,6 +130,8 @@ class Acknowledger:
         except ValueError:  # ids that no ledger can have
             return self._acknowledge(*self._real(entries, partial), epoch)
         highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
+        # Some entries were not read here and may be made up: those that the log does not have are
+        # left out.
         if highest >= self._holder.read_position():
             entries, partial = self._real(entries, partial)
             groups, batches = group_entries(entries), group_batches(partial)
@@ -174,21 +179,27 @@ class Acknowledger:
         if position >= self._holder.read_position():
             if position > (self._log.last_position() or BEFORE_FIRST):
                 return True  # a made-up id must not acknowledge the future
+        # An index outside of its batch stands for the whole entry.
         index, size = (batch_index, batch_size) if 0 <= batch_index < batch_size else (-1, 0)
         current = self._holder.epoch if epoch is None else epoch
         command = record.AckCumulative(self._holder.consumer_id, current, ledger_id, entry_id, index, size)
         if self._chunks.is_idle:
             return self._commit_ack([command], position)
+        # Messages that begin before the position and end behind it keep their first parts:
+        # acknowledged, these could be trimmed before the message is delivered.
         spared = self._chunks.unfinished(position)
         commands = around_parts(command, spared, ledgers_of(self._log)) if spared else [command]
         is_valid = self._commit_ack(commands, position)
         if is_valid:
+            # With an index the entry itself is acknowledged in part only.
             self._chunks.settled_through(position if index < 0 else position.previous())
         return is_valid
 
     def _commit_ack(self, commands: Sequence[record.Command], highest: Position) -> bool:
         """Commit acknowledgements of entries up to ``highest``."""
         facts, ledger_id = None, highest.ledger_id
+        # Before the lock is taken, because it reads the log; the state without the lock is a hint
+        # only, and the command is right without the news.
         if ledger_id > self._shared.state.acks.newest_ledger:
             facts = ledgers_of(self._log)
 
@@ -199,6 +210,7 @@ class Acknowledger:
             self._holder.note_ack(highest)  # under the lock: another thread may have rewound the reader
             news = [] if facts is None else news_for(state, facts)
             more = self._holder.before_ack(state, ledger_id)
+            # What the reader stepped over is acknowledged along with it, see `CompactedReader`.
             first = [Ack(self._holder.consumer_id, self._holder.epoch, tuple(more), ())] if more else []
             return self._shared.commit([*news, *first, *commands]) & STALE == 0
 

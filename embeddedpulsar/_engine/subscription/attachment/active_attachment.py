@@ -83,6 +83,7 @@ class UnackedReader:
         self._cursor.seek(start)
         self.furthest = max(self.furthest, self.position)
         self.position = start
+        # Beyond the highest acknowledgement nothing is left out, so `read` takes the short way there.
         last = state.acks.last_touched()
         self._acked_through: Position | None = last if last > state.mark_delete else None
 
@@ -96,6 +97,7 @@ class UnackedReader:
         self._cursor.seek(Position(*position))
         self.position = position
         self.has_jumped, self.skipped = False, []
+        # Acknowledgements from that position on matter again.
         self.note_ack(self._shared.state.acks.last_touched())
 
     def note_ack(self, last: Position) -> None:
@@ -105,6 +107,7 @@ class UnackedReader:
 
     def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:
         """The next entries; none at the tail. Entries acknowledged in part have their ``skip`` set."""
+        # Something ahead is acknowledged: stretch by stretch, with looks under the lock.
         if self._acked_through is not None:
             return self._read_between(max_messages, max_bytes)
         views = self._cursor.read(max_messages, max_messages, max_bytes)
@@ -130,6 +133,7 @@ class UnackedReader:
     def _advance(self, views: list[EntryView]) -> None:
         first, last = views[0], views[-1]
         is_contiguous = last.entry_id - first.entry_id + 1 == len(views)
+        # A ledger ended, or entries are damaged or removed; which of these the log has to say.
         if not is_contiguous or (first.ledger_id, first.entry_id) != self.position:
             self.has_jumped = True
             self.skipped += skipped_entries(self._log, self.position, views)
@@ -137,15 +141,18 @@ class UnackedReader:
 
     def _read_between(self, max_messages: int, max_bytes: int) -> list[EntryView]:
         while self._acked_through is not None:
-            start, most = self._shared.transact(lambda state: self._next_stretch(state, max_messages))
+            # Only the acknowledgements are looked at under the lock. The log is read without it.
+            start, limit = self._shared.transact(lambda state: self._next_stretch(state, max_messages))
             if start != self._cursor.position:
                 self._cursor.seek(start)
                 self.position = start
-            views = self._cursor.read(most, max_messages, max_bytes)
+            views = self._cursor.read(limit, max_messages, max_bytes)
             if not views:
                 return views
             self._advance(views)
+            # Some may have been acknowledged since, or in part.
             views = self._leave_out_acked(views)
+            # All that was acknowledged lies before the position: the short way from here on.
             if self.position > self._acked_through:
                 self._acked_through = None
             if views:
@@ -172,13 +179,15 @@ def unacked_entries(log: Log, look: Look) -> Iterator[EntryView]:
     chunks, start = log.chunks(), look(lambda state: state.mark_delete)
     cursor = log.cursor(start or BEFORE_FIRST, inclusive=False)
     while views := cursor.read(_AT_ONCE, _AT_ONCE, _BYTES_AT_ONCE):
+        # What the limit of bytes cut off is read again.
         views, rest = chunks.complete(views, _BYTES_AT_ONCE)
         if rest is not None:
             cursor.seek(Position(rest.ledger_id, rest.entry_id))
-        left = look(partial(unacked, views=views))
-        if left is None:
+        remaining = look(partial(unacked, views=views))
+        # The subscription is gone.
+        if remaining is None:
             return
-        yield from left
+        yield from remaining
 
 
 def note_start(directory: str, position: Position) -> None:
@@ -205,6 +214,7 @@ def _noted_start(directory: str) -> Position | None:
 def note_first(directory: str, state: SubscriptionState, facts: Ledgers) -> None:
     """`note_start` for a subscription that was made at the earliest message and never had a consumer."""
     if state.mark_delete == BEFORE_FIRST and facts.listed:
+        # The first ledger with entries; without entries the one that is written to.
         first = next((ledger_id for ledger_id, entries in facts.listed if entries), facts.listed[-1][0])
         note_start(directory, Position(first, -1))
 
@@ -243,6 +253,7 @@ class CompactedReader(UnackedReader):
         self._is_trimmed = False
         is_untouched = state.acks.last_touched() <= state.mark_delete
         self._is_from_start = is_untouched and self._begins_at(state.mark_delete)
+        # Before all that the log still has, where the mark-delete position cannot stand.
         if self._is_from_start:
             start = BEFORE_FIRST.next()
             self._cursor.seek(start)
@@ -279,6 +290,7 @@ class CompactedReader(UnackedReader):
     def _advance(self, views: list[EntryView]) -> None:
         super()._advance(views)
         if self._is_from_start and not self._is_trimmed:
+            # Only the compacted ledger has what is read here.
             self._is_trimmed = views[0].ledger_id < self._log.first_position().ledger_id
         if self._is_trimmed and self.has_jumped:
             self._deferred += self.skipped
@@ -291,14 +303,17 @@ class CompactedReader(UnackedReader):
 
     def _leave_out_acked(self, views: list[EntryView]) -> list[EntryView]:
         def body(state: SubscriptionState) -> list[EntryView]:
+            # What the log has no more counts as acknowledged in the state, and is delivered all the
+            # same.
             if views[0].ledger_id < state.mark_delete.ledger_id:
                 return views
-            found = unacked(state, views)
-            for view in found:
+            remaining = unacked(state, views)
+            for view in remaining:
                 removed: int = getattr(view, "removed", 0)
+                # Messages of a batch that compaction removed are left out like acknowledged ones.
                 if removed:
                     view.skip = removed | (view.skip or 0)  # type: ignore[operator]  # `unacked` sets an int
-            return found
+            return remaining
 
         return self._shared.transact(body)
 
@@ -350,10 +365,12 @@ class ActiveAttachment(Attachment):
         try:
             while True:
                 views = reader.read(max_messages, max_bytes)
+                # At once, even if nothing is delivered: the gap holds back the mark-delete position.
                 if reader.has_jumped:
                     reader.has_jumped = False
                     skipped, reader.skipped = reader.skipped, []
                     self._acknowledger.acknowledge_unreadable(skipped)
+                # No chunked message is among them: they are delivered as they are.
                 if not views or self._note_read(views):
                     return views
                 views, rest = self._complete(views, max_bytes, is_noted=False)
@@ -393,9 +410,11 @@ class ActiveAttachment(Attachment):
     def _follow(self, state: SubscriptionState) -> bool:
         was_moved = super()._follow(state)
         is_active = self._active_of(state.consumers) == self.consumer_id
+        # What it read when it was active before is void.
         if is_active and not self._is_active:
             self._shared.note(f"consumer {self.name} takes over")
             self._reader.rewind(state)
+        # Reported by `_tell_moved`, outside of the lock.
         elif self._is_active and not is_active:
             self._was_switched = True
         self._is_active = is_active

@@ -83,6 +83,7 @@ class Attachment:
         self._log: Final = log
         self._shared: Final = shared
         self._acknowledger: Final = Acknowledger(self, log, shared, self.chunks)
+        # Bound once: a consumer calls these for each message, without a step between.
         self.make_ring: Final = self._acknowledger.make_ring
         self.is_plain: Final = self._acknowledger.is_plain
         self.acknowledge: Final = self._acknowledger.acknowledge
@@ -95,6 +96,7 @@ class Attachment:
         self._membership: Final = membership
         self.words: Final = shared.control.words
         self.fresh: Final = Freshness(shared.control.epoch)
+        # What `_follow` has seen. It becomes `fresh.seen` when the consumer has dropped what is void.
         self._followed = self.fresh.seen
         self._has_left = False
         self._fork_generation: Final = fork.GENERATION
@@ -107,6 +109,7 @@ class Attachment:
             membership,
             chunks.expire_ms,
         )
+        # Tries again to leave if another process stayed in the lock.
         self._detaching: Final = BackgroundWork(membership.call_later, self._depart)
 
     @property
@@ -205,6 +208,8 @@ class Attachment:
         if consumer is not None:
             self.show_alive()  # the timer may be waiting for the lock that is ours now
             return consumer
+        # Three reasons why it is not attached: the subscription is gone, the consumer has left, or
+        # its process was taken for dead. Only then it joins again.
         if not state.exists:
             raise AlreadyClosed(
                 f"the consumer {self.name!r} lost its subscription, which was deleted; subscribe again"
@@ -219,9 +224,9 @@ class Attachment:
         self, views: list[EntryView], max_bytes: int, *, is_noted: bool
     ) -> tuple[list[EntryView], EntryView | None]:
         """Make messages of entries of chunked ones; see `ChunkKeeper.complete`."""
-        found = self.chunks.complete(views, max_bytes, is_noted=is_noted)
+        completed = self.chunks.complete(views, max_bytes, is_noted=is_noted)
         self._watch_chunks()
-        return found
+        return completed
 
     def _watch_chunks(self) -> None:
         """Called when parts of chunked messages were read."""
@@ -230,6 +235,7 @@ class Attachment:
             try:
                 self._acknowledge_chunks(finished)
             except LockTimeout:
+                # Kept for the next read, which acknowledges them.
                 self.chunks.finished += finished
                 raise
         if self.chunks.next_due() is not None:
@@ -262,6 +268,8 @@ class Attachment:
 
         self._shared.transact(body)
         self.fresh.seen = self._followed  # the caller drops what it has
+        # After the commit and before the caller knows of it: entries from the new position on must
+        # not be trimmed by a choice that was made before.
         self._log.trimming.note_retreat()
 
     def seek_time(self, publish_ms: int) -> None:
@@ -304,6 +312,8 @@ class Attachment:
             is_published = shared.control.is_published
         except ValueError:
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
+        # The words are those of the last commit, so the lock suffices; else the state is brought up
+        # to date first.
         if is_published:
             return shared.in_lock(lambda: self._announce(seen_version))
         return shared.transact(lambda _: self._announce(seen_version))
@@ -396,6 +406,7 @@ class Attachment:
         Raises:
             LockTimeout: another process stayed in the lock; a timer tries again.
         """
+        # First, so that no timer acts for a consumer that leaves.
         self.forget()
         try:
             self._depart()
@@ -412,6 +423,7 @@ class Attachment:
             on_left(self)
 
     def _depart(self) -> None:
+        # A child has no part in the consumers of its parent; a closed subscription has detached them.
         if self._fork_generation != fork.GENERATION or self._shared.control.closed:
             return
         detach(self._shared, self._log, (self.consumer_id,))

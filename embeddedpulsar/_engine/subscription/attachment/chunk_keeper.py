@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 Entry = tuple[int, int]
+# Up to so many messages it is not worth asking which of them others acknowledged.
 _FEW: Final = 100
 Key = tuple[str, int]
 """Producer and sequence id. They stand outside of what is packed or encrypted."""
@@ -91,19 +92,24 @@ class PendingChunks:
     def add(self, part: EntryView, now: float, *, is_counted: bool = True) -> OpenChunks | None:
         """Note a part that is not the last; the oldest message, if this makes one too many."""
         key = key_of(part)
-        found = self._open.get(key)
+        message = self._open.get(key)
         dropped = None
-        if found is None:
+        if message is None:
+            # Before the new message is noted, so that it is not the one that is dropped.
             if is_counted:
                 dropped = self._drop_oldest()
-            found = self._open[key] = OpenChunks(key, now, is_counted)
-        found.places.add(Position(part.ledger_id, part.entry_id))
+            message = self._open[key] = OpenChunks(key, now, is_counted)
+        message.places.add(Position(part.ledger_id, part.entry_id))
         return dropped
 
     def _drop_oldest(self) -> OpenChunks | None:
-        most = self._options.max_pending
-        counted = [one for one in self._open.values() if one.is_counted and not one.is_dropped]
-        if not most or len(counted) < most:
+        limit = self._options.max_pending
+        counted = [
+            message for message in self._open.values() if message.is_counted and not message.is_dropped
+        ]
+        # 0 stands for any number. The message that is dropped is remembered until its last part
+        # comes, which must not be delivered.
+        if not limit or len(counted) < limit:
             return None
         counted[0].is_dropped = True
         return counted[0]
@@ -112,36 +118,41 @@ class PendingChunks:
         self, key: Key, last: Position, earlier: Iterable[tuple[int, int]] | None
     ) -> OpenChunks | None:
         """Note the last part, and return what was known of the message, which is complete now."""
-        found = self._open.get(key)
-        if found is None:
+        message = self._open.get(key)
+        if message is None:
             return None
-        named = found.places if earlier is None else {Position(*one) for one in earlier}
-        left = {place for place in found.places if place > last or place not in named}
+        # A last part that names no others takes all that were seen.
+        named = message.places if earlier is None else {Position(*entry) for entry in earlier}
+        # Parts of another attempt of the producer: no last part names them, so they stay until they
+        # expire.
+        unnamed = {place for place in message.places if place > last or place not in named}
         del self._open[key]
-        if left:
-            rest = self._open[key] = OpenChunks(key, found.since, found.is_counted)
-            rest.places = left
-        found.places -= left
-        return found
+        if unnamed:
+            rest = self._open[key] = OpenChunks(key, message.since, message.is_counted)
+            rest.places = unnamed
+        message.places -= unnamed
+        return message
 
-    def forget(self, one: OpenChunks) -> None:
-        if self._open.get(one.key) is one:
-            del self._open[one.key]
+    def forget(self, message: OpenChunks) -> None:
+        if self._open.get(message.key) is message:
+            del self._open[message.key]
 
     def expired(self, now: float) -> list[OpenChunks]:
         expire_ms = self._options.expire_ms
         if not expire_ms:
             return []
-        return [one for one in self._open.values() if now - one.since >= expire_ms / 1000 - 1e-6]
+        # A microsecond of tolerance: rounding must not find the message too young when its own timer
+        # fires.
+        return [message for message in self._open.values() if now - message.since >= expire_ms / 1000 - 1e-6]
 
     def next_due(self) -> float | None:
         expire_ms = self._options.expire_ms
         if not expire_ms or not self._open:
             return None
-        return min(one.since for one in self._open.values()) + expire_ms / 1000
+        return min(message.since for message in self._open.values()) + expire_ms / 1000
 
     def places(self) -> set[Position]:
-        return {place for one in self._open.values() for place in one.places}
+        return {place for message in self._open.values() for place in message.places}
 
 
 def key_of(view: EntryView) -> Key:
@@ -200,13 +211,16 @@ class ChunkKeeper:
         """Note that an entry of a chunked message was read, in the order of the log."""
         try:
             self._lock.acquire()
+            # A part that is not the last has no messages.
             if not view.count:
                 dropped = self._pending.add(view, self._monotonic())
                 if dropped is not None and self._options.is_oldest_acked:
+                    # The next `read` acknowledges them, outside of the lock of the keeper.
                     self.finished += sorted(dropped.places)
                 return
             place = Position(view.ledger_id, view.entry_id)
             done = self._pending.finish(key_of(view), place, self.assembler.reader.earlier(view))
+            # It was one too many before it was complete; `_whole` drops it when its turn comes.
             if done is not None and done.is_dropped:
                 self._unwanted[place] = done
         finally:
@@ -220,6 +234,7 @@ class ChunkKeeper:
             return None
         whole = self.assembler.try_whole(last)
         earlier = self.assembler.reader.earlier(last) or ()
+        # A part is missing for ever. The others must not hold back the mark-delete position.
         if whole is None:
             self.finished += [*earlier, place]
         elif earlier:
@@ -234,6 +249,8 @@ class ChunkKeeper:
         if self._options.is_oldest_acked:
             self.finished += [*earlier, place]
             return
+        # Not acknowledged: it counts as handed out, so that an acknowledgement or redelivery takes
+        # all its parts along.
         self.delivered[place] = earlier
         if self.on_left is not None:
             self.on_left(place, last.redelivery_count)
@@ -251,10 +268,11 @@ class ChunkKeeper:
         """
         parts: list[Entry] = []
         for group in groups:
-            found = self.assembler.last_parts.between(group.ledger_id, group.first, group.last)
-            if found:
+            # Few entries end chunked messages, so these are looked for, and not each of the entries.
+            last_parts = self.assembler.last_parts.between(group.ledger_id, group.first, group.last)
+            if last_parts:
                 wanted = set(entries)
-                for place in found:
+                for place in last_parts:
                     if place in wanted and place not in self.delivered:
                         parts += self.assembler.parts_of(place)
         return parts
@@ -271,9 +289,11 @@ class ChunkKeeper:
 
     def drop(self, is_acked: Callable[[Position], bool]) -> None:
         """Forget messages that other consumers acknowledged, once there may be many."""
+        # A copy, because other threads hand out and acknowledge meanwhile.
         for place in list(self.delivered):
             if is_acked(Position(*place)):
                 self.delivered.pop(place, None)
+        # Twice what stays: so the look costs a constant part for each message.
         self._many = max(_FEW, 2 * len(self.delivered))
 
     @property
@@ -291,6 +311,7 @@ class ChunkKeeper:
             parts: set[Entry] = {place for place in self._pending.places() if place <= through}
         finally:
             self._lock.release()
+        # So are the parts of messages that were handed out, if the last one lies behind ``through``.
         for last, earlier in list(self.delivered.items()):
             if last > through:
                 parts.update(place for place in earlier if place <= through)
@@ -324,12 +345,12 @@ class ChunkKeeper:
         """All parts that are watched, or belong to a message that was handed out."""
         try:
             self._lock.acquire()
-            found: set[Entry] = set(self._pending.places())
+            parts: set[Entry] = set(self._pending.places())
         finally:
             self._lock.release()
         for earlier in list(self.delivered.values()):
-            found.update(earlier)
-        return found
+            parts.update(earlier)
+        return parts
 
     def expired(self) -> list[OpenChunks]:
         try:
@@ -338,16 +359,16 @@ class ChunkKeeper:
         finally:
             self._lock.release()
 
-    def wait_on(self, one: OpenChunks, last: Position) -> None:
+    def wait_on(self, message: OpenChunks, last: Position) -> None:
         """Wait on for a message whose last part is in the log and not acknowledged: as long again."""
-        one.last = last
-        one.since = self._monotonic()
+        message.last = last
+        message.since = self._monotonic()
 
     def forget(self, gone: Sequence[OpenChunks]) -> None:
         try:
             self._lock.acquire()
-            for one in gone:
-                self._pending.forget(one)
+            for message in gone:
+                self._pending.forget(message)
         finally:
             self._lock.release()
 
@@ -363,19 +384,25 @@ def around_parts(command: AckCumulative, spared: Sequence[Entry], facts: Ledgers
     """
     consumer_id, epoch, ledger_id, entry_id, index, size = command
     is_partial = 0 <= index < size - 1
+    # A batch of which a part is acknowledged is no whole entry: it becomes a command for its indexes.
     end = entry_id - 1 if is_partial else entry_id
+    # Everything before the first spared entry is acknowledged cumulatively, the rest by ranges around
+    # the spared ones.
     before = Position(*spared[0]).previous()
     groups: list[AckGroup] = []
     for ledger, entries in facts.listed:
         if not before.ledger_id <= ledger <= ledger_id:
             continue
         first = before.entry_id + 1 if ledger == before.ledger_id else 0
+        # The last ledger may still grow, so its number of entries is not asked.
         last = end if ledger == ledger_id else entries - 1
+        # The end of the ledger stands behind the parts: it closes the last range.
         for part_ledger, part in [*spared, (ledger, last + 1)]:
             if part_ledger == ledger and first <= part <= last + 1:
                 if first < part:
                     groups.append(AckGroup(ledger, first, part - 1, FORM_RANGE, b""))
                 first = part + 1
+    # The bits 0 to ``index``.
     batches = (AckBatch(ledger_id, entry_id, size, (2 << index) - 1),) if is_partial else ()
     commands: list[Command] = [AckCumulative(consumer_id, epoch, *before, -1, 0)]
     if groups or batches:
@@ -438,6 +465,7 @@ class ChunkExpiry:
 
     def arm(self) -> None:
         """Watch the parts that were read, so that they expire in time."""
+        # A timer that is set already is early enough, as it was set for an older part.
         if self._expire_s and is_idle(self._timer):
             self._armed_at = self._monotonic()
             self._timer = self._call_later(self._expire_s, self._on_timer)
@@ -456,10 +484,13 @@ class ChunkExpiry:
             is_watched = deadline.try_now(self._look)
             self._backoff.reset()
         except LockTimeout:
+            # The timer thread waits for no lock of a subscription: it comes again a little later each
+            # time.
             self._timer = self._call_later(self._backoff.next(), self._on_timer)
         except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
             return  # detached: others look after it
         except Exception:
+            # It may pass, as a full disk does: the parts are still watched, and not in a tight loop.
             is_watched, wait_s = True, _RETRY_S
             raise  # to the log
         finally:
@@ -471,6 +502,7 @@ class ChunkExpiry:
             return
         now, due = self._monotonic(), self._keeper.next_due()
         self._armed_at = now
+        # Without parts of its own it watches those of consumers that are gone.
         delay_s = self._expire_s if due is None else max(due - now, 0.0)
         self._timer = self._call_later(max(delay_s, wait_s, 0.001), self._on_timer)
 
@@ -478,19 +510,22 @@ class ChunkExpiry:
         """Acknowledge the parts of messages that expired. True if parts are left that may expire."""
         keeper = self._keeper
         known = keeper.known()
+        # On Shared and Key_Shared the state says which parts were read, by whatever consumer.
         parts = self._shared.transact(lambda state: state.dispatch.pending.parts())
         strange = [part for part in parts if part not in known]
         if strange:
             keeper.adopt(self._read(strange), self._armed_at)
         gone = []
-        for one in keeper.expired():
-            last = one.last or keeper.assembler.find_last(one.key, one.places)
+        for message in keeper.expired():
+            # The log is asked before the message is given up: its last part may be stored and not
+            # read yet.
+            last = message.last or keeper.assembler.find_last(message.key, message.places)
             if last is not None and not self._is_acked(last):
-                keeper.wait_on(one, last)
+                keeper.wait_on(message, last)
             else:
-                gone.append(one)
+                gone.append(message)
         if gone:
-            self._acknowledge([place for one in gone for place in sorted(one.places)])
+            self._acknowledge([place for message in gone for place in sorted(message.places)])
             keeper.forget(gone)
         return bool(parts) or keeper.next_due() is not None
 
@@ -499,10 +534,14 @@ class ChunkExpiry:
 
     def _read(self, parts: list[Entry]) -> list[EntryView]:
         cursor = self._log.cursor(Position(0, 0), inclusive=True)
-        found = []
+        part_views = []
         for part in parts:
+            # Neighbours need no seek.
             if cursor.position != part:
                 cursor.seek(Position(*part))
             views = cursor.read(1, 1, 1)
-            found += [view for view in views if (view.ledger_id, view.entry_id) == part and not view.count]
-        return found
+            # The cursor steps over what is missing: only the part itself counts.
+            part_views += [
+                view for view in views if (view.ledger_id, view.entry_id) == part and not view.count
+            ]
+        return part_views

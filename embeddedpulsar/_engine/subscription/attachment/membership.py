@@ -91,8 +91,12 @@ def check_admission(state: SubscriptionState, new_consumer: Consumer, most: int)
         ConsumerAssignError: the keys cannot be divided with this one.
     """
     consumers, kind = state.consumers, state.consumers.consumer_type
+    # From what concerns all subscriptions to what concerns one type: the first refusal is the one
+    # that is reported.
     if kind not in (None, new_consumer.consumer_type):
-        name = next((str(one) for one in ConsumerType if one == kind), f"type {kind}")
+        name = next(
+            (str(kind_of_type) for kind_of_type in ConsumerType if kind_of_type == kind), f"type {kind}"
+        )
         raise ConsumerBusy(f"Subscription is of different type: {names_of(consumers)} attached as {name}")
     if most and len(consumers) >= most:
         raise ConsumerBusy(
@@ -111,7 +115,7 @@ def check_admission(state: SubscriptionState, new_consumer: Consumer, most: int)
 
 def names_of(consumers: ConsumerRegistry, but: int = 0) -> str:
     """The attached consumers, for messages; without the consumer ``but``."""
-    return ", ".join(repr(one.name) for one in consumers.all() if one.consumer_id != but)
+    return ", ".join(repr(consumer.name) for consumer in consumers.all() if consumer.consumer_id != but)
 
 
 class Membership:
@@ -125,8 +129,6 @@ class Membership:
         monotonic, call_later: the time, and timers.
         joined: the threads of this process that attached consumers, by the ids of these; closing the
             subscription detaches them.
-
-    Attributes:
         tried: ids that the consumer has, or would have had if a `join` had not been interrupted. None while
             it is refused: then the id goes to the next consumer, perhaps of another process.
     """
@@ -163,6 +165,8 @@ class Membership:
             ConsumerBusy, ConsumerAssignError: the consumers that are attached do not admit this one.
         """
         shared, attach_request = self._shared, self._attach_request
+        # Of many consumers the lost ones are looked for only if the new one is refused: each costs a
+        # look at a lease, under the lock.
         if 0 < len(state.consumers) <= _FEW:
             self._detach_lost(state)
         # No earlier consumer has this id, not even one of a deleted subscription of the same name.
@@ -171,18 +175,23 @@ class Membership:
         try:
             check_admission(state, trial, attach_request.most)
         except (ConsumerBusy, ConsumerAssignError):
+            # Once more only if consumers went, so this ends.
             if len(state.consumers) <= _FEW or not self._detach_lost(state):
                 raise
             return self.join(state, facts)
+        # Those that are not attached any more need not be detached when the subscription is closed.
         if self.joined:
-            for number in self.joined.keys() - {one.consumer_id for one in state.consumers.all()}:
+            for number in self.joined.keys() - {other.consumer_id for other in state.consumers.all()}:
                 self.joined.pop(number, None)
         self.joined[trial.consumer_id] = self._thread  # first: only this process could detach it
         self.tried.add(trial.consumer_id)
+        # The code may have been another consumer's. Slot and bits are set before the commit: from
+        # then on other processes assign entries to it.
         shared.wakeups.waiting.forget(trial.code)
         shared.control.take_slot(
             trial.code, trial.consumer_id, attach_request.receiver_queue_size, self._now_ms()
         )
+        # From before the commit, which adds this process to the ring.
         ring = processes_of(state.consumers.all())
         shared.commit([attach, *news_for(state, facts)])
         if attach.client_uuid not in ring:
@@ -194,6 +203,7 @@ class Membership:
     def _rules(self) -> ConsumerRules:
         """The rules with the limits of now, under the lock: a change from here on finds the consumer."""
         rules, settings = self._attach_request.rules, self._settings
+        # Consumers of Exclusive and Failover claim nothing, and have no limits.
         if not CONSUMER_TYPES[self._attach_request.consumer_type]:
             return rules
         return rules._replace(
@@ -213,11 +223,13 @@ class Membership:
     def cutoff_ms(self) -> int:
         """Entries to be delivered later than this are delayed."""
         settings = self._settings
+        # Later than any time: nothing is delayed.
         if not settings.delayedDeliveryEnabled or self._log.is_volatile:
             return (1 << 64) - 1
         now = self._clock.wall_ms()
         if settings.isDelayedDeliveryDeliverAtTimeStrict:
             return now
+        # As in Pulsar, what is due within a tick need not wait for it.
         return now + settings.delayedDeliveryTickTimeMillis
 
     def show_alive(self, code: int, consumer_id: int) -> None:
@@ -225,6 +237,8 @@ class Membership:
 
         Other processes compare the word with its previous value, never with their clock."""
         words, base = self._shared.control.words, slot_of(code)
+        # The slot may be another consumer's by now. No lock guards this: at worst that one seems to
+        # live for an interval longer.
         if words[base + _CONSUMER_ID] == consumer_id:
             words[base + _ALIVE] = self._now_ms()
 
@@ -247,6 +261,7 @@ def detach_lost(
     ``keep_alives``; None leaves the latter for another time."""
     lost = detach_commands_for_dead(state, shared.control, peers.is_alive)
     if keep_alives is not None:
+        # A consumer whose process is gone is reported as that, and not as silent too.
         silent = keep_alives.look(state, shared.control) - {command.consumer_id for command in lost}
         lost += detach_commands_for_silent(state, shared.control, silent)
     for command in lost:

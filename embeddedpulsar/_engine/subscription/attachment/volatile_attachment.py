@@ -57,14 +57,18 @@ class _OnceDelivered(Attachment, ABC):
 
     def given(self, view: EntryView) -> None:
         """Note that the application gets the first message of an entry. May be repeated."""
+        # Counted already: this is a further message of the entry.
         if view.acked is not None:
             return
         count = view.count
         view.acked, self.last = GIVEN if count == 1 else bytearray(count + 1), view
         try:
+            # Stored before the application has the message: after a SIGKILL it counts as delivered,
+            # and does not come twice.
             self.words[self.given_at] = self.count = self.count + count
         except ValueError:
             return  # closed meanwhile
+        # One timer acknowledges everything that is given until it fires.
         if not self.is_waiting:
             self.is_waiting = True
             self._settling.after(_SETTLE_AFTER_S)
@@ -76,6 +80,7 @@ class _OnceDelivered(Attachment, ABC):
     def _own(self, state: SubscriptionState) -> Consumer:
         before = self.consumer_id
         consumer = super()._own(state)
+        # It joined again, perhaps with another code.
         if consumer.consumer_id != before:
             self._count_on()
         return consumer
@@ -108,6 +113,8 @@ class VolatileActiveAttachment(_OnceDelivered, ActiveAttachment):
     def _follow(self, state: SubscriptionState) -> bool:
         was_active = self._is_active
         was_moved = super()._follow(state)
+        # What was appended before is acknowledged and not delivered: it came for the consumer that
+        # was active then.
         if self._is_active and not was_active:
             last = self._log.last_position()
             if last is not None and last > state.mark_delete:
@@ -132,6 +139,7 @@ class VolatileSharedAttachment(_OnceDelivered, SharedAttachment):
         if view.acked is None:
             self._done.append((view.ledger_id, view.entry_id))
         self.given(view)
+        # The list does not grow on while messages come fast.
         if len(self._done) >= _SETTLE_AT:
             self._settling.run()
         return True
@@ -145,6 +153,7 @@ class VolatileSharedAttachment(_OnceDelivered, SharedAttachment):
                 return  # others have settled for it
 
     def _settle_in(self, state: SubscriptionState) -> None:
+        # Other threads append meanwhile: what is beyond this number is left for the next time.
         count = len(self._done)
         if count and state.consumers.is_current(self.consumer_id, self.epoch):
             groups = group_entries(self._done[:count])

@@ -79,7 +79,8 @@ class WaitingConsumers:
     def rank(self, code: int) -> int:
         """How many sleep that have a lower code. By it they take turns looking whether something was lost."""
         number, bit = divmod(code - FIRST_OWNER, _BITS)
-        below = sum(self._words[_WAITERS + one].bit_count() for one in range(number))
+        # The words before its own, and in that the bits below its own.
+        below = sum(self._words[_WAITERS + word].bit_count() for word in range(number))
         return int(below + (self._words[_WAITERS + number] & (1 << bit) - 1).bit_count())
 
     def note_assigned(self, code: int) -> None:
@@ -98,6 +99,7 @@ class WaitingConsumers:
         """Clear the bits of a code that another consumer gets."""
         self._clear(_WAITERS, code)
         self._clear(_ASSIGNED, code)
+        # The consumer that had the code before wakes no more.
         if self.watcher == code:
             self.watch(0)
 
@@ -112,6 +114,7 @@ class WaitingConsumers:
     def is_watched(self, code: int) -> bool:
         """Whether another consumer waits for the next delayed entry, so that ``code`` need not."""
         due_ms, word = self._words[_NEXT_DUE_MS], self._words[_DUE_WATCH]
+        # Its own watch must be for this very time. Another's suffices if it ends no later.
         if code and word & _CODE_MASK == code:
             return bool(due_ms and word >> _CODE_BITS == due_ms)
         return bool(not due_ms or (word and word >> _CODE_BITS <= due_ms))
@@ -119,6 +122,7 @@ class WaitingConsumers:
     def watch(self, code: int) -> None:
         """The consumer ``code`` goes to sleep until the next entry is due; 0 for no consumer."""
         due_ms = self._words[_NEXT_DUE_MS]
+        # Time and code stand in one word, because others read it without the lock.
         self._words[_DUE_WATCH] = due_ms << _CODE_BITS | code if due_ms and code else 0
 
     # -- bits --------------------------------------------------------------------------------------
@@ -129,6 +133,7 @@ class WaitingConsumers:
 
     def _set(self, bitmap: int, code: int) -> None:
         number, bit = divmod(code - FIRST_OWNER, _BITS)
+        # Read, changed and stored, which is not one step: only under the lock of the subscription.
         self._words[bitmap + number] |= 1 << bit
 
     def _clear(self, bitmap: int, code: int) -> bool:
@@ -179,6 +184,7 @@ class Wakeups:
             elif effects & CLAIMABLE:
                 self.claimers(state)
             self._watch(state, effects)
+        # Of Exclusive and Failover only the active consumer has something to do.
         elif effects & (REWOUND | MEMBERS | CLAIMABLE):
             kind = state.consumers.consumer_type
             if kind is not None and kind in ACTIVE_DISPATCHERS:
@@ -189,6 +195,7 @@ class Wakeups:
     def claimers(self, state: SubscriptionState, but: int = 0) -> None:
         """Wake a consumer for entries that can be claimed. With keys, wake those of waiting entries too."""
         dispatch, keys = state.dispatch, state.dispatch.pending.waiting_keys
+        # Waiting entries of a key can be claimed by its consumer alone.
         if dispatch.selector is not None and len(keys):
             for consumer_id in keys.owners(dispatch.owner_of):
                 if consumer_id is not None and consumer_id != but:
@@ -206,8 +213,10 @@ class Wakeups:
         for consumer in state.consumers.each():
             if consumer.consumer_id == but or not self.waiting.is_armed(consumer.code):
                 continue
+            # The lower the number, the better the level, and 0 is the best.
             if best is not None and consumer.priority_level >= best.priority_level:
                 continue
+            # Asked last, because it costs most: a consumer without room cannot claim.
             if permits_of(state.dispatch, granted, consumer) > 0:
                 if is_apart(consumer):
                     self._wake(consumer)
@@ -233,7 +242,11 @@ class Wakeups:
 
     def _watch(self, state: SubscriptionState, effects: int) -> None:
         watcher = self.waiting.watcher
-        if watcher and effects & MEMBERS and all(one.code != watcher for one in state.consumers.each()):
+        if (
+            watcher
+            and effects & MEMBERS
+            and all(consumer.code != watcher for consumer in state.consumers.each())
+        ):
             self.waiting.watch(0)
         if not self.waiting.is_watched(0):
             self.hand_watch_on(state)
@@ -254,6 +267,8 @@ class Wakeups:
         self._is_for_all = True
 
     def _wake(self, consumer: Consumer) -> bool:
+        # The bit goes under the lock, the ring comes after it: if a kill prevents that, the sleeper
+        # wakes by its back stop.
         if not self.waiting.disarm(consumer.code):
             return False
         self._to_ring.append(consumer.client_uuid)
@@ -267,6 +282,7 @@ class Wakeups:
     def ring(self) -> None:
         """Ring those that were woken. A dead process is detached from the subscription soon, and that
         wakes another."""
+        # Cleared before it rings: what is noted meanwhile is rung by the next call.
         for_all, self._is_for_all = self._is_for_all, False
         if for_all:
             self._peers.ring_all()

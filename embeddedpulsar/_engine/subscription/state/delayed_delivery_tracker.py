@@ -9,6 +9,7 @@ from itertools import compress, pairwise
 from operator import eq, le
 from typing import Final
 
+# Above each time that fits into the column.
 _NEVER: Final = 1 << 63
 _ENTRY_MASK: Final = (1 << 32) - 1
 _WORD: Final = 8
@@ -21,9 +22,11 @@ _POSITION: Final = (1 << 64) - 1
 
 def is_ascending(times: array[int], positions: array[int]) -> bool:
     """Whether two columns are in order."""
+    # All comparisons run in C, as a snapshot may have a million entries.
     following = times[1:]
     if not all(map(le, times, following)):
         return False
+    # Positions matter only among entries of the same time.
     ties = compress(pairwise(positions), map(eq, times, following))
     return all(first <= second for first, second in ties)
 
@@ -94,6 +97,7 @@ class DelayedBucket:
         if len(kept) < len(positions):
             self.times = array("q", [times[at] for at in kept])
             self.positions = array("Q", [positions[at] for at in kept])
+        # Also if nothing went: the bound was too low then, and each call would look here again.
         self.lowest = min(self.positions, default=_POSITION)
         return len(kept) < len(positions)
 
@@ -145,11 +149,13 @@ class DelayedDeliveryTracker:
             ValueError: an id that does not fit into 32 bits.
             OverflowError: a time that does not fit into 64 bits, the sign included.
         """
+        # Negative numbers do not pass either: a shift keeps their sign.
         if (ledger_id | entry_id) >> 32:
             raise ValueError(f"there cannot be an entry {ledger_id}:{entry_id}")
         position = ledger_id << 32 | entry_id
         at = bisect_right(self._bounds, deliver_at_ms << 64 | position)
         bucket = self._buckets[at]
+        # Only the first bucket is ever taken from, so only that one is kept in order, once it is.
         if at or not bucket.is_sorted:
             bucket.times.append(deliver_at_ms)
             bucket.positions.append(position)
@@ -186,12 +192,15 @@ class DelayedDeliveryTracker:
         """
         due: list[tuple[int, int]] = []
         while self._count and self._next <= cutoff_ms and (limit is None or len(due) < limit):
+            # Ordered in a new object, and stored in one step: an interrupt leaves the one or the
+            # other, and both are right.
             bucket = self._buckets[0] = self._buckets[0].ordered()
             count = bisect_right(bucket.times, cutoff_ms)
             if limit is not None:
                 count = min(count, limit - len(due))
             due += [(position >> 32, position & _ENTRY_MASK) for position in bucket.take(count)]
             self._count -= count
+            # The only bucket stays although it is empty: `add` always finds one.
             if not bucket.times and self._bounds:
                 del self._buckets[0], self._bounds[0]
             self._next = self._earliest()
@@ -199,6 +208,7 @@ class DelayedDeliveryTracker:
 
     def _earliest(self) -> int:
         first = self._buckets[0]
+        # The earliest entry is in the first bucket, but perhaps not in order there.
         return first.times[0] if first.is_sorted and first.times else min(first.times, default=_NEVER)
 
     def drop_before(self, ledger_id: int, entry_id: int) -> None:
@@ -207,12 +217,15 @@ class DelayedDeliveryTracker:
         Cheap where there are none, so it may follow every move of the mark-delete position.
         """
         limit = (ledger_id << 32) + max(entry_id, 0)
+        # No bucket has anything below: the usual case, after each acknowledgement.
         if limit <= self._lowest:
             return
         dropped = [bucket.drop_below(limit) for bucket in self._buckets if bucket.lowest < limit]
         if any(dropped):
             self._take_over(self._buckets, self._bounds)
         else:
+            # Nothing went, so the bound was too low. It rises, or each call would look at the
+            # buckets.
             self._lowest = min(bucket.lowest for bucket in self._buckets)
 
     def _take_over(self, buckets: list[DelayedBucket], bounds: list[int]) -> None:
@@ -221,6 +234,8 @@ class DelayedDeliveryTracker:
         for at, bucket in enumerate(buckets):
             if not bucket.times:
                 continue
+            # Small neighbours are merged: else entries that go here and there would leave thousands
+            # of buckets.
             if self._buckets and len(self._buckets[-1]) + len(bucket) <= _PIECE:
                 self._buckets[-1].extend(bucket)
                 continue

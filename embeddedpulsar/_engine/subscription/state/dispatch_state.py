@@ -55,6 +55,7 @@ Range = tuple[int, int, int]
 Scattered = tuple[int, int, bytes, int]
 """Entries between those of other consumers: (ledger, first, the code of the consumer of each from there on,
 how many are this one's)."""
+# Stands where entries were taken away. Ids of ledgers are never negative, so no lookup meets it.
 _NO_LEDGER: Final = -1
 
 
@@ -102,6 +103,8 @@ class AssignedEntries:
 
     def assign(self, ledger_id: int, first: int, last: int, messages: int) -> None:
         pieces = self._pieces
+        # Entries that follow the last piece lengthen it: a consumer that is alone has one piece,
+        # however much it is assigned.
         before = pieces[-1] if pieces else None
         if before and len(before) == 3 and before[0] == ledger_id and before[2] + 1 == first:
             pieces[-1] = (ledger_id, before[1], last)
@@ -112,6 +115,8 @@ class AssignedEntries:
 
     def share(self, ledger_id: int, first: int, codes: bytes, messages: int) -> None:
         """Note that the consumer got the entries from ``first`` on that have its code in ``codes``."""
+        # All consumers of a share keep the same bytes, which cost each of them one count. The runs in
+        # them are searched only when ranges are asked for.
         number = codes.count(self.code)
         self._pieces.append((ledger_id, first, codes, number))
         self.end += number
@@ -123,6 +128,8 @@ class AssignedEntries:
         while pieces and self.start < handed:
             piece = pieces[0]
             number = piece[3] - self._skip if len(piece) == 4 else piece[2] - piece[1] + 1
+            # The border lies inside the piece. A range is shortened. A scattered piece stays whole,
+            # because finding the border in it is a search; `_skip` counts instead.
             if self.start + number > handed:
                 if len(piece) == 4:
                     self._skip += handed - self.start
@@ -142,10 +149,12 @@ class AssignedEntries:
         first, last = min(entries), max(entries)
         if not any(piece[0] == ledger_id and _meets(piece, first, last) for piece in self._pieces):
             return  # as ever: it was given them before it gave them back
+        # The numbers of the entries behind must not shift, as the consumer says by number how many it
+        # handed out. So each entry that is taken leaves a place without a ledger.
         dropped, kept = frozenset(entries), deque[Range | Scattered]()
-        for one, a, b in self.ranges:
-            if one != ledger_id or a > last or b < first:
-                kept.append((one, a, b))
+        for owner_ledger, a, b in self.ranges:
+            if owner_ledger != ledger_id or a > last or b < first:
+                kept.append((owner_ledger, a, b))
                 continue
             for entry in range(a, b + 1):
                 owner = _NO_LEDGER if entry in dropped else ledger_id
@@ -159,7 +168,9 @@ class AssignedEntries:
 
     def behind(self, number: int) -> list[Range]:
         """The ranges from that entry on, as few as possible."""
-        found: list[Range] = []
+        ranges: list[Range] = []
+        # ``at`` is the number of the first entry of a piece that is left, ``skipped`` how many before
+        # it are forgotten; only the first piece has such.
         at, skipped = self.start, self._skip
         for piece in self._pieces:
             if len(piece) == 3:
@@ -171,10 +182,12 @@ class AssignedEntries:
                 end = at + piece[3] - skipped
                 runs = _runs_behind(piece, self.code, skipped + max(number - at, 0)) if number < end else []
                 at, skipped = end, 0
-            if found and runs and found[-1][0] == runs[0][0] and found[-1][2] + 1 == runs[0][1]:
-                runs[0] = (runs[0][0], found.pop()[1], runs[0][2])
-            found += runs
-        return found
+            # Neighbours become one range: a snapshot must not show in how many steps they were
+            # assigned.
+            if ranges and runs and ranges[-1][0] == runs[0][0] and ranges[-1][2] + 1 == runs[0][1]:
+                runs[0] = (runs[0][0], ranges.pop()[1], runs[0][2])
+            ranges += runs
+        return ranges
 
     def clear(self) -> None:
         self._pieces.clear()
@@ -182,7 +195,7 @@ class AssignedEntries:
         self.start = self.end
 
     def pack(self) -> list[Any]:
-        ranges = [list(one) for one in self.ranges]
+        ranges = [list(each) for each in self.ranges]
         return [self.code, self.start, self.end, self.messages, self.is_blocked, ranges]
 
     @classmethod
@@ -196,6 +209,7 @@ class AssignedEntries:
             is_blocked,
         )
         assigned.hold((ledger_id, first, last) for ledger_id, first, last in ranges)
+        # A consumer that counts differently from the others would hand out entries twice, or never.
         if start + sum(last - first + 1 for _, first, last in ranges) != end:
             raise ValueError(f"assigned entries from {start} to {end} that do not add up")
         return assigned
@@ -210,7 +224,8 @@ def _meets(piece: Range | Scattered, first: int, last: int) -> bool:
 def _runs_behind(piece: Scattered, code: int, skip: int) -> list[Range]:
     """The runs of a consumer's entries in a piece, without the first ``skip`` entries. Hot."""
     ledger_id, base, codes, _ = piece
-    spans = [found.span() for found in runs_of(code).finditer(codes)]
+    # One search in C finds all runs of the consumer; the loop only counts off those that are skipped.
+    spans = [match.span() for match in runs_of(code).finditer(codes)]
     at = 0
     while skip and at < len(spans):
         first, end = spans[at]
@@ -296,6 +311,8 @@ class ConsumerRegistry:
 
     def free_code(self) -> int:
         """The code the next consumer gets; 0 if there are as many as a subscription can have."""
+        # The lowest free one: `DispatchState.may_block` sums over all codes up to the highest that
+        # was ever used.
         used = set()
         for consumer in self._by_id.values():
             used.add(consumer.code)
@@ -308,6 +325,7 @@ class ConsumerRegistry:
         self._by_id[consumer.consumer_id] = consumer
         if consumer.priority_level not in self.levels:
             insort(self.levels, consumer.priority_level)
+        # `least_limit` spares the look at all consumers: while they hold less, none can be blocked.
         limit = consumer.rules.max_unacked
         if limit:
             self.limits[consumer.consumer_id] = limit
@@ -318,7 +336,8 @@ class ConsumerRegistry:
         consumer = self._by_id.pop(consumer_id, None)
         if consumer is None:
             return False
-        self.levels = sorted({one.priority_level for one in self._by_id.values()})
+        # A level goes with its last consumer, and so does the lowest limit: both are found anew.
+        self.levels = sorted({other.priority_level for other in self._by_id.values()})
         if self.limits.pop(consumer_id, 0):
             self.least_limit = min(self.limits.values(), default=0)
         return True
@@ -374,6 +393,7 @@ class RestingCounts:
         known = self._ledgers.get(ledger_id)
         if known is None:
             return []
+        # The list comes first: removing entries while `irange` walks over them would break its walk.
         taken = [(entry, known.pop(entry)) for entry in list(known.irange(first, last))]
         if not known:
             del self._ledgers[ledger_id]
@@ -389,7 +409,7 @@ class RestingCounts:
 
         Called each time the mark-delete position moves, so it costs as much as it drops and no more.
         """
-        for ledger_id in [one for one in self._ledgers if one < position.ledger_id]:
+        for ledger_id in [each for each in self._ledgers if each < position.ledger_id]:
             del self._ledgers[ledger_id]
         known = self._ledgers.get(position.ledger_id)
         if known is None:
@@ -404,7 +424,9 @@ class RestingCounts:
 
     def pack(self) -> list[Any]:
         """The content for a snapshot; equal contents give equal values."""
-        return [[one, *map(list, self._ledgers[one].items())] for one in sorted(self._ledgers)]
+        return [
+            [ledger_id, *map(list, self._ledgers[ledger_id].items())] for ledger_id in sorted(self._ledgers)
+        ]
 
     @classmethod
     def unpack(cls, packed: Sequence[Any]) -> RestingCounts:
@@ -417,6 +439,7 @@ class RestingCounts:
 
 
 _NO_SHARES: Final[tuple[tuple[int, ...], tuple[tuple[int, bytes], ...]]] = (), ()
+# Stands for no limit where numbers are compared.
 UNLIMITED: Final = 1 << 62
 MOST_DUE: Final = 10_000
 """Delayed entries that one command makes due: it is applied under the lock, at about 1 us each. Part of what
@@ -463,12 +486,15 @@ class DispatchState:
 
     def seek(self, mark_delete: Position) -> None:
         """Forget everything: the subscription was moved."""
+        # Counts belong to deliveries before the seek. Without consumers nothing else is kept, and the
+        # first one that joins restarts the rest.
         self.counts.clear()
         if self.assigned_by_consumer:
             self._restart(mark_delete)
 
     def clamp(self, mark_delete: Position) -> None:
         """Forget entries that do not exist any more."""
+        # The entries that still exist are read again; their counts wait for them.
         self.counts.keep(self.pending.counted())
         self.counts.drop_before(mark_delete.next())
         self._restart(mark_delete)
@@ -479,9 +505,12 @@ class DispatchState:
         self.delayed.clear()
         self.read = mark_delete.next()
         self.is_blocked = self.has_blocked = False
+        # Consumers keep their numbers: what was assigned before is void, and what comes next is
+        # counted on from there.
         for assigned in self.assigned_by_consumer.values():
             assigned.clear()
             assigned.is_blocked = False
+        # No entry is in flight any more, so no consumer has to wait for those of others.
         self.joined.clear()
 
     # -- consumers ---------------------------------------------------------------------------------
@@ -499,12 +528,17 @@ class DispatchState:
         """Add a consumer that attached. The first one decides how keys are divided."""
         self._divide_anew()
         rules = consumer.rules
+        # The first consumer decides for all. A selector or a common limit that later ones ask for has
+        # no effect.
         if not self.assigned_by_consumer:
             self._restart(mark_delete)
             self.most_unacked = rules.max_unacked_in_all
             self.selector_kind = rules.selector
             self.selector = make_selector(rules.selector, rules.points) if rules.selector else None
         elif rules.flags & (FLAG_CLASSIC | FLAG_OUT_OF_ORDER) == FLAG_CLASSIC:
+            # The classic rule: others still hold entries of keys that belong to this consumer from
+            # now on. It gets nothing from the read position on until all before is acknowledged;
+            # without such entries it need not wait.
             if mark_delete.next() < self.read:
                 self.joined[consumer.consumer_id] = self.read
         self.assigned_by_consumer[consumer.consumer_id] = AssignedEntries(consumer.code)
@@ -530,13 +564,19 @@ class DispatchState:
         self.joined.pop(consumer_id, None)
         if self.selector is not None:
             self.selector.remove(consumer_id)
+        # Entries from ``handed`` on never reached the application: they come again uncounted,
+        # whatever the reason of the departure.
         unseen = assigned.behind(handed)
         self.pending.give_back_all(assigned.code, unseen, counted=reason != DETACH_CLOSED)
+        # With the last consumer the states of the entries go, because the first one that comes reads
+        # them anew. The counts stay.
         if not self.assigned_by_consumer:
             self.counts.keep(self.pending.counted())
             self._restart(mark_delete)
             self.selector = None
             return
+        # What it held does not count any more for the limit of all consumers together. The single
+        # ones hold what they held, so their limits are left out.
         self.check_limits({})
 
     # -- entries -----------------------------------------------------------------------------------
@@ -544,22 +584,29 @@ class DispatchState:
     def assign(self, command: Assign, acks: AckBitmaps) -> None:
         """Note that entries were read, delayed, or given to consumers."""
         pending = self.pending
+        # The order is part of what the command means, as each replica applies it: what comes due,
+        # what was read, what of that is delayed, what is given to consumers.
         if command.due_ms:
             for ledger_id, entry_id in self.delayed.pop_due(command.due_ms, MOST_DUE):
                 pending.come_due(ledger_id, entry_id)
         given, shared = self._read(command, acks)
         for deliver_at, ledger_id, entry_id in command.delayed:
+            # An entry that was acknowledged before it was read does not wait, and is not delayed
+            # either.
             if pending.state(ledger_id, entry_id) == WAITING:
                 pending.delay(ledger_id, entry_id)
                 self.delayed.add(deliver_at, ledger_id, entry_id)
         if command.read != STAY:
             self.read = max(self.read, Position(*command.read))
+        # What the application was given goes before more is added, so the pieces stay few.
         for consumer_id, handed in command.handed:
             if consumer_id in self.assigned_by_consumer:
                 self.assigned_by_consumer[consumer_id].forget(handed)
         for number, (consumer_id, ledger_id, first, last) in enumerate(command.ranges):
             assigned = self.assigned_by_consumer.get(consumer_id)
             if assigned is not None:
+                # -1 says that the range was not given along with the reading, as not all of it waits.
+                # Then those of its entries that wait are given.
                 messages = given.get(number, -1)
                 if messages < 0:
                     messages = pending.assign(ledger_id, first, last, assigned.code)
@@ -579,6 +626,7 @@ class DispatchState:
                     messages = pending.assign(ledger_id, first, last, assigned.code)
                     assigned.assign(ledger_id, first, last, messages)
             return
+        # A consumer that left meanwhile gets nothing, and its entries go on waiting (`_codes_of`).
         for consumer_id in share.owners:
             if consumer_id in self.assigned_by_consumer:
                 assigned = self.assigned_by_consumer[consumer_id]
@@ -588,7 +636,11 @@ class DispatchState:
     def _codes_of(self, share: Share) -> bytes:
         """The code of the consumer that gets each entry, 0 for none."""
         consumers = self.assigned_by_consumer
-        codes = [consumers[one].code if one in consumers else 0 for one in share.owners]
+        # The picks number the owners from 1 on, and 0 is none. One table turns all of them into
+        # codes.
+        codes = [
+            consumers[consumer_id].code if consumer_id in consumers else 0 for consumer_id in share.owners
+        ]
         return share.picks.translate(bytes((0, *codes)).ljust(256, b"\0"))
 
     def _read(
@@ -601,10 +653,13 @@ class DispatchState:
             with that, and how many messages they are: at half the cost of giving what waits.
         """
         runs = command.fresh
+        # The usual case, one run of which nothing is acknowledged: the entries get their final state
+        # at once, without waiting before.
         if len(runs) == 1 and not self._has_acked(runs[0], acks):
             run, assigned_by_consumer = runs[0], self.assigned_by_consumer
             numbers, ranges = [], []
             for number, (consumer_id, ledger_id, first, last) in enumerate(command.ranges):
+                # Ranges of entries that were read earlier are left to the caller.
                 if ledger_id == run.ledger_id and run.first <= first and last <= run.last:
                     if consumer_id in assigned_by_consumer:
                         numbers.append(number)
@@ -613,6 +668,8 @@ class DispatchState:
             given, shared = self.pending.deal(run, ranges, shares)
             self._recall(run)
             return dict(zip(numbers, given, strict=True)), dict(zip(inside, shared, strict=True))
+        # Otherwise all entries wait first, and those that were acknowledged before they were read are
+        # taken out again.
         for run in runs:
             self.pending.add(run)
             self._recall(run)
@@ -628,14 +685,18 @@ class DispatchState:
             for number, (ledger_id, first, _, picks) in enumerate(shares)
             if ledger_id == run.ledger_id and run.first <= first and first + len(picks) <= run.last + 1
         ]
-        return inside, [(shares[one].first, self._codes_of(shares[one])) for one in inside]
+        return inside, [(shares[index].first, self._codes_of(shares[index])) for index in inside]
 
     def _recall(self, run: FreshRun) -> None:
+        # A count moves from the resting ones to its entry, so that it is in one of the two places
+        # only.
         if self.counts:
             self.pending.recall(run.ledger_id, self.counts.take(run.ledger_id, run.first, run.last))
 
     def _has_acked(self, run: FreshRun, acks: AckBitmaps) -> bool:
         known = acks.ledger(run.ledger_id)
+        # A ledger before the mark-delete position is acknowledged as a whole; one that is not known
+        # yet has no acknowledgements.
         if known is None:
             return run.ledger_id < acks.mark_delete.ledger_id
         return 0 <= known.next_acked(run.first) <= run.last
@@ -650,6 +711,7 @@ class DispatchState:
         entry = run.first
         while 0 <= (entry := known.next_acked(entry)) <= run.last:
             end = known.next_unacked(entry)
+            # The last acknowledged run may go on behind what was read.
             self.pending.settle_range(run.ledger_id, entry, min(end - 1, run.last))
             entry = end
 
@@ -661,6 +723,8 @@ class DispatchState:
         assigned = self.assigned_by_consumer.get(command.consumer_id)
         if assigned is None:
             return
+        # The entries are dropped from the assigned ranges, too: the consumer would fetch them
+        # although they wait for any.
         if command.groups:
             assigned.forget(command.handed)
             for group in command.groups:
@@ -673,8 +737,12 @@ class DispatchState:
         """The mark-delete position moved up: nothing before it matters. True if consumers that joined late
         are held back no more."""
         start = mark_delete.next()
+        # These run each time the position moves, and cost next to nothing where there is nothing to
+        # drop.
         self.pending.trim(start.ledger_id, start.entry_id)
         self.delayed.drop_before(start.ledger_id, start.entry_id)
+        # The position may pass the read position, by a cumulative acknowledgement of entries that no
+        # consumer has read.
         self.read = max(self.read, start)
         return self.admit(mark_delete, acks)
 
@@ -683,7 +751,7 @@ class DispatchState:
         if not self.joined:
             return False
         first = self._first_message(mark_delete, acks)
-        admitted = [one for one, position in self.joined.items() if position <= first]
+        admitted = [joiner for joiner, position in self.joined.items() if position <= first]
         for consumer_id in admitted:
             del self.joined[consumer_id]
         return bool(admitted)
@@ -700,6 +768,7 @@ class DispatchState:
         """Whether `check_limits` could change anything after entries were assigned: seldom, and it looks at
         hundreds of consumers. ``least`` is the lowest limit of a consumer; 0 if there is none."""
         least = min(least or UNLIMITED, self.most_unacked or UNLIMITED)
+        # While a consumer is blocked every change matters, as it may be the one that frees it.
         return self.has_blocked or sum(self.pending.totals[FIRST_OWNER : self._codes_end]) >= least
 
     def check_limits(self, limits: Mapping[int, int]) -> bool:
@@ -709,16 +778,18 @@ class DispatchState:
         for consumer_id, assigned in self.assigned_by_consumer.items():
             holds = totals[assigned.code]
             held += holds
-            most = limits.get(consumer_id, 0)
-            if most and assigned.is_blocked and holds <= most // 2:
+            limit = limits.get(consumer_id, 0)
+            # Blocked at the limit and free at half of it, as in Pulsar: else a consumer would be
+            # stopped and woken for each message.
+            if limit and assigned.is_blocked and holds <= limit // 2:
                 assigned.is_blocked, is_free = False, True
-            elif most and holds >= most:
+            elif limit and holds >= limit:
                 assigned.is_blocked = True
             has_blocked |= assigned.is_blocked
-        most = self.most_unacked
-        if most and self.is_blocked and held <= most // 2:
+        limit = self.most_unacked
+        if limit and self.is_blocked and held <= limit // 2:
             self.is_blocked, is_free = False, True
-        elif most and held >= most:
+        elif limit and held >= limit:
             self.is_blocked = True
         self.has_blocked = has_blocked or self.is_blocked
         return is_free
@@ -759,6 +830,7 @@ class DispatchState:
         totals = [[code, total] for code, total in enumerate(self.pending.totals) if total]
         return self._pack(totals, [len(self.delayed), self.delayed.next_due()])
 
+    # The order of the elements is the format: docs/format/subscription.md.
     def _pack(self, pending: list[Any], delayed: Any) -> list[Any]:
         return [
             list(self.read),
@@ -773,19 +845,20 @@ class DispatchState:
         ]
 
     def unpack(self, packed: Sequence[Any]) -> None:
-        read, pending, delayed, assigned_by_consumer, joined, most, kind, selector, self.is_blocked = packed
+        read, pending, delayed, assigned_by_consumer, joined, limit, kind, selector, self.is_blocked = packed
         self.read = Position(*read)
         self.pending.unpack(pending)
         self.delayed = DelayedDeliveryTracker.unpack(delayed)
         self.assigned_by_consumer = {
             consumer_id: AssignedEntries.unpack(rest) for consumer_id, *rest in assigned_by_consumer
         }
-        codes = [one.code for one in self.assigned_by_consumer.values()]
+        # `_codes_end` and `has_blocked` are derived from the rest, and not stored.
+        codes = [assigned.code for assigned in self.assigned_by_consumer.values()]
         self._codes_end = max(codes, default=FIRST_OWNER) + 1
         self.has_blocked = self.is_blocked or any(
-            one.is_blocked for one in self.assigned_by_consumer.values()
+            assigned.is_blocked for assigned in self.assigned_by_consumer.values()
         )
         self.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
-        self.most_unacked, self.selector_kind = most, kind
+        self.most_unacked, self.selector_kind = limit, kind
         self.selector = None if selector is None else selector_of(kind, selector)
         self._owners = None

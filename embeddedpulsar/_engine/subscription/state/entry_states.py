@@ -30,8 +30,11 @@ FIRST_OWNER: Final = 4
 """This and all higher codes: some consumer's, until it acknowledges the entry or gives it back."""
 LAST_OWNER: Final = 253
 OWNERS: Final = LAST_OWNER - FIRST_OWNER + 1
+# Counts up to this are kept in one byte each.
 _LARGEST_BYTE: Final = 255
+# Turns each code but 0 into 1.
 _ONES: Final = bytes((0, *(1,) * 255))
+# Where the lower half of a 32-bit number lies in memory, of two.
 _LOW_HALF: Final = 0 if sys.byteorder == "little" else 1
 
 _find_waiting: Final = re.compile(b"\x01+").search
@@ -56,11 +59,13 @@ def changing(table: bytes) -> bytes:
 
 def numbers_of(codes: bytes) -> Iterator[tuple[int, int]]:
     """How often each state but `NONE` occurs."""
+    # One count and one removal for each state that occurs, which are few, in place of a look at each
+    # byte.
     rest = codes.translate(None, b"\0")
     while rest:
-        found = rest[:1]
-        yield rest[0], rest.count(found)
-        rest = rest.translate(None, found)
+        state = rest[:1]
+        yield rest[0], rest.count(state)
+        rest = rest.translate(None, state)
 
 
 @cache
@@ -101,22 +106,29 @@ class EntryStates:
         self, first: int, last: int, messages: Sequence[int] | None, hashes: Sequence[int] | None
     ) -> None:
         """Add entries that were read: they wait. ``first`` is not below `end`."""
+        # A gap is no error: the reader stepped over damaged entries.
         self._extend(first - self.end)
         number = last - first + 1
+        # An entry without messages is a part of a chunked message. It waits for the last part, and
+        # for no consumer.
         if messages is not None and 0 in messages:
-            self.states += bytes([WAITING if one else PART for one in messages])
+            self.states += bytes([WAITING if number_of_messages else PART for number_of_messages in messages])
         else:
             self.states += b"\x01" * number
+        # A column is made when the first entry needs it: without batches and keys an entry costs one
+        # byte. Entries before had one message each, or the column would be there.
         if messages is not None and self.messages is None:
             self.messages = array("I", (1,)) * (len(self.states) - number)
         if self.messages is not None:
             self.messages.extend(messages if messages is not None else array("I", (1,)) * number)
+        # Entries that came without hashes have hash 0.
         if hashes is not None and self.hashes is None:
             self.hashes = array("I", (0,)) * (len(self.states) - number)
         if self.hashes is not None:
             self.hashes.extend(hashes if hashes is not None else array("I", (0,)) * number)
         if self.counts is not None:
             self.counts.extend(bytes(number))
+        # Parts have no messages, so the sum is right although they do not wait.
         self.totals[WAITING] += number if messages is None else sum(messages)
 
     def _extend(self, gap: int) -> None:
@@ -136,11 +148,14 @@ class EntryStates:
         Entries that are not known are left out; the result then begins at the first that is.
         """
         start, stop = max(first - self.base, 0), max(last + 1 - self.base, 0)
+        # A range that begins below the base begins at the base: what is below is acknowledged.
         old = bytes(self.states[start:stop])
         if not old:
             return old
         self.states[start:stop] = old.translate(table)
         totals, messages = self.totals, self.messages
+        # Every entry is one message, so a count for each state that occurs suffices. Mostly there is
+        # only one, and no set is made.
         if messages is None:
             codes = set(old) if old.count(old[0]) != len(old) else old[:1]
             for code in codes:
@@ -152,6 +167,7 @@ class EntryStates:
             for number, code in zip(messages[start:stop], old, strict=True):
                 totals[code] -= number
                 totals[table[code]] += number
+        # NONE was counted along to spare the loop a branch; its total means nothing.
         totals[NONE] = 0
         return old
 
@@ -161,6 +177,7 @@ class EntryStates:
         states, base, totals, messages = self.states, self.base, self.totals, self.messages
         for entry in entries:
             at = entry - base
+            # Acknowledged long ago, not read yet, or made up: no state to change.
             if not 0 <= at < len(states):
                 continue
             code = states[at]
@@ -201,10 +218,15 @@ class EntryStates:
         at, end = first - self.base, first - self.base + len(codes)
         if at < 0 or end > len(self.states):
             return None
+        # All bytes are handled as one big integer, a few operations in C for any number of entries.
+        # WAITING is 1, so that an entry that waits and is given becomes 0 by the exclusive or.
         given = int.from_bytes(codes.translate(_ONES), "little")
         others = int.from_bytes(self.states[at:end], "little") ^ given  # 0 where one waits and is given
+        # ``given * 255`` is 255 in each byte that is given: another state than WAITING shows there.
         if others & given * 255:
             return None
+        # The bytes that are given are 0 in ``others`` now, so an or stores their codes; all others
+        # keep their state.
         self.states[at:end] = (others | int.from_bytes(codes, "little")).to_bytes(len(codes), "little")
         totals, messages = self.totals, self.messages
         if messages is None:
@@ -226,10 +248,13 @@ class EntryStates:
             An entry, and for each from there on the state it had if it was acknowledged now, else 0.
         """
         at = first - self.base
+        # What is below the base is acknowledged already.
         if at < 0:
             at, mask = 0, mask[-at:]
         old = int.from_bytes(self.states[at : at + len(mask)], "little")
         size = min(len(mask), len(self.states) - at)
+        # Each byte of the mask is 0 or 255: the and keeps the states of acknowledged entries whole,
+        # and the exclusive or turns them into NONE.
         moved = old & int.from_bytes(mask[:size], "little")
         if not moved:
             return first, b""
@@ -237,8 +262,8 @@ class EntryStates:
         changed = moved.to_bytes(size, "little")
         self._leave(at, changed)
         if self.counts is not None:
-            for one in compress(range(at, at + size), changed):
-                self.counts[one] = 0
+            for offset in compress(range(at, at + size), changed):
+                self.counts[offset] = 0
         return self.base + at, changed
 
     def _leave(self, at: int, changed: bytes) -> None:
@@ -256,6 +281,8 @@ class EntryStates:
         """The low 16 bits of the hashes of known entries. Only where keys matter."""
         assert self.hashes is not None
         at = first - self.base
+        # The 32-bit hashes are read as twice as many 16-bit numbers, of which every second one is a
+        # slot: no Python loop.
         halves = array("H", self.hashes[at : at + number].tobytes())
         return halves[_LOW_HALF::2]
 
@@ -276,6 +303,8 @@ class EntryStates:
         """Count that each of these known entries came back once more."""
         counts = self.counts
         if counts is None:
+            # The first redelivery makes the column, one byte for each entry; the first count above
+            # 255 widens it.
             counts = self.counts = bytearray(len(self.states))
         base = self.base
         for entry in entries:
@@ -331,19 +360,21 @@ class EntryStates:
 
     def waiting(self, entry: int) -> tuple[int, int] | None:
         """The first run of waiting entries at or after ``entry``, as (first, last)."""
-        found = _find_waiting(self.states, max(entry - self.base, 0))
-        return None if found is None else (self.base + found.start(), self.base + found.end() - 1)
+        match = _find_waiting(self.states, max(entry - self.base, 0))
+        return None if match is None else (self.base + match.start(), self.base + match.end() - 1)
 
     def runs(self, code: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
         """All runs of a state within ``first..last``, as (first, last)."""
         base = self.base
         stop = len(self.states) if last is None else max(last + 1 - base, 0)
-        for found in list(runs_of(code).finditer(self.states, max(first - base, 0), stop)):
-            yield base + found.start(), base + found.end() - 1
+        # The list comes first: callers change the states while they go through the runs.
+        for match in list(runs_of(code).finditer(self.states, max(first - base, 0), stop)):
+            yield base + match.start(), base + match.end() - 1
 
     def held(self, code: int, first: int, last: int) -> Iterable[tuple[int, int]]:
         """The runs of a consumer's entries within ``first..last``: nearly always all of them."""
         start, stop = first - self.base, last + 1 - self.base
+        # A negative start would count from the end of the bytes.
         if start >= 0 and self.states.count(code, start, stop) == stop - start:
             return ((first, last),)
         return self.runs(code, first, last)
@@ -353,6 +384,8 @@ class EntryStates:
         surplus = min(floor - self.base, len(self.states))
         if surplus <= 0:
             return
+        # A bytearray lets go of its front at no cost, but an array moves all that is behind:
+        # `PendingEntries` calls this for thousands of entries at once.
         for numbers in (self.states, self.messages, self.hashes, self.counts):
             if numbers is not None:
                 del numbers[:surplus]
@@ -362,6 +395,8 @@ class EntryStates:
 Entry = tuple[int, int]
 Waiting = tuple[Entry, int]
 OwnerOf = Callable[[int], int | None]
+# Once more entries changed than `_FEW` and a quarter of those that wait, counting anew is cheaper
+# than taking in the changes.
 _CROWD: Final = 4
 _FEW: Final = 64
 _NO_GENERATION: Final = -1
@@ -417,6 +452,8 @@ class KeyHolds:
 
     def hold_one(self, slot: int, code: int) -> None:
         """Note that the consumer ``code`` got an entry with this slot."""
+        # Neighbours mostly have different keys, so most ranges are one entry: this spares them a dict
+        # and an update.
         self._holders[slot] = code
         self._numbers[slot] = self._numbers.get(slot, 0) + 1
 
@@ -433,10 +470,10 @@ class KeyHolds:
         """
         numbers, free = self._numbers, []
         for slot in slots:
-            left = numbers[slot] - 1
-            if left > 0:
-                numbers[slot] = left
-            elif left == 0:
+            remaining = numbers[slot] - 1
+            if remaining > 0:
+                numbers[slot] = remaining
+            elif remaining == 0:
                 numbers.pop(slot)  # faster than `del` for a Counter
                 del self._holders[slot]
                 free.append(slot)
@@ -504,9 +541,12 @@ class WaitingKeys:
 
     def waits_in(self, slot: int) -> bool:
         """Whether entries wait whose key has these low 16 bits."""
+        # A process that applies commands of others wakes consumers if something may wait. True wakes
+        # one too many at worst, and spares it the count by key.
         if self.is_replay or not self._count:
             return self._count > 0
         keys = self.numbers()
+        # Made at the first question and kept by `_change` from then on.
         if not self._has_slots:
             self._slots.clear()
             for key_hash, number in keys.items():
@@ -529,6 +569,7 @@ class WaitingKeys:
         if hashes is None:
             return
         self._count += change * len(entries)
+        # There is nothing to correct: `numbers` counts the states as they are when it is asked.
         if not self._is_built:
             return
         self._noted += len(entries)
@@ -536,6 +577,7 @@ class WaitingKeys:
             self._is_built = False
             self._notes.clear()
             return
+        # With the hashes of now: the columns may be trimmed before the note is taken in.
         self._notes.append((change, ledger_id, entries, [hashes[entry - base] for entry in entries]))
 
     def numbers(self) -> Mapping[int, int]:
@@ -548,6 +590,7 @@ class WaitingKeys:
                 if states.hashes is not None and self._count:
                     waiting = states.states.translate(_IS_WAITING)
                     self._numbers.update(compress(states.hashes, waiting))
+            # The lanes were made of the earlier content.
             self._generation = _NO_GENERATION
             self._is_built, self._noted = True, 0
         elif self._noted:
@@ -563,6 +606,7 @@ class WaitingKeys:
         _count_by(change, self._numbers, key_hash)
         if self._has_slots:
             _count_by(change, self._slots, key_hash & SLOT)
+        # Without valid lanes there is nothing to keep in order: they are made when a consumer asks.
         if self._owner_of is None or self._generation == _NO_GENERATION:
             return
         lane = self._lanes.get(self._owner_of(key_hash))
@@ -570,6 +614,7 @@ class WaitingKeys:
             return
         if change < 0:
             del lane[bisect_left(lane, (entry, key_hash))]
+        # Entries that were just read lie behind all others; those that came back are inserted.
         elif not lane or lane[-1][0] < entry:
             lane.append((entry, key_hash))
         else:
@@ -587,28 +632,31 @@ class WaitingKeys:
         The first time after consumers came or went costs a look at every entry. Not to be changed.
         """
         keys = self.numbers()
+        # Consumers came or went, so each lane may hold keys that are another's now.
         if generation != self._generation:
             self._lanes = {}
             self._owner_of, self._generation = owner_of, generation
         lane = self._lanes.get(consumer_id)
         if lane is None:
+            # The selector is asked once for each key, not for each entry.
             own = {key_hash for key_hash in keys if owner_of(key_hash) == consumer_id}
             lane = self._lanes[consumer_id] = self._entries_of(own) if own else []
         return lane
 
     def _entries_of(self, own: set[int]) -> list[Waiting]:
-        found: list[Waiting] = []
+        own_entries: list[Waiting] = []
         for ledger_id in sorted(self._ledgers):
             states = self._ledgers[ledger_id]
             if states.hashes is not None:
+                # The columns are filtered by `compress`, so that the loops over all entries run in C.
                 waiting = states.states.translate(_IS_WAITING)
                 hashes = list(compress(states.hashes, waiting))
                 is_own = list(map(own.__contains__, hashes))
                 entries = compress(compress(range(states.base, states.end), waiting), is_own)
-                found += zip(
+                own_entries += zip(
                     zip(repeat(ledger_id), entries, strict=False), compress(hashes, is_own), strict=True
                 )
-        return found
+        return own_entries
 
     def owners(self, owner_of: OwnerOf) -> set[int | None]:
         """The consumers that have waiting entries."""

@@ -19,6 +19,7 @@ from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 OPEN: Final = -1
 """Number of entries of a ledger that may still grow."""
 
+# The first byte that is not full, and the first that is not empty.
 _find_gap: Final = re.compile(rb"[^\xff]").search
 _find_ack: Final = re.compile(rb"[^\x00]").search
 _BIT: Final = tuple(1 << i for i in range(8))
@@ -52,13 +53,17 @@ class LedgerAcks:
     @property
     def complete(self) -> bool:
         """Whether the ledger is closed and every entry of it is acknowledged."""
+        # OPEN is -1, so a ledger that may grow is never complete.
         return 0 <= self.entries <= self.floor
 
     def add_range(self, first: int, last: int) -> None:
+        # Ids beyond the end of a closed ledger are made up, or of entries that were lost with the
+        # power.
         if 0 <= self.entries <= last:
             last = self.entries - 1
         if last < self.floor or last < first:
             return
+        # Acknowledged in order: only the floor moves, and the bits below it mean nothing.
         if first <= self.floor:
             self.floor = last + 1
             self._settle(first, last)
@@ -68,6 +73,7 @@ class LedgerAcks:
     def add_bits(self, first: int, data: bytes) -> None:
         """Acknowledge entry ``first + i`` for every bit ``i`` that is set in ``data`` (lowest bit first)."""
         window = int.from_bytes(data, "little")
+        # As in `add_range`, nothing beyond the end of a closed ledger counts.
         if 0 <= self.entries < first + window.bit_length():
             window &= (1 << max(0, self.entries - first)) - 1
         if window:
@@ -81,6 +87,8 @@ class LedgerAcks:
             if not entries:
                 return
             last = max(entries)
+        # Entries below the floor may be among them. Their bits mean nothing, so the loop need not
+        # look.
         self._reserve(last)
         bits, bit = self.bits, _BIT
         for entry in entries:
@@ -92,9 +100,12 @@ class LedgerAcks:
         """Acknowledge batch indexes (a bit set) of an entry that holds ``size`` messages."""
         if self.is_acked(entry) or 0 <= self.entries <= entry:
             return
+        # The size that came first stays, whatever a later acknowledgement says of the batch.
         whole = self.partial.get(entry, 1 << size)
         size = whole.bit_length() - 1
         whole |= indexes & ((1 << size) - 1)
+        # A number of which all bits are set has none in common with its successor. Then all messages
+        # are acknowledged, and the entry is.
         if whole & (whole + 1):
             self.partial[entry] = whole
         else:
@@ -109,6 +120,8 @@ class LedgerAcks:
 
     def cut(self, entries: int) -> None:
         """Forget the acknowledgements of entry ``entries`` and all after it."""
+        # Whole bytes go, and of the byte with the border the upper bits. What is left says where
+        # `top` is.
         if self.top > entries:
             del self.bits[(entries + 7) >> 3 :]
             if entries & 7 and entries >> 3 < len(self.bits):
@@ -126,6 +139,7 @@ class LedgerAcks:
 
     def indexes(self, entry: int) -> int:
         """Acknowledged batch indexes of an entry that is not acknowledged as a whole, as a bit set."""
+        # The highest bit marks the size, and is no index.
         whole = self.partial.get(entry)
         return 0 if whole is None else whole & ~(1 << (whole.bit_length() - 1))
 
@@ -135,12 +149,14 @@ class LedgerAcks:
         if entry >= self.top:
             return entry
         at = entry >> 3
+        # Bits below the entry count as set, so that a gap is one at the entry or behind it.
         gaps = (self.bits[at] | (_BIT[entry & 7] - 1)) ^ 0xFF
         if not gaps:
-            found = _find_gap(self.bits, at + 1)
-            if found is None:
+            # The rest of this byte is full; one search in C finds the next one that is not.
+            match = _find_gap(self.bits, at + 1)
+            if match is None:
                 return self.top
-            at = found.start()
+            at = match.start()
             gaps = self.bits[at] ^ 0xFF
         return min(self.top, 8 * at + (gaps & -gaps).bit_length() - 1)
 
@@ -151,12 +167,13 @@ class LedgerAcks:
         if entry >= self.top:
             return -1
         at = entry >> 3
+        # Bits below the entry do not count.
         acked = self.bits[at] & ~(_BIT[entry & 7] - 1)
         if not acked:
-            found = _find_ack(self.bits, at + 1)
-            if found is None:
+            match = _find_ack(self.bits, at + 1)
+            if match is None:
                 return -1
-            at = found.start()
+            at = match.start()
             acked = self.bits[at]
         return 8 * at + (acked & -acked).bit_length() - 1
 
@@ -174,6 +191,8 @@ class LedgerAcks:
         """
         if self.floor >= self.top:
             return b""
+        # The first byte may have bits below the floor. They are cleared, so that equal
+        # acknowledgements give equal bytes.
         window = self.bits[self.floor >> 3 : (self.top + 7) >> 3]
         window[0] &= ~(_BIT[self.floor & 7] - 1) & 0xFF
         return bytes(window.rstrip(b"\0"))
@@ -181,6 +200,7 @@ class LedgerAcks:
     def restore(self, floor: int, window: bytes) -> None:
         """Take over what `window` returned for this ledger when its floor was ``floor``, now or later on."""
         self.floor = floor
+        # Bytes below the floor mean nothing, but the others stand behind them.
         self.bits.extend(bytes(max((floor >> 3) - len(self.bits), 0)))
         self.bits[floor >> 3 :] = window
         self.top = (floor & ~7) + int.from_bytes(window, "little").bit_length()
@@ -190,6 +210,7 @@ class LedgerAcks:
         self._reserve(last)
         start, stop = first >> 3, (last >> 3) + 1
         bits = self.bits
+        # The window is shifted to where its first byte begins, and one or takes it in.
         merged = int.from_bytes(bits[start:stop], "little") | window << (first & 7)
         bits[start:stop] = merged.to_bytes(stop - start, "little")
         self.top = max(self.top, last + 1)
@@ -207,12 +228,14 @@ class LedgerAcks:
         """Raise `floor` over what is now contiguous, and forget batches that are complete."""
         self.floor = self.next_unacked(self.floor)
         if self.partial:
+            # Only batches among what was just acknowledged can have become whole.
             for entry in [entry for entry in self.partial if first <= entry <= last]:
                 if self.is_acked(entry):
                     del self.partial[entry]
         self._free()
 
     def _free(self) -> None:
+        # The floor says everything about a complete ledger.
         if self.complete:
             self.bits = bytearray()
             self.top = 0
@@ -292,15 +315,19 @@ class AckBitmaps:
             return
         existing, last = dict(listed), listed[-1][0]
         for ledger_id in self._chain:
+            # Its acknowledgements go with it: nothing of it can be read.
             if ledger_id <= last and ledger_id not in existing:
                 del self._ledgers[ledger_id]
         for ledger_id, entries in listed:
             acks = self._ledgers.get(ledger_id)
+            # A ledger before the mark-delete position is acknowledged, and not taken up again.
             if acks is None and ledger_id > self.mark_delete.ledger_id:
                 acks = self._ledgers[ledger_id] = LedgerAcks()
             if acks is not None and entries != OPEN:
                 acks.close(entries)
         self._chain = sorted(self._ledgers)
+        # All that were known are gone and no later one exists: the subscription goes on at the
+        # beginning of the last one there is.
         if not self._chain:
             self.reset(Position(last, -1))
         self.settle()
@@ -309,6 +336,7 @@ class AckBitmaps:
         """Move the mark-delete position over what is contiguous. To be called after changes of a ledger."""
         chain, ledgers = self._chain, self._ledgers
         first = ledgers[chain[0]]
+        # Not beyond the last known ledger: until another one is known the position stays at its end.
         while first.complete and len(chain) > 1:
             del ledgers[chain.pop(0)]
             first = ledgers[chain[0]]
@@ -320,6 +348,7 @@ class AckBitmaps:
         acks = self._ledgers.get(position.ledger_id)
         if acks is None:
             return False
+        # Ledgers before the position are acknowledged as a whole, and keep no bitmap.
         for ledger_id in self._chain[: self._chain.index(position.ledger_id)]:
             del self._ledgers[ledger_id]
         self._chain = sorted(self._ledgers)
@@ -329,6 +358,7 @@ class AckBitmaps:
 
     def clamp(self, last: Position) -> None:
         """Forget acknowledgements beyond ``last``: those entries were lost with the power."""
+        # The mark-delete position itself was lost: it goes back to the new end.
         if last.ledger_id < self._chain[0]:
             self.reset(last)
             return
@@ -343,6 +373,8 @@ class AckBitmaps:
 
     def is_acked(self, position: Position) -> bool:
         """Whether the entry is acknowledged as a whole."""
+        # Without a bitmap a ledger is either before the mark-delete position or not known yet; the
+        # comparison tells which.
         acks = self._ledgers.get(position.ledger_id)
         return acks.is_acked(position.entry_id) if acks is not None else position <= self.mark_delete
 
@@ -367,6 +399,8 @@ class AckBitmaps:
                 continue
             acks = self._ledgers[ledger_id]
             entry = acks.next_unacked(position.entry_id if ledger_id == position.ledger_id else 0)
+            # The entry lies within this ledger, or the ledger may still grow, or no later one is
+            # known. Else the search goes on in the next one.
             if not 0 <= acks.entries <= entry or ledger_id == self._chain[-1]:
                 return Position(ledger_id, entry)
         return position
@@ -383,6 +417,8 @@ class AckBitmaps:
         """The highest position of which anything, be it one batch index, is acknowledged."""
         for ledger_id in reversed(self._chain):
             acks = self._ledgers[ledger_id]
+            # From the last ledger back, the first one with any acknowledgement has the highest
+            # position.
             last = max(acks.floor, acks.top, *(entry + 1 for entry in acks.partial)) - 1
             if last >= 0:
                 return Position(ledger_id, last)
@@ -392,6 +428,8 @@ class AckBitmaps:
         """Acknowledged runs beyond the mark-delete position as (ledger, first, last), ascending."""
         for ledger_id in self._chain:
             acks = self._ledgers[ledger_id]
+            # In ledgers behind the first, all below their floor is beyond the mark-delete position as
+            # well.
             if ledger_id != self._chain[0] and acks.floor:
                 yield ledger_id, 0, acks.floor - 1
             for first, last in acks.runs():

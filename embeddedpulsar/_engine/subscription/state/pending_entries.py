@@ -25,6 +25,7 @@ from embeddedpulsar._engine.subscription.state.entry_states import (
     moving,
 )
 
+# So many entries are let go of at once: cutting the front of a column moves the rest.
 _TRIM_STEP: Final = 4096
 _U32: Final = 0xFFFFFFFF
 _IS_WAITING: Final = bytes(code == WAITING for code in range(256))
@@ -59,6 +60,8 @@ class PendingEntries:
 
     def take_moves(self) -> int:
         """A checksum of all changes since the last call, and of the state before each."""
+        # All replicas that applied the same commands get the same number: it is mixed into the digest
+        # of the state.
         moves, self._moves = self._moves, 0
         return moves
 
@@ -87,6 +90,7 @@ class PendingEntries:
         if run.first < states.end:
             return  # no writer does that: the read position only rises
         states.add(run.first, run.last, run.messages, run.hashes)
+        # Parts of chunked messages wait for no consumer, so they are not among the waiting keys.
         entries: Sequence[int] = range(run.first, run.last + 1)
         if run.messages is not None and 0 in run.messages:
             self.has_parts = True
@@ -118,6 +122,7 @@ class PendingEntries:
         states.add(run.first, run.last, run.messages, run.hashes)
         self.has_parts |= run.messages is not None and 0 in run.messages
         given = []
+        # The entries get their consumers first: only what is left over is noted as waiting.
         for first, last, code in ranges:
             given.append(states.give(first, last, code))
             if given[-1] >= 0 and states.hashes is not None:
@@ -126,6 +131,7 @@ class PendingEntries:
                 else:
                     self.keys.hold(states.slots(first, last - first + 1), code)
         shared = [self.share(run.ledger_id, *share, is_known=False) for share in shares] if shares else []
+        # One checksum of the outcome stands for all ranges.
         codes = bytes(states.states[run.first - states.base :])
         self._moves = crc32(codes, self._moves + run.first & _U32)
         if states.hashes is not None and WAITING in codes:
@@ -140,6 +146,7 @@ class PendingEntries:
         that frees a key for which entries wait."""
         if states.hashes is None or not changed:
             return False
+        # ``changed`` has the states from before, which say what is to be taken back.
         waited = [entry for entry, before in changed if before == WAITING]
         if waited:
             self.waiting_keys.remove(ledger_id, states, waited)
@@ -147,12 +154,14 @@ class PendingEntries:
             self.waiting_keys.add(ledger_id, states, [entry for entry, _ in changed])
         slots = [states.hashes[entry - states.base] & SLOT for entry, _ in changed]
         owned = [slot for slot, (_, code) in zip(slots, changed, strict=True) if code >= FIRST_OWNER]
+        # A key is free once its last entry in flight is gone. That matters only if others of it wait.
         return any(map(self.waiting_keys.waits_in, self.keys.release(owned)))
 
     def _moved_run(self, ledger_id: int, states: EntryStates, first: int, changed: bytes, after: int) -> bool:
         """The same for entries from ``first`` on: each with the state it had, or 0 if that is unchanged."""
         if states.hashes is None or changed.count(NONE) == len(changed):
             return False
+        # 0 stands for entries that did not change, so ``changed`` selects those that did.
         span = range(first, first + len(changed))
         if WAITING in changed:
             waited = changed.translate(_IS_WAITING)
@@ -170,6 +179,8 @@ class PendingEntries:
         states = self._ledgers.get(group.ledger_id)
         if states is None:
             return False
+        # Each form of a group has its cheapest way: one entry, a run, a bit for each entry, or
+        # scattered entries.
         if group.form == FORM_RANGE:
             if group.first == group.last:
                 return self._settle_one(group.ledger_id, states, group.first)
@@ -213,9 +224,12 @@ class PendingEntries:
         states = self._ledgers.get(ledger_id)
         if states is None:
             return 0
+        # The difference of the totals tells the messages: an entry may have several, and some may not
+        # wait.
         before = self.totals[code]
         table = moving(WAITING, code)
         old = self._move(states, first, last, table)
+        # Only entries that waited have changed; the table turns the states of all others into 0.
         self._moved_run(ledger_id, states, max(first, states.base), old.translate(changing(table)), code)
         return self.totals[code] - before
 
@@ -241,6 +255,7 @@ class PendingEntries:
         """Set the counts of entries that were just added and came back before, as (entry, count)."""
         states = self._ledgers.get(ledger_id)
         if states is not None:
+            # An entry without a state is acknowledged, and needs no count.
             for entry, count in counted:
                 if states.state(entry) != NONE:
                     states.set_count(entry, count)
@@ -276,6 +291,8 @@ class PendingEntries:
         states = self._ledgers.get(group.ledger_id)
         if states is None:
             return []
+        # The table changes its code and no other: entries that are not its own any more stay as they
+        # are.
         changed = self._move_some(states, group.expanded(), moving(code, WAITING))
         entries = [entry for entry, _ in changed]
         states.count_redelivery(entries)
@@ -290,6 +307,8 @@ class PendingEntries:
             spared: (ledger, first, last): not counted as redelivered.
             counted: whether the rest is.
         """
+        # Those that are not counted come first; what has the code of the consumer afterwards is the
+        # rest.
         for ledger_id, first, last in spared:
             self._give_back_runs(code, ledger_id, first, last, counted=False)
         for ledger_id in self._ledgers:
@@ -307,11 +326,14 @@ class PendingEntries:
 
     def trim(self, ledger_id: int, floor: int) -> None:
         """Forget everything before an entry: the mark-delete position passed it."""
-        for one in [one for one in self._ledgers if one < ledger_id]:
-            states = self._ledgers.pop(one)
+        # Through `_move`, so that the totals, the keys and the waiting entries lose them as well.
+        for passed in [passed for passed in self._ledgers if passed < ledger_id]:
+            states = self._ledgers.pop(passed)
             old = self._move(states, states.base, states.end, SETTLE)
-            self._moved_run(one, states, states.base, old, NONE)
+            self._moved_run(passed, states, states.base, old, NONE)
         first = self._ledgers.get(ledger_id)
+        # Within a ledger not each time. Until then the acknowledged entries have the state NONE,
+        # which disturbs nothing.
         if first is not None and floor - first.base >= _TRIM_STEP:
             first.trim(floor)
 
@@ -346,9 +368,11 @@ class PendingEntries:
         if not self.has_parts:
             return []
         runs = self.runs(PART)
-        found = [(ledger_id, entry) for ledger_id, first, last in runs for entry in range(first, last + 1)]
-        self.has_parts = bool(found)
-        return found
+        places = [(ledger_id, entry) for ledger_id, first, last in runs for entry in range(first, last + 1)]
+        # The search goes through all states: once it finds nothing it is spared until the next part
+        # is read.
+        self.has_parts = bool(places)
+        return places
 
     # -- snapshots ---------------------------------------------------------------------------------
 
@@ -356,6 +380,8 @@ class PendingEntries:
         packed = []
         for ledger_id in sorted(self._ledgers):
             states = self._ledgers[ledger_id]
+            # Replicas trim at different times. What is below the floor is left out, so that equal
+            # states give equal bytes.
             skip = min(max(floors.get(ledger_id, 0) - states.base, 0), len(states.states))
             live = states.states[skip:]
             packed.append([ledger_id, states.base + skip, bytes(live), *_pack_numbers(states, skip, live)])
@@ -375,6 +401,8 @@ class PendingEntries:
             for at, code in enumerate(live):
                 if code:
                     self.totals[code] += 1 if states.messages is None else states.messages[at]
+            # The totals, the keys and the waiting entries are derived: they are found again in the
+            # states.
             self.has_parts |= PART in live
             self.keys.learn(states)
             waiting = compress(range(base, states.end), live.translate(_IS_WAITING))
@@ -387,6 +415,7 @@ def _pack_numbers(states: EntryStates, skip: int, live: bytes | bytearray) -> li
         if numbers is None:
             columns.append(b"")
             continue
+        # Numbers of entries without a state mean nothing, and differ between replicas.
         kept = [number if code else 0 for number, code in zip(numbers[skip:], live, strict=True)]
         # Any column of hashes, even of zeros, means that keys matter, as long as there are entries.
         is_plain = all(number == default for number, code in zip(kept, live, strict=True) if code)

@@ -64,6 +64,8 @@ def _document(
     last_active_ms: int = 0,
     expired: list[Any] | None = None,
 ) -> bytes:
+    # Optional fields are left out when they are empty: a state that does not use them has the same
+    # bytes, and the same checksum, as in a release that did not know them.
     optional = {} if counts is None else {"counts": counts}
     if expired is not None:
         optional["expired"] = expired
@@ -95,6 +97,8 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
     fields = decode_document(data, KIND_SUBSCRIPTION_SNAPSHOT)
     state = SubscriptionState()
     try:
+        # Types are checked where a wrong one would show only much later; the rest raises as soon as
+        # it is used.
         state.exists = _typed(bool, fields["exists"])
         state.name = _typed(str, fields["name"])
         state.epoch = _typed(int, fields["epoch"])
@@ -104,6 +108,7 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
         for consumer in fields["consumers"]:
             state.consumers.add(_consumer(*consumer))
         state.acks = unpack_ledgers(fields["ledgers"])
+        # None stands for a subscription without consumers that share its entries.
         if fields["dispatch"] is not None:
             state.dispatch.unpack(fields["dispatch"])
         state.dispatch.counts = RestingCounts.unpack(fields.get("counts", ()))
@@ -129,12 +134,13 @@ def checkpoint_of(state: SubscriptionState) -> Checkpoint:
     dispatch = state.dispatch
     outline = dispatch.outline() if dispatch.assigned_by_consumer else None
     counts = len(dispatch.counts) or None
+    # The outline has the lengths of the long columns in place of their elements.
     return Checkpoint(state.commands, state.digest, crc32(_document(state, outline, counts)))
 
 
 def pack_ledgers(acks: AckBitmaps) -> list[Any]:
     """All acknowledgements, packed."""
-    return [_pack_ledger(ledger_id, one) for ledger_id, one in acks.ledgers()]
+    return [_pack_ledger(ledger_id, acks_of_ledger) for ledger_id, acks_of_ledger in acks.ledgers()]
 
 
 def unpack_ledgers(packed: Sequence[Sequence[Any]], before: AckBitmaps | None = None) -> AckBitmaps:
@@ -146,12 +152,16 @@ def unpack_ledgers(packed: Sequence[Sequence[Any]], before: AckBitmaps | None = 
     """
     ledgers = []
     for ledger_id, *fields in packed:
+        # The bitmap is filled anew and not made anew: what lies below its floor means nothing and may
+        # stay.
         acks = None if before is None else before.ledger(ledger_id)
         ledgers.append(_unpack_ledger(acks or LedgerAcks(), ledger_id, *fields))
     return AckBitmaps.of(ledgers)
 
 
 def _pack_ledger(ledger_id: int, acks: LedgerAcks) -> list[Any]:
+    # ``bit_length`` counts one bit more than the batch has messages, so this is their number in whole
+    # bytes.
     partial = [
         [entry, whole.bit_length() - 1, acks.indexes(entry).to_bytes((whole.bit_length() + 6) >> 3, "little")]
         for entry, whole in sorted(acks.partial.items())
@@ -167,6 +177,7 @@ def _unpack_ledger(
     window: bytes,
     partial: list[tuple[int, int, bytes]],
 ) -> tuple[int, LedgerAcks]:
+    # Checked before anything is allocated: the numbers decide how long the bitmap becomes.
     if not (0 <= floor <= MAX_ENTRY_ID + 1 and OPEN <= entries <= MAX_ENTRY_ID + 1 and ledger_id >= 0):
         raise ValueError(f"ledger {ledger_id} with {entries} entries acknowledged below {floor}")
     acks.entries = entries
@@ -181,7 +192,7 @@ def _unpack_ledger(
 
 def _pack_consumer(consumer: Consumer) -> list[Any]:
     *fields, rules = consumer
-    return [*fields, [*rules[:-1], [list(one) for one in rules.ranges]]]
+    return [*fields, [*rules[:-1], [list(slots) for slots in rules.ranges]]]
 
 
 def _consumer(
@@ -201,18 +212,22 @@ def _consumer(
     if consumer_type not in CONSUMER_TYPES:
         raise ValueError(f"the type {consumer_type!r} of consumer {name!r}")
     *numbers, ranges = rules
+    # They index slots and go into records, so nothing but integers may pass.
     for number in (consumer_id, consumer_type, priority, attached_ms, epoch, code, *numbers):
         _typed(int, number)
-    asked = ConsumerRules._make([*numbers, tuple((_typed(int, a), _typed(int, b)) for a, b in ranges)])
-    return Consumer(consumer_id, name, consumer_type, priority, uuid, attached_ms, epoch, code, asked)
+    own_rules = ConsumerRules._make([*numbers, tuple((_typed(int, a), _typed(int, b)) for a, b in ranges)])
+    return Consumer(consumer_id, name, consumer_type, priority, uuid, attached_ms, epoch, code, own_rules)
 
 
 HOUSEKEEPER: Final = "__housekeeping"
 """The name of the consumer that attaches for a moment to acknowledge what has expired."""
+# What counts as use of a subscription, so that it does not end for lack of it. The consumer that only
+# lets messages expire must not keep it alive.
 _ACTIVITIES: Final = frozenset((record.CREATE, record.ATTACH, record.DETACH))
 
 LEAST_CONSUMERS: Final = 16
 """With fewer of them none is far behind."""
+# Beyond these numbers a summary costs more than the commands that it stands for.
 _MOST_PENDING: Final = 1024
 _MOST_DELAYED: Final = 64
 _MOST_COUNTS: Final = 64
@@ -259,6 +274,8 @@ def adopt_summary(state: SubscriptionState, content: bytes) -> bool:
     """
     fields: dict[str, Any] = unpack_map(content, _MOST_BYTES)
     try:
+        # A summary has no consumers. It fits only a state of the same epoch, which rises whenever
+        # they come, leave or are moved; an older summary would lead back.
         if not state.exists or fields["epoch"] != state.epoch or fields["commands"] < state.commands:
             return False
         state.acks = unpack_ledgers(fields["ledgers"], state.acks)
@@ -283,36 +300,42 @@ def _pack_dispatch(state: SubscriptionState) -> list[Any]:
         dispatch.delayed.pack(),
         [[consumer_id, *position] for consumer_id, position in dispatch.joined.items()],
         dispatch.is_blocked,
-        bytes([one.code for one in assigned]),
-        [one.start for one in assigned],
-        [one.end for one in assigned],
-        [one.messages for one in assigned],
-        [one.code for one in assigned if one.is_blocked],
-        [[one.code, [list(each) for each in one.ranges]] for one in assigned if one.start < one.end],
+        bytes([entries.code for entries in assigned]),
+        [entries.start for entries in assigned],
+        [entries.end for entries in assigned],
+        [entries.messages for entries in assigned],
+        [entries.code for entries in assigned if entries.is_blocked],
+        [
+            [entries.code, [list(each) for each in entries.ranges]]
+            for entries in assigned
+            if entries.start < entries.end
+        ],
     ]
 
 
 def _unpack_dispatch(dispatch: DispatchState, packed: Sequence[Any]) -> None:
     read, pending, delayed, joined, dispatch.is_blocked, codes, *columns, blocked, ranges = packed
     assigned = list(dispatch.assigned_by_consumer.values())
-    if codes != bytes([one.code for one in assigned]):
+    # Equal epochs mean equal consumers, in the same order: anything else is damage.
+    if codes != bytes([entries.code for entries in assigned]):
         raise ValueError("other consumers")
     dispatch.read = Position(*read)
     dispatch.pending.unpack(pending)
     dispatch.delayed = DelayedDeliveryTracker.unpack(delayed)
     dispatch.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
+    # Only consumers that have entries left are listed: most of hundreds have none.
     behind = dict(ranges)
-    for one, start, end, messages in zip(assigned, *columns, strict=True):
-        one.start, one.end, one.messages = start, end, messages
-        one.is_blocked = one.code in blocked
-        one.hold([(ledger_id, first, last) for ledger_id, first, last in behind.get(one.code, ())])
+    for entries, start, end, messages in zip(assigned, *columns, strict=True):
+        entries.start, entries.end, entries.messages = start, end, messages
+        entries.is_blocked = entries.code in blocked
+        entries.hold([(ledger_id, first, last) for ledger_id, first, last in behind.get(entries.code, ())])
     dispatch.has_blocked = dispatch.is_blocked or bool(blocked)
 
 
 class SubscriptionReplica:
-    """Role: between `Journal` and `SubscriptionState`; collects the effects of what was applied.
+    """The state of a subscription as its journal gives it, with the effects of what was applied.
 
-    Callers: the holder of the subscription's lock.
+    Role: between `Journal` and `SubscriptionState`. Callers: the holder of the subscription's lock.
 
     Attributes:
         state: the state; replaced by another object whenever the journal builds it anew.
@@ -335,12 +358,14 @@ class SubscriptionReplica:
             self.state = decode_snapshot(snapshot)
         elif state.exists or state.commands or state.last_active_ms:  # else nothing was ever applied to it
             self.state = SubscriptionState()
+        # A snapshot replaces commands whose effects are not known, so everything may have happened.
         self.effects |= MEMBERS | CLAIMABLE | UNBLOCKED
         self.has_diverged = False
 
     def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
         """Apply a command others committed."""
         command = record.decode(kind, payload)
+        # Before the command is applied: afterwards a consumer that leaves has no name any more.
         if kind in _ACTIVITIES:
             self._note_activity(command, time_ms)
         waiting_keys = self.state.dispatch.pending.waiting_keys
@@ -374,6 +399,8 @@ class SubscriptionReplica:
         return kind == record.SUMMARY and adopt_summary(self.state, payload)
 
     def apply(self, command: record.Command) -> None:
+        # Compared before it is applied, as it was made before: each applied command changes the
+        # digest.
         if isinstance(command, record.Checkpoint) and command != checkpoint_of(self.state):
             self.has_diverged = True
         self.effects |= self.state.apply(command)

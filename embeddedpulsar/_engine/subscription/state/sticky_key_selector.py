@@ -68,6 +68,7 @@ class StickyRangeSelector:
     def of(cls, packed: Sequence[Any]) -> StickyRangeSelector:
         selector = cls()
         for consumer_id, name, ranges in packed:
+            # From a document: `add` checks the ranges only.
             if type(consumer_id) is not int or type(name) is not str:
                 raise TypeError(f"consumer {consumer_id!r} of name {name!r}")
             selector.add(consumer_id, name, ranges)
@@ -84,6 +85,8 @@ class StickyRangeSelector:
                 raise ValueError(
                     f"{_text(start, end)} of consumer {name!r} is no range within 0..{SLOTS - 1}"
                 )
+        # Everything is checked before anything is changed: a consumer that is refused leaves no
+        # trace.
         for own, following in pairwise(wanted):
             if following[0] <= own[1]:
                 raise ValueError(f"{_text(*own)} and {_text(*following)} of consumer {name!r} overlap")
@@ -93,6 +96,8 @@ class StickyRangeSelector:
         self._index()
 
     def _check_free(self, name: str, start: int, end: int) -> None:
+        # Ranges do not overlap, so of those that begin at or before the end only the last one can
+        # meet this one.
         at = bisect_right(self._starts, end) - 1
         if at >= 0 and self._ends[at] >= start:
             holder, _ = self._by_id[self._owners[at]]
@@ -103,6 +108,7 @@ class StickyRangeSelector:
             )
 
     def _index(self) -> None:
+        # Made anew, as consumers come and go seldom; a slot is looked up for each key.
         everything = sorted(
             (start, end, each) for each, (_, ranges) in self._by_id.items() for start, end in ranges
         )
@@ -116,6 +122,7 @@ class StickyRangeSelector:
 
     def select(self, hash31: int) -> int | None:
         slot = hash31 % SLOTS
+        # The ranges may leave gaps, so the end has to be compared as well.
         at = bisect_right(self._starts, slot) - 1
         return self._owners[at] if at >= 0 and slot <= self._ends[at] else None
 
@@ -173,12 +180,15 @@ class ConsistentHashingSelector:
         self._names[consumer_id] = name
         points, owners = self._points, self._owners
         alone = (consumer_id,)
+        # The ring stays sorted, so that a bisection finds the point of a key.
         for point in self._points_of(name):
             at = bisect_left(points, point)
             if at == len(points) or points[at] != point:
                 points.insert(at, point)
                 owners.insert(at, alone)
             else:
+                # By name and id, not by arrival: a snapshot does not keep the order in which they
+                # came.
                 owners[at] = tuple(sorted((*owners[at], consumer_id), key=self._rank))
 
     def remove(self, consumer_id: int) -> None:
@@ -187,6 +197,7 @@ class ConsistentHashingSelector:
         points, owners = self._points, self._owners
         for point in self._points_of(self._names.pop(consumer_id)):
             at = bisect_left(points, point)
+            # Consumers of one name share all their points, others by chance a few.
             others = tuple(owner for owner in owners[at] if owner != consumer_id)
             if others:
                 owners[at] = others
@@ -198,6 +209,7 @@ class ConsistentHashingSelector:
         if not points:
             return None
         at = bisect_left(points, hash31)
+        # Behind the last point the ring begins again.
         sharers = owners[at if at < len(points) else 0]
         return sharers[hash31 % len(sharers)]
 
@@ -244,6 +256,7 @@ class HashRangeSelector:
             selector._bounds.append(bound)
             selector._owners.append(owner)
         bounds, owners = selector._bounds, selector._owners
+        # `select` relies on this: the bounds rise, the last is SLOTS, and no consumer has two ranges.
         is_ascending = all(low < high for low, high in zip([0, *bounds], bounds, strict=False))
         if not is_ascending or bounds[-1:] not in ([], [SLOTS]) or len(set(owners)) < len(owners):
             raise ValueError(f"bounds {bounds} of consumers {owners}")
@@ -253,6 +266,7 @@ class HashRangeSelector:
         bounds = self._bounds
         if consumer_id in self._owners:
             raise ValueError(f"consumer {consumer_id} has a range already")
+        # The first consumer gets everything.
         at, bound = 0, SLOTS
         if bounds:
             sizes = [high - low for low, high in zip([0, *bounds], bounds, strict=False)]
@@ -262,6 +276,8 @@ class HashRangeSelector:
                     f"no range of slots is left for consumer {name!r}: {len(bounds)} consumers divide them; "
                     "close one first"
                 )
+            # The first of the largest, as all replicas must find the same one. The new consumer gets
+            # its lower half, and that of an odd size is the larger.
             at = sizes.index(largest)
             bound = bounds[at] - (largest >> 1)
         bounds.insert(at, bound)
@@ -298,6 +314,8 @@ class KeyOwners(dict[int, "int | None"]):
         self._select: Final = select
 
     def __missing__(self, key_hash: int) -> int | None:
+        # A topic may have any number of keys. Emptying it as a whole costs less than keeping an order
+        # of use.
         if len(self) >= SLOTS:
             self.clear()
         owner = self[key_hash] = self._select(key_hash)
