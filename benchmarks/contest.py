@@ -30,7 +30,7 @@ class Contestant:
     key = ""
     name = ""
     survives = PROCESS
-    most: int | None = None
+    operation_limit: int | None = None
     """Operations of a round at most, for a peer that would take minutes for what the contest fixes."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Contest:
     contestants: Sequence[Contestant]
     budgets: Sequence[Budget] = field(default_factory=tuple)
     fixed: int | None = None
-    most: int = 10_000_000
+    operation_limit: int = 10_000_000
     step: int = 1
 
 

@@ -94,7 +94,7 @@ def _play(
     for contestant in ready:
         say(f"{contest.title}: warming up {contestant.name}")
         operations = contest.fixed or _calibrate(contest, contestant, share)
-        rows[contestant.key].operations = min(operations, contestant.most or operations)
+        rows[contestant.key].operations = min(operations, contestant.operation_limit or operations)
     for turn in range(settings.rounds):
         # The order turns with the rounds: whoever runs after the disk-heavy one is not always the same.
         offset = turn % len(ready)
@@ -114,11 +114,11 @@ def _calibrate(contest: Contest, contestant: Contestant, share: float) -> int:
     enough = share * CALIBRATED_SHARE
     while True:
         seconds = max(contestant.run(operations), 1e-9)
-        if seconds >= enough or operations >= contest.most:
+        if seconds >= enough or operations >= contest.operation_limit:
             break
-        operations = min(contest.most, operations * max(2, min(10, int(enough / seconds))))
+        operations = min(contest.operation_limit, operations * max(2, min(10, int(enough / seconds))))
     wanted = int(operations * share / seconds)
-    return max(contest.step, min(contest.most, wanted // contest.step * contest.step))
+    return max(contest.step, min(contest.operation_limit, wanted // contest.step * contest.step))
 
 
 def ratio(ours: Row, peer: Row) -> float | None:

@@ -18,6 +18,11 @@ PACKAGES = (
     "nats-py",
     "lmdb",
     "persist-queue",
+    "lmdb-queue",
+    "localqueue",
+    "honker",
+    "nobroker",
+    "pulsar-lite",
     "pyarrow",
     "pyspark",
 )

@@ -70,9 +70,11 @@ def _verdict_line(verdict: Verdict) -> str:
     return f"budget  {budget.text}: {measured}, SHORT by a factor of {factor:.2f}"
 
 
-def as_json(workload: str, table: Table, settings: Settings) -> dict[str, Any]:
-    """One table for the results file, every round kept."""
+def as_json(workload: str, table: Table, settings: Settings, *, date: str, load: float) -> dict[str, Any]:
+    """One table for the results file, every round kept; with the day, and the load before the run."""
     return {
+        "date": date,
+        "load": load,
         "workload": workload,
         "settings": {"seconds": settings.seconds, "rounds": settings.rounds},
         "title": table.title,
@@ -86,9 +88,9 @@ def as_json(workload: str, table: Table, settings: Settings) -> dict[str, Any]:
     }
 
 
-def merged(kept: Path, results: list[dict[str, Any]], order: Sequence[str]) -> list[dict[str, Any]]:
-    """New tables together with those a results file has of other workloads, in ``order``."""
-    before = json.loads(kept.read_text())["tables"] if kept.exists() else []
+def merged(newest: Path | None, results: list[dict[str, Any]], order: Sequence[str]) -> list[dict[str, Any]]:
+    """New tables together with those that the newest results file has of other workloads, in ``order``."""
+    before = json.loads(newest.read_text())["tables"] if newest is not None else []
     fresh = {table["workload"] for table in results}
     tables = [table for table in before if table["workload"] not in fresh] + results
     return sorted(tables, key=lambda table: order.index(table["workload"]))

@@ -3,6 +3,7 @@
     python benchmarks/run.py publish_sync e2e_exclusive --seconds 20 --json out.json
     python benchmarks/run.py                            # every workload
     python benchmarks/run.py --smoke                    # about a second each: does everything still run?
+    python benchmarks/run.py realistic --publish        # and into docs/performance.md, beside the others
 
 Peers that need a server use redis-server and nats-server when they are installed
 (benchmarks/peers/servers.sh) and a Pulsar broker where its jars were fetched (benchmarks/peers/pulsar.sh);
@@ -27,12 +28,13 @@ if __package__ in (None, ""):
         entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent
     ]
 
-from benchmarks import host, report
+from benchmarks import document, host, report
 from benchmarks.contest import Settings
 from benchmarks.harness import hold
 
 WORKLOADS = (
     "realistic",
+    "jobs",
     "publish_sync",
     "publish_async",
     "publish_partitioned",
@@ -84,41 +86,56 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--save",
         action="store_true",
-        help="keep the figures in benchmarks/results; those of other workloads of the day stay",
+        help="keep the figures in benchmarks/results, beside the newest ones of other workloads",
+    )
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="--save, and put figures and picture into docs/performance.md; tables of other workloads stay",
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a budget is missed")
-    asked = parser.parse_args(arguments)
-    unknown = [name for name in asked.workloads if name not in WORKLOADS]
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.workloads if name not in WORKLOADS]
     if unknown:
         parser.error(f"unknown workload {unknown[0]!r}; there are: {' '.join(WORKLOADS)}")
-    settings = Settings(asked.seconds, False, asked.rounds, asked.size)
-    if asked.smoke:
-        settings = Settings(1.0, True, 2, asked.size)
-    place = Path(asked.dir or tempfile.gettempdir())
+    settings = Settings(options.seconds, False, options.rounds, options.size)
+    if options.smoke:
+        settings = Settings(1.0, True, 2, options.size)
+    place = Path(options.dir or tempfile.gettempdir())
     machine = host.describe(place)  # before the run: the load is what others do
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     results, missed = [], 0
-    for name in asked.workloads or WORKLOADS:
+    for name in options.workloads or WORKLOADS:
         workload = importlib.import_module(f"benchmarks.workloads.{name}")
         for contest in workload.contests(settings):
             table = hold(contest, settings, place, _say)
             _say("")
             sys.stdout.write("\n".join(report.lines(table)) + "\n\n")
             sys.stdout.flush()
-            results.append(report.as_json(name, table, settings))
+            results.append(report.as_json(name, table, settings, date=now[:10], load=machine["load"][0]))
             missed += sum(verdict.got is not None and not verdict.met for verdict in table.verdicts)
-    if asked.json or asked.save:
-        facts: dict[str, Any] = {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "host": machine,
-            "settings": {"seconds": settings.seconds, "rounds": settings.rounds, "smoke": settings.smoke},
-            "tables": results,
-        }
-        name = f"{facts['date'][:10]}-{platform.node()}.json"
-        kept = Path(asked.json or Path(__file__).parent / "results" / name)
-        if asked.save:
-            facts["tables"] = report.merged(kept, results, WORKLOADS)
-        kept.write_text(json.dumps(facts, indent=1) + "\n")
-    return 1 if missed and asked.strict else 0
+    facts: dict[str, Any] = {
+        "date": now,
+        "host": machine,
+        "settings": {"seconds": settings.seconds, "rounds": settings.rounds, "smoke": settings.smoke},
+        "tables": results,
+    }
+    if options.json:
+        Path(options.json).write_text(json.dumps(facts, indent=1) + "\n")
+    if options.save or options.publish:
+        kept = _save(facts)
+        if options.publish:
+            document.main([str(kept)])
+    return 1 if missed and options.strict else 0
+
+
+def _save(facts: dict[str, Any]) -> Path:
+    """Write a results file of the day: these tables, and those of other workloads of the newest file."""
+    newest = max(document.RESULTS.glob("*.json"), default=None)
+    kept = document.RESULTS / f"{facts['date'][:10]}-{platform.node()}.json"
+    tables = report.merged(newest, facts["tables"], WORKLOADS)
+    kept.write_text(json.dumps(facts | {"tables": tables}, indent=1) + "\n")
+    return kept
 
 
 def _say(text: str) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import report  # noqa: E402
+from benchmarks import document, picture, report, run  # noqa: E402
 from benchmarks.contest import (  # noqa: E402
     MESSAGES_PER_SECOND,
     MILLISECONDS,
@@ -23,6 +26,7 @@ from benchmarks.contest import (  # noqa: E402
     Unavailable,
 )
 from benchmarks.harness import hold  # noqa: E402
+from benchmarks.jobs import Get, JobQueue, Put  # noqa: E402
 from benchmarks.realistic.cell import SEND, Cell  # noqa: E402
 from benchmarks.realistic.contestant import CONSUMERS, CPU_MICROSECONDS, PRODUCER  # noqa: E402
 from benchmarks.realistic.embedded import Embedded  # noqa: E402
@@ -140,3 +144,76 @@ def test_an_unknown_workload_is_an_error() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "publish_sync" in done.stderr
+
+
+class Shelf(JobQueue):
+    """A queue in memory that notes what is done with it."""
+
+    key = name = "shelf"
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.jobs: list[Any] = []
+
+    def open(self, place: Path) -> None:
+        assert list(place.iterdir()) == []
+        (place / "file").touch()
+        self.log.append("open")
+        self.jobs = []
+
+    def putter(self) -> Callable[[Any], object]:
+        return self.jobs.append
+
+    def getter(self) -> Callable[[], object]:
+        return lambda: self.jobs.pop(0)
+
+    def close(self) -> None:
+        self.log.append(f"close {len(self.jobs)}")
+
+
+def test_each_round_of_jobs_has_a_new_queue(tmp_path: Path) -> None:
+    """What was put is put into an empty queue; what is got was put before, and nothing of it is left."""
+    for contestant, left in ((Put, 5), (Get, 0)):
+        log: list[str] = []
+        contest = Contest("title", MESSAGES_PER_SECOND, [contestant(Shelf(log))], [], fixed=5)
+        hold(contest, Settings(seconds=1, rounds=2), tmp_path, lambda text: None)
+        assert log == ["open", f"close {left}", "open", f"close {left}", "open", "close 0"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_and_its_picture_say_what_the_newest_results_say() -> None:
+    """`make bench ARGS=--publish` writes both; nothing is written there by hand."""
+    facts = json.loads(max(document.RESULTS.glob("*.json")).read_text("utf-8"))
+    text = document.PAGE.read_text("utf-8")
+    assert document.page_with(text, facts) == text
+    assert document.PICTURE.read_text("utf-8") == picture.draw(facts["tables"])
+
+
+def test_what_is_published_stays_beside_the_tables_of_other_workloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One workload is measured again: its table is the new one, and the others are those of the newest
+    results."""
+    newest = max(document.RESULTS.glob("*.json"))
+    results = tmp_path / "results"
+    results.mkdir()
+    shutil.copy(newest, results / "2000-01-01-host.json")
+    for name, path in (("PAGE", "performance.md"), ("PICTURE", "performance.svg")):
+        shutil.copy(getattr(document, name), tmp_path / path)
+        monkeypatch.setattr(document, name, tmp_path / path)
+    monkeypatch.setattr(document, "RESULTS", results)
+    assert run.main(["import_time", "--smoke", "--publish", "--dir", str(tmp_path)]) == 0
+    before = json.loads(newest.read_text("utf-8"))["tables"]
+    after = json.loads(max(results.glob("*.json")).read_text("utf-8"))["tables"]
+    assert [table["title"] for table in after] == [table["title"] for table in before]
+    assert [table for table in after if table["workload"] != "import_time"] == [
+        table for table in before if table["workload"] != "import_time"
+    ]
+    assert after[-1]["date"] in (tmp_path / "performance.md").read_text("utf-8")
+
+
+def test_a_page_without_a_block_is_refused() -> None:
+    """A mark that was removed by hand is named, and the page is left as it is."""
+    facts = json.loads(max(document.RESULTS.glob("*.json")).read_text("utf-8"))
+    with pytest.raises(ValueError, match="has no block 'answers'"):
+        document.page_with("# Performance\n", facts)

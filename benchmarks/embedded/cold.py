@@ -54,10 +54,10 @@ def offload(root: Path, is_half: bool = False) -> float:
         topics.set_offload_policies(prepare.TOPIC, policies)
         begun = time.perf_counter()
         topics.offload(prepare.TOPIC, kept)
-        while (found := topics.offload_status(prepare.TOPIC)).status == "RUNNING":
+        while (status := topics.offload_status(prepare.TOPIC)).status == "RUNNING":
             time.sleep(0.005)
         seconds = time.perf_counter() - begun
-        assert found.status == "SUCCESS", found
+        assert status.status == "SUCCESS", status
         return seconds
 
 
@@ -175,9 +175,9 @@ class DuckScan(Contestant):
 
         begun = time.perf_counter()
         prepared = dataset(self._root, prepare.TOPIC)  # DuckDB finds it by this name
-        found = self._duckdb.sql("SELECT sum(octet_length(value)) FROM prepared").fetchall()
+        sums = self._duckdb.sql("SELECT sum(octet_length(value)) FROM prepared").fetchall()
         seconds = time.perf_counter() - begun
-        assert found == [(operations * self._size,)], found
+        assert sums == [(operations * self._size,)], sums
         del prepared
         return seconds
 
@@ -204,7 +204,7 @@ class DuckParquet(Contestant):
 
     def run(self, operations: int) -> float:
         begun = time.perf_counter()
-        found = self._duckdb.sql(f"SELECT sum(octet_length(value)) FROM '{self._path}'").fetchall()
+        sums = self._duckdb.sql(f"SELECT sum(octet_length(value)) FROM '{self._path}'").fetchall()
         seconds = time.perf_counter() - begun
-        assert found == [(operations * self._size,)], found
+        assert sums == [(operations * self._size,)], sums
         return seconds

@@ -30,9 +30,9 @@ def compact(admin: Any) -> None:
     """Compact the topic, and wait for the end."""
     topics = admin.topics()
     topics.compact(prepare.TOPIC)
-    while (found := topics.compaction_status(prepare.TOPIC)).status == "RUNNING":
+    while (status := topics.compaction_status(prepare.TOPIC)).status == "RUNNING":
         time.sleep(0.005)
-    assert found.status == "SUCCESS", found
+    assert status.status == "SUCCESS", status
 
 
 def most_megabytes() -> float:
@@ -73,11 +73,11 @@ class View:
         begun, processor = time.perf_counter(), time.process_time()
         view: Any = self._client.create_table_view(prepare.TOPIC)
         seconds, used = time.perf_counter() - begun, time.process_time() - processor
-        asked = [f"key {number % self._keys}" for number in range(100_000)]
+        keys = [f"key {number % self._keys}" for number in range(100_000)]
         begun = time.perf_counter()
-        found = [view.get(key) for key in asked]
-        each = (time.perf_counter() - begun) / len(asked)
-        assert all(found)
+        values = [view.get(key) for key in keys]
+        each = (time.perf_counter() - begun) / len(keys)
+        assert all(values)
         return {
             "seconds": seconds,
             "s of CPU": used,

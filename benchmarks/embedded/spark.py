@@ -156,8 +156,8 @@ def _watch(seen: list[tuple[float, int]], is_over: threading.Event) -> None:
         for status in Path("/proc").glob("[0-9]*/status"):
             with contextlib.suppress(OSError):
                 if b"pyspark.daemon" in (status.parent / "cmdline").read_bytes():
-                    found = dict(line.split(":", 1) for line in status.read_text().splitlines())
-                    largest = max(largest, int(found.get("RssAnon", "0 kB").split()[0]))
+                    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+                    largest = max(largest, int(fields.get("RssAnon", "0 kB").split()[0]))
         seen.append((time.perf_counter(), largest))
 
 

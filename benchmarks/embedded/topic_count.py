@@ -39,12 +39,12 @@ class TopicCount(Contestant):
             f"persistent://public/default/{n % 1000}-sensor-{n}" for n in range(self._topics - ONE_BY_ONE)
         ]
         with Admin(self._root) as admin:
-            made = admin.topics()
-            made.get_list()
-            bulk, _ = _timed(made.create_non_partitioned_topics, names)
+            topics = admin.topics()
+            topics.get_list()
+            bulk, _ = _timed(topics.create_non_partitioned_topics, names)
             begun = time.perf_counter()
             for number in range(ONE_BY_ONE):
-                made.create_non_partitioned_topic(f"lone-{number}")
+                topics.create_non_partitioned_topic(f"lone-{number}")
             single = time.perf_counter() - begun
             kept = sum(path.stat().st_blocks * 512 for path in self._root.rglob("*"))
             self._made = {
@@ -59,10 +59,10 @@ class TopicCount(Contestant):
         before = resident_megabytes()
         begun = time.perf_counter()
         client = Client(self._root)
-        found = client.get_topic_partitions("lone-7")
+        partitions = client.get_topic_partitions("lone-7")
         elapsed = time.perf_counter() - begun
         memory = resident_megabytes() - before
-        assert found == ["persistent://public/default/lone-7"]
+        assert partitions == ["persistent://public/default/lone-7"]
         pattern = re.compile("persistent://public/default/lone-1[0-9]")
         seen, consumer = _timed(client.subscribe, pattern, "bench")
         consumer.close()

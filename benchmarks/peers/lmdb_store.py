@@ -109,8 +109,8 @@ class OpenLarge(Contestant):
         environment = open_environment(self._place, sync=False)
         with environment.begin() as transaction:
             cursor = transaction.cursor()
-            found = cursor.last() and cursor.key()
+            last_key = cursor.last() and cursor.key()
         seconds = time.perf_counter() - begun
         environment.close()
-        assert int.from_bytes(found, "big") == self._messages - 1
+        assert int.from_bytes(last_key, "big") == self._messages - 1
         return seconds

@@ -169,7 +169,7 @@ class NackAll(_OverNats):
 
     key = "nats"
     name = "NATS JetStream nak, of 20,000"
-    most = 20_000
+    operation_limit = 20_000
 
     def run(self, operations: int) -> float:
         assert self._link is not None

@@ -80,16 +80,16 @@ def cached_rows(messages: int, size: int) -> Any:
     """A DataFrame of random payloads in two partitions, in the memory of the session; made once."""
     from pyspark.sql import functions
 
-    found = _CACHED.get((messages, size))
-    if found is None:
+    frame = _CACHED.get((messages, size))
+    if frame is None:
         payloads = session().createDataFrame(
             [(i, os.urandom(size)) for i in range(1000)], "n int, value binary"
         )
         numbers = session().range(messages, numPartitions=2).select((functions.col("id") % 1000).alias("n"))
-        found = numbers.join(functions.broadcast(payloads), "n").select("value").cache()
-        assert found.count() == messages
-        _CACHED[messages, size] = found
-    return found
+        frame = numbers.join(functions.broadcast(payloads), "n").select("value").cache()
+        assert frame.count() == messages
+        _CACHED[messages, size] = frame
+    return frame
 
 
 class SparkWrite(Contestant):

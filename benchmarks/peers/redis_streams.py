@@ -83,7 +83,7 @@ class RandomAcks(_OverRedis):
 
     key = "redis"
     name = "Redis Streams XACK, random order, pipelined, of 100,000"
-    most = 100_000
+    operation_limit = 100_000
 
     def run(self, operations: int) -> float:
         self.redis.delete(STREAM)
@@ -175,18 +175,18 @@ class GroupMember(CrowdReceiver):
         self._name = f"consumer-{number}"
 
     def receive_some(self, seconds: float) -> int:
-        found = self._redis.xreadgroup(
+        reply = self._redis.xreadgroup(
             GROUP, self._name, {STREAM: ">"}, count=PIPELINE, block=int(seconds * 1000)
         )
-        if not found:
+        if not reply:
             return 0
         total = 0
         pipeline = self._redis.pipeline(transaction=False)
-        for message_id, fields in found[0][1]:
+        for message_id, fields in reply[0][1]:
             total += len(fields[FIELD])
             pipeline.xack(STREAM, GROUP, message_id)
         pipeline.execute()
-        return len(found[0][1])
+        return len(reply[0][1])
 
     def close(self) -> None:
         self._redis.close()
@@ -200,10 +200,10 @@ class WaitingGroupMember(Member):
         self._name = f"consumer-{os.getpid()}"
 
     def receive(self) -> bytes:
-        found = None
-        while not found:
-            found = self._redis.xreadgroup(GROUP, self._name, {STREAM: ">"}, count=1, block=60_000)
-        message_id, fields = found[0][1][0]
+        reply = None
+        while not reply:
+            reply = self._redis.xreadgroup(GROUP, self._name, {STREAM: ">"}, count=1, block=60_000)
+        message_id, fields = reply[0][1][0]
         self._redis.xack(STREAM, GROUP, message_id)
         payload: bytes = fields[FIELD]
         return payload
@@ -261,7 +261,7 @@ class ClaimAgain(_OverRedis):
 
     key = "redis"
     name = "Redis Streams XREADGROUP, XAUTOCLAIM, XACK, of 100,000"
-    most = 100_000
+    operation_limit = 100_000
 
     def run(self, operations: int) -> float:
         self.redis.delete(STREAM)
@@ -309,10 +309,10 @@ class GroupReceiver(Receiver):
         self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
 
     def receive_one(self) -> bytes:
-        found = None
-        while not found:
-            found = self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=1, block=1000)
-        message_id, fields = found[0][1][0]
+        reply = None
+        while not reply:
+            reply = self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=1, block=1000)
+        message_id, fields = reply[0][1][0]
         self._redis.xack(STREAM, GROUP, message_id)
         payload: bytes = fields[FIELD]
         return payload
@@ -320,15 +320,15 @@ class GroupReceiver(Receiver):
     def receive_many(self, operations: int) -> None:
         left, total = operations, 0
         while left:
-            found = self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=PIPELINE, block=1000)
-            if not found:
+            reply = self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=PIPELINE, block=1000)
+            if not reply:
                 continue
             pipeline = self._redis.pipeline(transaction=False)
-            for message_id, fields in found[0][1]:
+            for message_id, fields in reply[0][1]:
                 total += len(fields[FIELD])
                 pipeline.xack(STREAM, GROUP, message_id)
             pipeline.execute()
-            left -= len(found[0][1])
+            left -= len(reply[0][1])
 
     def receive_nothing(self, seconds: float) -> None:
         assert not self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=1, block=int(seconds * 1000))

@@ -77,10 +77,10 @@ def nats(place: Path) -> Server:
 
 def _program(name: str) -> str:
     # Debian puts nats-server into sbin, which is not on everybody's path.
-    found = shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
-    if found is None:
+    program = shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
+    if program is None:
         raise Unavailable(f"{name} is not installed (benchmarks/peers/servers.sh)")
-    return found
+    return program
 
 
 def free_port() -> int:

@@ -114,7 +114,7 @@ class RandomDeletes(Insert):
 
     key = "sqlite"
     name = f"sqlite3 DELETE, random order, {BATCH} per transaction, of 100,000"
-    most = 100_000
+    operation_limit = 100_000
 
     def run(self, operations: int) -> float:
         connection = self.connection

@@ -56,7 +56,7 @@ class CellContestant(Contestant):
         self._actors.append(Actor(self.source, cell=cell, **arguments))
         for actor in self._actors:
             actor.wait_ready()
-        self.run(min(WARM_UP, self.most or WARM_UP))
+        self.run(min(WARM_UP, self.operation_limit or WARM_UP))
 
     def run(self, operations: int) -> float:
         words = self._words

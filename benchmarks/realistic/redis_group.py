@@ -66,13 +66,13 @@ class RedisSink(Sink):
 
     def receive(self, seconds: float) -> None:
         read, block = self._redis.xreadgroup, int(seconds * 1000)
-        while found := read(GROUP, self._name, {STREAM: ">"}, count=READ_AT_ONCE, block=block):
+        while reply := read(GROUP, self._name, {STREAM: ">"}, count=READ_AT_ONCE, block=block):
             pipeline = self._redis.pipeline(transaction=False)
-            for message_id, fields in found[0][1]:
+            for message_id, fields in reply[0][1]:
                 len(fields[b"body"])
                 pipeline.xack(STREAM, GROUP, message_id)
             pipeline.execute()
-            self.words[self.word] += len(found[0][1])
+            self.words[self.word] += len(reply[0][1])
 
     def close(self) -> None:
         self._redis.close()

@@ -10,15 +10,15 @@ TOPICS = (100, 1_000, 10_000)
 
 def contests(settings: Settings) -> list[Contest]:
     """One table; there is no peer that reads thousands of logs through one subscription each."""
-    few, many, most = (ManyTopics(settings.scale(topics, topics // 100 + 2)) for topics in TOPICS)
+    small, medium, large = (ManyTopics(settings.scale(topics, topics // 100 + 2)) for topics in TOPICS)
     return [
         Contest(
             "many_topics_consumer: bursts of 2,000 messages on topics drawn at random",
             MESSAGES_PER_SECOND,
-            [few, many, most],
+            [small, medium, large],
             [
-                Budget(">= 50,000/s at 1,000 topics", many.key, 50_000),
-                Budget(">= 20,000/s at 10,000 topics", most.key, 20_000),
+                Budget(">= 50,000/s at 1,000 topics", medium.key, 50_000),
+                Budget(">= 20,000/s at 10,000 topics", large.key, 20_000),
             ],
             fixed=settings.scale(20_000, 100),
         )

@@ -14,7 +14,7 @@ MOST = 1000
 def contests(settings: Settings) -> list[Contest]:
     """Two tables: writing and reading."""
     messages = settings.scale(256, 8)
-    most = settings.scale(MOST, 16)
+    limit = settings.scale(MOST, 16)
     ours, reader = publish.Send(MEBIBYTE), read.ReadAll(messages, MEBIBYTE, batch=1)
     write = Contest(
         "publish_1MiB, write: one payload of 1 MiB at a time",
@@ -28,13 +28,13 @@ def contests(settings: Settings) -> list[Contest]:
             lmdb_store.Put(MEBIBYTE),
         ],
         [Budget(">= 0.7 x os.pwrite + crc32", ours.key, 0.7, peer="pwrite")],
-        most=most,
+        operation_limit=limit,
     )
     back = Contest(
         "publish_1MiB, read: payloads of 1 MiB from the page cache, checked",
         megabytes_per_second(MEBIBYTE),
         [reader, plain_file.Read(MEBIBYTE, messages)],
         [Budget(">= 0.7 x os.pread + crc32", reader.key, 0.7, peer="pread")],
-        most=most,
+        operation_limit=limit,
     )
     return [write, back]

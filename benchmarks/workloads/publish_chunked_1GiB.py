@@ -18,13 +18,13 @@ def contests(settings: Settings) -> list[Contest]:
         megabytes_per_second(size),
         [ours, plain_file.Write(size)],
         [Budget(">= 0.7 x os.pwrite + crc32", ours.key, 0.7, peer="pwrite")],
-        most=1,
+        operation_limit=1,
     )
     receive = Contest(
         "publish_chunked_1GiB, receive: the message whole, from the page cache, checked",
         megabytes_per_second(size),
         [reader, plain_file.Read(size, 1)],
         [Budget(">= 0.7 x os.pread + crc32", reader.key, 0.7, peer="pread")],
-        most=1,
+        operation_limit=1,
     )
     return [send, receive]

@@ -74,7 +74,7 @@ def _peers(cell: Cell) -> list[Contestant]:
     peers = [peer(cell) for peer in (RedisGroup, NatsPull, RealPulsar, TunedPulsar)]
     if cell.mode == SEND:
         for peer in peers:
-            peer.most = SLOW_SEND[type(peer)]
+            peer.operation_limit = SLOW_SEND[type(peer)]
     return list(peers)
 
 
