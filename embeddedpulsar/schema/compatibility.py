@@ -206,7 +206,7 @@ def _root_message(info: SchemaInfo) -> str:
     parts: list[Any] = [fields.get(name) if isinstance(fields, dict) else None for name in _OF_PROTOBUF]
     for name, part in zip(_OF_PROTOBUF, parts, strict=True):
         if not isinstance(part, str):
-            # Refuses what only looks like a descriptor, before it reaches the registry.
             raise ValueError(f"it has no text {name}")
+    # Refuses what only looks like a descriptor, before it reaches the registry.
     a2b_base64(parts[0], strict_mode=True)
     return str(parts[1])
