@@ -725,7 +725,6 @@ class TopicOffload:
         discard(self._source, note, location_of(note.location) if own else None)
 
     def _try(
-        # One ledger that fails does not keep others from being done.
         self,
         errors: list[str],
         note: ColdLedger,
@@ -733,6 +732,7 @@ class TopicOffload:
         *arguments: object,
     ) -> bool:
         self._check()
+        # One ledger that fails does not keep others from being done.
         try:
             action(*arguments)
         except _Ended:
