@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import threading
 from pathlib import Path
 
 import pytest
-from embeddedpulsar.testing.store_checks import check_store
 
 import embeddedpulsar as pulsar
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar.testing.trial_store import check_store
 from tests.multiprocess.children import Child, say
 
 KINDS = [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared]
@@ -101,3 +102,63 @@ def test_who_joins_is_killed(tmp_path: Path, kind: pulsar.ConsumerType, point: s
                 child.join()
                 assert drain(consumer) == {0: 1, 2: 1, 4: 1}
     assert {problem.kind for problem in check_store(str(tmp_path)).problems} <= {"leftover"}  # leases
+
+
+def come_and_go(root: str, kind: str) -> None:
+    """Attach, take and acknowledge a few jobs, and leave, again and again; tell what was taken."""
+    client = pulsar.Client(root)
+    say("open")
+    for turn in range(12):
+        with client.subscribe("jobs", "work", pulsar.ConsumerType[kind]) as consumer:
+            taken = []
+            for _ in range(turn % 4):
+                try:
+                    message = consumer.receive(20)
+                except pulsar.Timeout:
+                    break
+                consumer.acknowledge(message)
+                taken.append(message.data().decode())
+        say(",".join(taken) or "-")
+    client.close()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_another_comes_and_goes(tmp_path: Path, kind: pulsar.ConsumerType):
+    """While the owner reads on without claims, and messages are sent: each comes once, to one of the two."""
+    with pulsar.Client(tmp_path) as client, client.create_producer("jobs") as producer:
+        consumer = client.subscribe("jobs", "work", kind, initial_position=EARLIEST)
+        mine: list[int] = []
+        theirs: list[int] = []
+        sent = 0
+        with Child(come_and_go, tmp_path, kind.name) as child:
+            assert child.read() == "open"
+            reader = threading.Thread(target=lambda: theirs.extend(read_turns(child)))
+            reader.start()
+            while reader.is_alive():
+                producer.send(b"%d" % sent, partition_key=f"k{sent % 50}")
+                sent += 1
+                mine += receive_all(consumer)
+            reader.join()
+            assert child.join() == 0
+        mine += receive_all(consumer, 200)
+        assert sorted(mine + theirs) == list(range(sent))
+        assert mine
+
+
+def read_turns(child: Child) -> list[int]:
+    """What the other consumer took in all of its turns."""
+    lines = [child.read() for _ in range(12)]
+    return [int(number) for line in lines if line != "-" for number in line.split(",")]
+
+
+def receive_all(consumer: pulsar.Consumer, wait_ms: int = 0) -> list[int]:
+    """Take and acknowledge what there is."""
+    numbers = []
+    while True:
+        try:
+            message = consumer.receive(wait_ms)
+        except pulsar.Timeout:
+            return numbers
+        assert not message.redelivery_count()
+        consumer.acknowledge(message)
+        numbers.append(int(message.data()))
