@@ -148,9 +148,7 @@ def test_busy_names_the_holder_in_this_process(client: Any, kind: str):
         first.close()
 
 
-@pytest.mark.parametrize(
-    "part", ["Workers", "Flusher", "ListenerThreads", "PartitionWatch", "WaitingThreads"]
-)
+@pytest.mark.parametrize("part", ["Workers", "Flusher", "PartitionWatch", "WaitingThreads"])
 def test_an_interrupted_client_gives_the_store_back(monkeypatch: pytest.MonkeyPatch, part: str):
     """Wherever it is interrupted once it has the store, and while the program has the traceback."""
 
