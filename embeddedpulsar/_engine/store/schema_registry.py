@@ -256,24 +256,22 @@ class SchemaRegistry:
             StorageError: the document is damaged, or cannot be written.
         """
 
-        from embeddedpulsar.schema.compatibility import (
-            why_refused,  # on first use: most topics have no schema
-        )
-
         def check(document: SchemaDocument) -> str:
             if not self._session.policies.value(SCHEMA_AUTO_UPDATE, TopicName.parse(name).full):
                 return "Schema not found and schema auto updating is disabled; upload it with Admin.schemas()"
-            return why_refused(document.infos(), info, self.strategy(name))
+            return self._why_refused(document, name, info)
 
         return self._add(name, info, check, durable=durable)
 
     def upload(self, name: str, info: SchemaInfo) -> int:
         """As `add`, also where programs may not add schemas."""
-        from embeddedpulsar.schema.compatibility import why_refused
+        return self._add(name, info, lambda document: self._why_refused(document, name, info))
 
-        return self._add(
-            name, info, lambda document: why_refused(document.infos(), info, self.strategy(name))
-        )
+    def _why_refused(self, document: SchemaDocument, name: str, info: SchemaInfo) -> str:
+        """Why a schema is not compatible with those of a topic; empty if it is."""
+        late = late_import("embeddedpulsar.schema.compatibility")  # on first use: most topics have no schema
+        why: str = late.why_refused(document.infos(), info, self.strategy(name))
+        return why
 
     def copy(self, name: str, info: SchemaInfo, *, durable: bool = False) -> int:
         """As `add`, whatever the strategy says: for a topic that takes messages as another one has them."""
@@ -292,16 +290,15 @@ class SchemaRegistry:
                 schema.
             TopicNotFound, StorageError: see `add`.
         """
-        from embeddedpulsar.schema.compatibility import why_invalid, why_unfit
-
+        late = late_import("embeddedpulsar.schema.compatibility")
         document = self.document(name)
         if not document.current and is_idle():
             self.add(name, info)
             return
-        text = why_invalid(info)
+        text: str = late.why_invalid(info)
         strategy = self.strategy(name)
         if not text and document.current:
-            text = _answer(lambda known: why_unfit(known.infos(), info, strategy), document)
+            text = _answer(lambda known: late.why_unfit(known.infos(), info, strategy), document)
         elif strategy != SchemaCompatibilityStrategy.ALWAYS_COMPATIBLE:
             text = text or (
                 "the topic is in use and has no schema; start a producer with the schema first, or add it "
@@ -337,8 +334,7 @@ class SchemaRegistry:
         *,
         durable: bool = False,
     ) -> int:
-        from embeddedpulsar.schema.compatibility import why_invalid
-
+        late = late_import("embeddedpulsar.schema.compatibility")
         durable = durable or self._durable
         while True:
             # 1. Without the lock: reading and comparing definitions takes as long as these are large.
@@ -347,7 +343,7 @@ class SchemaRegistry:
             if version != NO_VERSION and (document.is_durable or not durable):
                 return version
             if version == NO_VERSION:
-                text = why_invalid(info) or _answer(check, document)
+                text = late.why_invalid(info) or _answer(check, document)
                 if text:
                     raise _refused(name, info, text)
                 wanted = document.with_schema(info, self._clock.wall_ms())

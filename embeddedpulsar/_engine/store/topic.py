@@ -783,9 +783,9 @@ class Topic:
         """What an onlooker sees of producers and subscriptions, made by the first look."""
         made = self._view.get(None)
         if made is None:
-            from embeddedpulsar._engine.store.topic_view import TopicView
-
-            made = self._view.setdefault(None, TopicView(self.directory, self.ledger, self._session))
+            late = late_import("embeddedpulsar._engine.store.topic_view")
+            view: TopicView = late.TopicView(self.directory, self.ledger, self._session)
+            made = self._view.setdefault(None, view)
         return made
 
     def abandon(self) -> None:

@@ -164,9 +164,9 @@ def open_table_view(
         raise InvalidConfiguration(
             f"{topic}: a table view needs a topic that keeps its messages: persistent://"
         )
-    from embeddedpulsar.client.consumer.table_view import TableView  # on first use: few processes have one
-
-    view = TableView(topic, subscription_name, schema, client.log)
+    # On first use: few processes have one.
+    late = late_import("embeddedpulsar.client.consumer.table_view")
+    view: TableView[Any] = late.TableView(topic, subscription_name, schema, client.log)
     config = ReaderConfig(
         topic=topic,
         start=MessageId.earliest,
@@ -182,12 +182,13 @@ def open_table_view(
 
 
 def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
-    from embeddedpulsar.client.consumer.reader import Reader, ReaderCore  # on first use: consumers need none
-
+    late = late_import("embeddedpulsar.client.consumer.reader")  # on first use: consumers need none
     partitions = client.store.partitions_of(full)
     admit_all(client.store, (full,), config.schema)
     if not partitions:
-        return Reader(ReaderCore(client, config), config.chain)
+        reader: Reader[Any] = late.Reader(late.ReaderCore(client, config), config.chain)
+        return reader
     from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup  # as for consumers
 
-    return Reader(ReaderGroup(client, config, full, partitions), config.chain)
+    group: Reader[Any] = late.Reader(ReaderGroup(client, config, full, partitions), config.chain)
+    return group

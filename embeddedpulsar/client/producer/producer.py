@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.arguments import (
     INT32_MAX,
     NO_OPTIONS,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from embeddedpulsar.client.arguments import Options
-    from embeddedpulsar.client.producer.bulk_publisher import BulkLimits, SentMessages
+    from embeddedpulsar.client.producer.bulk_publisher import BulkLimits, BulkPublisher, SentMessages
     from embeddedpulsar.client.producer.interception import Interception
     from embeddedpulsar.client.producer.message_router import Router
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
@@ -377,10 +378,13 @@ class Producer(ProcessBound, Generic[T]):
         if self._separates_key:
             values, partition_keys = keyed_columns(schema, contents, partition_keys)
             encode_value = None
-        from embeddedpulsar.client.producer.bulk_publisher import OptionColumns, entries_of  # on first use
-
-        columns = OptionColumns(partition_keys, ordering_keys, properties, event_timestamps, sequence_ids)
-        return self._publish_all(entries_of(values, columns, encode_value, limits, self._publisher.routing))
+        late = late_import("embeddedpulsar.client.producer.bulk_publisher")  # on first use: few send columns
+        columns = late.OptionColumns(
+            partition_keys, ordering_keys, properties, event_timestamps, sequence_ids
+        )
+        return self._publish_all(
+            late.entries_of(values, columns, encode_value, limits, self._publisher.routing)
+        )
 
     def send_arrow(
         self,
@@ -485,9 +489,9 @@ class Producer(ProcessBound, Generic[T]):
                 "sequence ids would not rise in the order in which key-based batching stores the messages; "
                 "leave them out, or use a producer without it"
             )
-        from embeddedpulsar.client.producer.bulk_publisher import BulkLimits  # on first use: few send columns
-
-        return BulkLimits(messages, payload, key_based)
+        late = late_import("embeddedpulsar.client.producer.bulk_publisher")
+        limits: BulkLimits = late.BulkLimits(messages, payload, key_based)
+        return limits
 
     def _publish_all(self, portions: Any) -> SentMessages:
         if self._interception is not None:
@@ -495,10 +499,10 @@ class Producer(ProcessBound, Generic[T]):
                 "interceptors see single messages, and send_many and send_arrow publish columns; use "
                 "send_async, or a producer without interceptors"
             )
-        from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher
-
+        late = late_import("embeddedpulsar.client.producer.bulk_publisher")
         publisher = self._publisher
-        return BulkPublisher(publisher.of_partition, publisher.config.compression).publish(portions)
+        bulk: BulkPublisher = late.BulkPublisher(publisher.of_partition, publisher.config.compression)
+        return bulk.publish(portions)
 
     def flush(self) -> None:
         """Store everything sent so far and wait for the callbacks.
