@@ -66,7 +66,7 @@ class AckRing:
         consumer_id: of the consumer.
         words, slots: to acknowledge an entry, store `place_word` at the next of the slots. The caller sees to
             it that not more than `MOST_ENTRIES` are unwritten.
-        firsts: `place_word` of entry 0 of ledgers that `note` met: adding to it takes half the time.
+        firsts: `place_word` of entry 0 of ledgers that `store` met: adding to it takes half the time.
     """
 
     def __init__(self, view: memoryview, consumer_id: int, file: MappedFile | None = None) -> None:
@@ -111,7 +111,7 @@ class AckRing:
         self._view[8 * RingWord.CUMULATIVE :] = _CLEARED
         words[RingWord.EPOCH] = epoch
 
-    def note(self, ledger_id: int, entry_id: int) -> None:
+    def store(self, ledger_id: int, entry_id: int) -> None:
         self.words[next(self.slots)] = place_word(ledger_id, entry_id)
         if ledger_id not in self.firsts:
             # Bounded, as a topic may have any number of ledgers; a consumer acknowledges in a few at
@@ -272,7 +272,8 @@ class RingSweep:
     consumer closes here, and the first after one that did not close in good order: a process may have been
     killed before it removed a file. Not when that one leaves: another consumer waits for its messages then,
     and its file goes with the next commit.
-    Callers: of `begin` and `note` the holder of the subscription's lock, of `sweep` a thread without it.
+    Callers: of `begin` and `record_leaver` the holder of the subscription's lock, of `sweep` a thread
+    without it.
 
     Attributes:
         has_leavers: consumers left since the last `sweep`, whose files are to be removed now.
@@ -289,7 +290,7 @@ class RingSweep:
         """Note that a commit begins."""
         self.has_leavers = bool(self._left)
 
-    def note(self, command: Detach) -> None:
+    def record_leaver(self, command: Detach) -> None:
         """Note that the commit says that a consumer leaves."""
         self._left.append(command.consumer_id)
         if command.reason != DETACH_CLOSED:

@@ -84,7 +84,7 @@ class KeepAlives:
         self._looked_at = -1.0
         self._seen: dict[int, _Seen] = {}  # by consumer id
 
-    def look(self, state: SubscriptionState, control: SubscriptionControl) -> set[int]:
+    def find_silent(self, state: SubscriptionState, control: SubscriptionControl) -> set[int]:
         """Ids of the consumers that were silent for a whole interval. Without the lock of the subscription
         they are those of the last transaction."""
         if self._keep_alive_s <= 0:
@@ -129,7 +129,7 @@ class KeepAlives:
 
         Args:
             attempt: attaches it.
-            look: calls `look` inside a transaction.
+            look: calls `find_silent` inside a transaction.
         """
         try:
             return attempt()
@@ -140,7 +140,7 @@ class KeepAlives:
 
     def _watch(self, look: Callable[[], object]) -> bool:
         """Find out whether consumers are silent, by watching those that are suspect: for up to two beats, and
-        no longer than the present call has. Returns: whether some are; the next `look` names them."""
+        no longer than the present call has. Returns: whether some are; the next `find_silent` names them."""
         suspects = self._suspects() if self._keep_alive_s > 0 else set()
         words = {consumer_id: self._seen[consumer_id].word for consumer_id in suspects}
         # Two beats in naps of an eighth. After a nap that took longer than a beat the count begins
@@ -161,7 +161,7 @@ class KeepAlives:
             }
         if naps < 2 * _NAPS:
             return False
-        # Stored where `look` continues, so that the next attempt finds them silent for a whole
+        # Stored where `find_silent` continues, so that the next attempt finds them silent for a whole
         # interval.
         for consumer_id in words:
             self._seen[consumer_id] = self._seen[consumer_id]._replace(stands_s=self._keep_alive_s)
@@ -209,7 +209,7 @@ class WatchRing:
         if shared.control.closed or shared.is_foreign:
             return False
         try:
-            silent = self._keep_alives.look(shared.state, shared.control)
+            silent = self._keep_alives.find_silent(shared.state, shared.control)
         except ValueError:
             return False  # closed meanwhile
         return bool(silent) or self._is_any_dead(processes_of(shared.state.consumers.all()))
@@ -272,7 +272,7 @@ class LivenessMonitor:
         self._ours: dict[int, weakref.ref[Attachment]] = {}  # a consumer that is dropped is closed elsewhere
         self._watched: set[bytes] = set()
         self._looks = 0
-        self._looking: Final = BackgroundWork(scheduler.call_later, self._look)
+        self._looking: Final = BackgroundWork(scheduler.call_later, self._update_watches)
         self._tidying: Final = BackgroundWork(scheduler.call_later, partial(self._tidy, True))
         self._detaching_dead: Final = BackgroundWork(scheduler.call_later, partial(self._tidy, False))
         self._checking: Final = BackgroundWork(scheduler.call_later, self._check)
@@ -284,14 +284,14 @@ class LivenessMonitor:
             self._ours[id(attachment)] = weakref.ref(attachment)
             # Its entry in `_ours` goes when it leaves, or at the next beat if it was dropped without
             # that.
-            attachment.on_left = self._forget
+            attachment.on_left = self._drop
             if self._beat is not None:
                 self._beat.add(self._on_beat)
         finally:
             self._lock.release()
-        self.look()
+        self.watch_neighbours()
 
-    def _forget(self, attachment: Attachment) -> None:
+    def _drop(self, attachment: Attachment) -> None:
         try:
             self._lock.acquire()
             self._ours.pop(id(attachment), None)
@@ -306,7 +306,7 @@ class LivenessMonitor:
                 self._ours = {id(own): weakref.ref(own) for own in attached}
             # Nothing to show any more; `begin` starts the beat again.
             if not attached:
-                self._rest()
+                self._stop_beat()
                 return
             for attachment in attached:
                 attachment.show_alive()
@@ -317,7 +317,7 @@ class LivenessMonitor:
         if self.watch_ring is not None and self.watch_ring.has_others():
             self._checking.run()
 
-    def _rest(self) -> None:
+    def _stop_beat(self) -> None:
         if self._beat is not None:
             self._beat.remove(self._on_beat)
 
@@ -334,7 +334,7 @@ class LivenessMonitor:
         except PulsarException:
             return  # the subscription is gone; its users get the error
         if self._looks == looks:  # a consumer that left had it look already, before the first redelivery
-            self.look()
+            self.watch_neighbours()
 
     def show_alive(self) -> None:
         """Show that our consumers live, however long this process was stopped, lest others detach them."""
@@ -347,12 +347,12 @@ class LivenessMonitor:
         attachments = [reference() for reference in list(self._ours.values())]
         return [attachment for attachment in attachments if attachment is not None and attachment.is_attached]
 
-    def look(self) -> None:
+    def watch_neighbours(self) -> None:
         """Watch the processes there are now, after consumers came or went, or as soon as the lock is free."""
         if self._ours or self._watched:  # else none of this process needs to know, and none is watched
             self._looking.run()
 
-    def _look(self) -> None:
+    def _update_watches(self) -> None:
         try:
             self._lock.acquire()
             self._looks += 1
@@ -379,10 +379,10 @@ class LivenessMonitor:
         try:
             self._lock.acquire()
             self._ours = {}
-            self._rest()
+            self._stop_beat()
         finally:
             self._lock.release()
-        self._look()
+        self._update_watches()
         self._looking.cancel()
         self._tidying.cancel()
         self._detaching_dead.cancel()

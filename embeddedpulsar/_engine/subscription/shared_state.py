@@ -353,7 +353,7 @@ class SharedState:
             if type(command) in _VOIDING:
                 announce = self._announce
                 if type(command) is record.Detach:
-                    self._rings.note(command)
+                    self._rings.record_leaver(command)
                 if type(command) is record.Seek:
                     self.control.draw_back(Position(command.ledger_id, command.entry_id))
         now_ms = self._clock.wall_ms()

@@ -316,7 +316,8 @@ class Subscription:
 
     def _prepare(self, shared: SharedState) -> None:
         watch_ring = WatchRing(shared, self._mailbox.uuid, self._options.peers, self._keep_alives)
-        self._liveness_monitor.watch_ring, shared.on_members = watch_ring, self._liveness_monitor.look
+        self._liveness_monitor.watch_ring = watch_ring
+        shared.on_members = self._liveness_monitor.watch_neighbours
         shared.on_passed = self._log.trimming.suggest
 
     @property

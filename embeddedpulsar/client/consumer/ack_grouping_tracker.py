@@ -258,7 +258,7 @@ class AckGroupingTracker:
         is_known = False
         ring = (self._ring if is_whole else None) or self._ring_for(position)
         if ring is not None and len(self.done) < MOST_ENTRIES:
-            ring.note(*position)
+            ring.store(*position)
             is_known = True
             if failpoints.ACTIVE:
                 failpoints.hit("ack:noted")

@@ -74,7 +74,7 @@ def stats(topics: Topics, name: str = "sub") -> SubscriptionStats:
 def drops(topics: Topics, *consumers: Any) -> int | None:
     """What a subscription lost, once its consumers have settled, which they do after 0.1 s."""
     for consumer in consumers:
-        consumer._core.session.attachment._settle()
+        consumer._core.session.attachment._acknowledge_given()
     return stats(topics).msg_drop_counter
 
 

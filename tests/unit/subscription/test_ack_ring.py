@@ -28,9 +28,9 @@ def read(directory: Path) -> Unwritten:
 def test_what_is_stored_is_found(tmp_path: Path):
     """Entries, parts of batches and cumulative acknowledgements."""
     ring = ring_in(tmp_path)
-    ring.note(4, 0)
-    ring.note(4, 5)
-    ring.note(0, 0)
+    ring.store(4, 0)
+    ring.store(4, 5)
+    ring.store(0, 0)
     assert ring.note_part(9, 2, 0, 10)
     assert ring.note_part(9, 2, 3, 10)
     ring.note_cumulative(3, 8, -1, 0)
@@ -47,7 +47,7 @@ def test_the_newest_entries_are_there(tmp_path: Path):
     """The ring is used in turn: as many as it has words are never lost."""
     ring = ring_in(tmp_path)
     for entry in range(3 * MOST_ENTRIES // 2):
-        ring.note(1, entry)
+        ring.store(1, entry)
     expected = range(MOST_ENTRIES // 2, 3 * MOST_ENTRIES // 2)
     assert read(tmp_path).entries == [(1, entry) for entry in expected]
 
@@ -55,7 +55,7 @@ def test_the_newest_entries_are_there(tmp_path: Path):
 def test_a_new_epoch_voids_everything(tmp_path: Path):
     """Nothing of the old one is taken for new."""
     ring = ring_in(tmp_path)
-    ring.note(4, 0)
+    ring.store(4, 0)
     ring.note_part(4, 1, 0, 2)
     ring.note_cumulative(4, 2, -1, 0)
     ring.begin(8)
@@ -108,7 +108,7 @@ def test_files(tmp_path: Path):
     assert consumers_in(os.listdir(tmp_path)) == [3]
     ring.remove()
     ring.remove()
-    ring.note(1, 1)  # somebody was late
+    ring.store(1, 1)  # somebody was late
     assert os.listdir(tmp_path) == []
     for data in (b"", b"\0" * RING_SIZE, b"x" * 200):
         with pytest.raises(CorruptionError):
@@ -118,7 +118,7 @@ def test_files(tmp_path: Path):
 def test_a_directory_that_is_gone(tmp_path: Path):
     """A deleted topic: what is acknowledged means nothing, and nothing is made anew."""
     ring = ring_in(tmp_path / "gone")
-    ring.note(1, 1)
+    ring.store(1, 1)
     ring.begin(9)
     ring.remove()
     assert os.listdir(tmp_path) == []
@@ -133,7 +133,7 @@ def test_files_of_consumers_that_left_are_removed(tmp_path: Path):
 
     def leave(consumer_id: int, reason: int) -> None:
         sweep.begin()
-        sweep.note(Detach(consumer_id, reason, 0))
+        sweep.record_leaver(Detach(consumer_id, reason, 0))
         if reason == DETACH_DEAD:
             assert not sweep.has_leavers
             sweep.begin()

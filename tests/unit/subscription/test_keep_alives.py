@@ -48,7 +48,7 @@ class Process:
 
     def look(self) -> set[int]:
         self.slots.words[self.consumer_id] = self._now_ms()
-        found = self.keep_alives.look(self.slots, self.slots)  # type: ignore[arg-type]
+        found = self.keep_alives.find_silent(self.slots, self.slots)  # type: ignore[arg-type]
         self.found |= found
         return found
 
@@ -136,7 +136,7 @@ def test_a_look_without_a_transaction_counts():
     pass_s([here, there], 30)
     for _ in range(6):
         here.clock.advance(BEAT_S)
-        here.keep_alives.look(slots, slots)  # type: ignore[arg-type]
+        here.keep_alives.find_silent(slots, slots)  # type: ignore[arg-type]
     assert here.look() == {2}
 
 
@@ -144,8 +144,8 @@ def test_nothing_is_found_without_a_keep_alive_interval():
     """keepAliveIntervalSeconds=0."""
     slots = Slots(7)
     keep_alives = KeepAlives(0, ManualClock())
-    keep_alives.look(slots, slots)  # type: ignore[arg-type]
-    assert keep_alives.look(slots, slots) == set()  # type: ignore[arg-type]
+    keep_alives.find_silent(slots, slots)  # type: ignore[arg-type]
+    assert keep_alives.find_silent(slots, slots) == set()  # type: ignore[arg-type]
 
 
 class Refused:
@@ -158,7 +158,7 @@ class Refused:
         self.attempts = 0
 
     def look(self) -> None:
-        for one in self.keep_alives.look(self.slots, self.slots):  # type: ignore[arg-type]
+        for one in self.keep_alives.find_silent(self.slots, self.slots):  # type: ignore[arg-type]
             del self.slots.words[one]
 
     def attempt(self) -> str:

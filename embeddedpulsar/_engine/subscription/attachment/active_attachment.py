@@ -407,8 +407,8 @@ class ActiveAttachment(Attachment):
     def has_read_all(self, tail: int) -> bool:
         return self._reader.has_read_all(tail)
 
-    def _follow(self, state: SubscriptionState) -> bool:
-        was_moved = super()._follow(state)
+    def _adopt_state(self, state: SubscriptionState) -> bool:
+        was_moved = super()._adopt_state(state)
         is_active = self._active_of(state.consumers) == self.consumer_id
         # What it read when it was active before is void.
         if is_active and not self._is_active:
@@ -460,6 +460,6 @@ class ActiveAttachment(Attachment):
         return True
 
     def _rewind(self, state: SubscriptionState) -> bool:
-        was_moved = self._follow(state)
+        was_moved = self._adopt_state(state)
         self._reader.rewind(state)
         return was_moved

@@ -96,7 +96,7 @@ class Attachment:
         self._membership: Final = membership
         self.words: Final = shared.control.words
         self.fresh: Final = Freshness(shared.control.epoch)
-        # What `_follow` has seen. It becomes `fresh.seen` when the consumer has dropped what is void.
+        # What `_adopt_state` has seen. It becomes `fresh.seen` when the consumer has dropped what is void.
         self._followed = self.fresh.seen
         self._has_left = False
         self._fork_generation: Final = fork.GENERATION
@@ -160,10 +160,10 @@ class Attachment:
 
     def _resync(self) -> None:
         """Follow a change of the subscription. If its position was moved, move too, and report it."""
-        self._tell_if_moved(self._shared.transact(self._follow))
+        self._tell_if_moved(self._shared.transact(self._adopt_state))
 
     def _tell_if_moved(self, was_moved: bool) -> None:
-        """Report the result of `_follow`. Every caller of `_follow` must: it returns true once per move."""
+        """Report the result of `_adopt_state`. Every caller of that must: it returns true once per move."""
         self._tell_moved(was_moved)
         self.fresh.seen = self._followed  # last: until then, no thread may hand out what was read
 
@@ -171,7 +171,7 @@ class Attachment:
         if was_moved and self.on_rewound is not None:
             self.on_rewound()
 
-    def _follow(self, state: SubscriptionState) -> bool:
+    def _adopt_state(self, state: SubscriptionState) -> bool:
         """Take over the position that the state gives this consumer. True if it moved there."""
         consumer = self._own(state)
         self._followed = self.words[_EPOCH]
@@ -239,7 +239,7 @@ class Attachment:
                 self.chunks.finished += finished
                 raise
         if self.chunks.next_due() is not None:
-            self._chunk_expiry.arm()
+            self._chunk_expiry.start_timer()
 
     def _acknowledge_chunks(self, entries: list[Entry]) -> None:
         self._acknowledger.acknowledge_unreadable(list(group_entries(entries)))
@@ -264,7 +264,7 @@ class Attachment:
         def body(state: SubscriptionState) -> None:
             self._own(state)
             self._shared.commit(commands)
-            self._follow(state)
+            self._adopt_state(state)
 
         self._shared.transact(body)
         self.fresh.seen = self._followed  # the caller drops what it has
@@ -323,7 +323,7 @@ class Attachment:
         if self.words[SubscriptionWord.VERSION] != seen_version:
             return False
         waiting = self._shared.wakeups.waiting
-        waiting.arm(waiting.code_of(self.code, self.consumer_id))
+        waiting.announce(waiting.code_of(self.code, self.consumer_id))
         return True
 
     def leave(self, is_served: bool) -> None:

@@ -133,7 +133,7 @@ class PendingChunks:
         message.places -= unnamed
         return message
 
-    def forget(self, message: OpenChunks) -> None:
+    def remove(self, message: OpenChunks) -> None:
         if self._open.get(message.key) is message:
             del self._open[message.key]
 
@@ -198,16 +198,16 @@ class ChunkKeeper:
     def complete(
         self, views: Sequence[EntryView], max_bytes: int, *, is_noted: bool
     ) -> tuple[list[EntryView], EntryView | None]:
-        """`made_whole`. ``is_noted`` says that the entries were passed to `note` before."""
+        """`made_whole`. ``is_noted`` says that the entries were passed to `record_part` before."""
 
         def whole(view: EntryView) -> EntryView | None:
             if not is_noted:
-                self.note(view)
+                self.record_part(view)
             return self._whole(view) if view.count else None
 
         return made_whole(views, max_bytes, whole)
 
-    def note(self, view: EntryView) -> None:
+    def record_part(self, view: EntryView) -> None:
         """Note that an entry of a chunked message was read, in the order of the log."""
         try:
             self._lock.acquire()
@@ -364,11 +364,11 @@ class ChunkKeeper:
         message.last = last
         message.since = self._monotonic()
 
-    def forget(self, gone: Sequence[OpenChunks]) -> None:
+    def remove(self, gone: Sequence[OpenChunks]) -> None:
         try:
             self._lock.acquire()
             for message in gone:
-                self._pending.forget(message)
+                self._pending.remove(message)
         finally:
             self._lock.release()
 
@@ -427,8 +427,8 @@ class ChunkExpiry:
 
     Role: a timer while there are such parts. When the time of a message is over, the log is asked first: its
     last part may stand there and only not be read yet, or another consumer may have it; then it gets as much
-    time again. On Shared and Key_Shared, parts whose reader died are found in the state. Callers: `arm`
-    any thread, not under the subscription's lock; the rest runs in the timer thread.
+    time again. On Shared and Key_Shared, parts whose reader died are found in the state. Callers: of
+    `start_timer` any thread, not under the subscription's lock; the rest runs in the timer thread.
 
     Args:
         keeper: what the consumer knows.
@@ -463,7 +463,7 @@ class ChunkExpiry:
         self._armed_at = 0.0
         self._backoff: Final = Backoff()
 
-    def arm(self) -> None:
+    def start_timer(self) -> None:
         """Watch the parts that were read, so that they expire in time."""
         # A timer that is set already is early enough, as it was set for an older part.
         if self._expire_s and is_idle(self._timer):
@@ -481,7 +481,7 @@ class ChunkExpiry:
             return
         is_watched, wait_s = False, 0.0
         try:
-            is_watched = deadline.try_now(self._look)
+            is_watched = deadline.try_now(self._expire)
             self._backoff.reset()
         except LockTimeout:
             # The timer thread waits for no lock of a subscription: it comes again a little later each
@@ -506,7 +506,7 @@ class ChunkExpiry:
         delay_s = self._expire_s if due is None else max(due - now, 0.0)
         self._timer = self._call_later(max(delay_s, wait_s, 0.001), self._on_timer)
 
-    def _look(self) -> bool:
+    def _expire(self) -> bool:
         """Acknowledge the parts of messages that expired. True if parts are left that may expire."""
         keeper = self._keeper
         known = keeper.known()
@@ -526,7 +526,7 @@ class ChunkExpiry:
                 gone.append(message)
         if gone:
             self._acknowledge([place for message in gone for place in sorted(message.places)])
-            keeper.forget(gone)
+            keeper.remove(gone)
         return bool(parts) or keeper.next_due() is not None
 
     def _is_acked(self, position: Position) -> bool:

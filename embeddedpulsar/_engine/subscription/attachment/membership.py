@@ -187,7 +187,7 @@ class Membership:
         self.tried.add(trial.consumer_id)
         # The code may have been another consumer's. Slot and bits are set before the commit: from
         # then on other processes assign entries to it.
-        shared.wakeups.waiting.forget(trial.code)
+        shared.wakeups.waiting.clear_code(trial.code)
         shared.control.take_slot(
             trial.code, trial.consumer_id, attach_request.receiver_queue_size, self._now_ms()
         )
@@ -262,7 +262,7 @@ def detach_lost(
     lost = detach_commands_for_dead(state, shared.control, peers.is_alive)
     if keep_alives is not None:
         # A consumer whose process is gone is reported as that, and not as silent too.
-        silent = keep_alives.look(state, shared.control) - {command.consumer_id for command in lost}
+        silent = keep_alives.find_silent(state, shared.control) - {command.consumer_id for command in lost}
         lost += detach_commands_for_silent(state, shared.control, silent)
     for command in lost:
         why = "process is gone" if command.reason == record.DETACH_DEAD else "process is silent"

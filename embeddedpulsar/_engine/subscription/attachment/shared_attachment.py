@@ -198,7 +198,7 @@ class SharedSleep:
         """Note that the consumer looks for entries; False if it need not take the lock for
         that."""
         self.room = room
-        self._was_armed = self._waiting.is_armed(self._code)
+        self._was_armed = self._waiting.is_announced(self._code)
         return self._work_hint.has_any(self._own_code, self._consumer_id)
 
     def assigned(self) -> AssignedEntries | None:
@@ -210,7 +210,7 @@ class SharedSleep:
         """Whether its sleep is announced to others, and a consumer waits for the next delayed entry."""
         code = self._code
         is_watched = self.is_apart or code == STRANGER or self._waiting.is_watched(code)
-        return is_watched and self._waiting.is_armed(code)
+        return is_watched and self._waiting.is_announced(code)
 
     def can_announce(self) -> bool:
         """Whether no entries were assigned to it since it looked. Under the lock."""
@@ -234,11 +234,13 @@ class SharedSleep:
             code = self._code
             if not has_announced or code == STRANGER:
                 return
-            is_watcher, is_armed = waiting.watcher == code, waiting.is_armed(code)
+            is_watcher, is_armed = waiting.watcher == code, waiting.is_announced(code)
             if not is_watcher:
                 if not is_armed and is_served and not self._was_armed:
                     return
-                if is_armed and deadline.within(_LEAVE_S, shared.in_lock, lambda: waiting.disarm(self._code)):
+                if is_armed and deadline.within(
+                    _LEAVE_S, shared.in_lock, lambda: waiting.withdraw(self._code)
+                ):
                     return
             deadline.within(_LEAVE_S, shared.transact, lambda state: self._withdraw(state, is_served))
         except (PulsarException, ValueError):
@@ -252,7 +254,7 @@ class SharedSleep:
             self._waiting.watch(0)
             if not self._waiting.is_watched(0):
                 wakeups.hand_watch_on(state, self._consumer_id)
-        was_taken = not self._waiting.disarm(code)
+        was_taken = not self._waiting.withdraw(code)
         if was_taken and (self._was_armed or not is_served):
             wakeups.one(state, self._consumer_id)
 
@@ -483,14 +485,14 @@ class SharedAttachment(Attachment):
             self._ahead.chunks = passed + self._ahead.chunks
             raise
         for view in passed:
-            self.chunks.note(view)
+            self.chunks.record_part(view)
         self._watch_chunks()
-        self._chunk_expiry.arm()
+        self._chunk_expiry.start_timer()
 
     def _rest(self, state: SubscriptionState, room: int) -> _Outcome:
         """The entries the last read left, under the lock. Looked up anew: some may be acknowledged, or
         given back, since."""
-        if self._follow(state):
+        if self._adopt_state(state):
             return _Outcome([], was_moved=True)
         ready = self._ready(state, room)
         self._has_rest = bool(ready)
@@ -522,7 +524,7 @@ class SharedAttachment(Attachment):
         self, state: SubscriptionState, room: int, backlog: int, facts: record.Ledgers | None
     ) -> _Outcome:
         """Take the entries assigned already, else claim more. Under the lock."""
-        if self._follow(state):
+        if self._adopt_state(state):
             return _Outcome([], was_moved=True)
         shared, dispatch, ahead = self._shared, state.dispatch, self._ahead
         shared.wakeups.waiting.clear_assigned(self.code)
@@ -689,7 +691,7 @@ class SharedAttachment(Attachment):
 
     def _give_back(self, groups: tuple[AckGroup, ...]) -> None:
         def body(state: SubscriptionState) -> bool:
-            if self._follow(state):
+            if self._adopt_state(state):
                 return True  # the entries to give back are void, or others have them
             handed = self._shared.control.handed(self.code, self.consumer_id)
             self._shared.commit([record.Redeliver(self.consumer_id, self.epoch, handed, groups)])

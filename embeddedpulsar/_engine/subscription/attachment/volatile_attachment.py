@@ -45,7 +45,7 @@ class _OnceDelivered(Attachment, ABC):
 
     def begin(self) -> None:
         """Called once, when the consumer is attached."""
-        self._settling = BackgroundWork(self._membership.call_later, self._settle)
+        self._settling = BackgroundWork(self._membership.call_later, self._acknowledge_given)
         self.is_waiting = False
         self.last = None
         self._count_on()
@@ -74,7 +74,7 @@ class _OnceDelivered(Attachment, ABC):
             self._settling.after(_SETTLE_AFTER_S)
 
     @abstractmethod
-    def _settle(self) -> None:
+    def _acknowledge_given(self) -> None:
         """Acknowledge what the application was given."""
 
     def _own(self, state: SubscriptionState) -> Consumer:
@@ -104,15 +104,15 @@ class VolatileActiveAttachment(_OnceDelivered, ActiveAttachment):
         super().__init__(*arguments)
         self.begin()
 
-    def _settle(self) -> None:
+    def _acknowledge_given(self) -> None:
         self.is_waiting = False  # first: what is given from here on is settled later
         last = self.last
         if last is not None and self.is_attached and self._is_active:
             self.acknowledge_cumulative(last.ledger_id, last.entry_id)
 
-    def _follow(self, state: SubscriptionState) -> bool:
+    def _adopt_state(self, state: SubscriptionState) -> bool:
         was_active = self._is_active
-        was_moved = super()._follow(state)
+        was_moved = super()._adopt_state(state)
         # What was appended before is acknowledged and not delivered: it came for the consumer that
         # was active then.
         if self._is_active and not was_active:
@@ -144,15 +144,15 @@ class VolatileSharedAttachment(_OnceDelivered, SharedAttachment):
             self._settling.run()
         return True
 
-    def _settle(self) -> None:
+    def _acknowledge_given(self) -> None:
         self.is_waiting = False
         if self._done and self.is_attached:
             try:
-                self._shared.transact(self._settle_in)
+                self._shared.transact(self._commit_given)
             except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
                 return  # others have settled for it
 
-    def _settle_in(self, state: SubscriptionState) -> None:
+    def _commit_given(self, state: SubscriptionState) -> None:
         # Other threads append meanwhile: what is beyond this number is left for the next time.
         count = len(self._done)
         if count and state.consumers.is_current(self.consumer_id, self.epoch):

@@ -59,7 +59,7 @@ class WaitingConsumers:
             and words[slot_of(code) + ConsumerSlotWord.CONSUMER_ID] == consumer_id  # as `code_of`
         )
 
-    def is_armed(self, code: int) -> bool:
+    def is_announced(self, code: int) -> bool:
         """Whether the consumer sleeps and no process has woken it."""
         return self._has(_WAITERS, code)
 
@@ -68,11 +68,11 @@ class WaitingConsumers:
         """Whether any consumer sleeps."""
         return any(self._words[_WAITERS : _WAITERS + BITMAP_WORDS])
 
-    def arm(self, code: int) -> None:
+    def announce(self, code: int) -> None:
         """The consumer goes to sleep."""
         self._set(_WAITERS, code)
 
-    def disarm(self, code: int) -> bool:
+    def withdraw(self, code: int) -> bool:
         """Note that the consumer is to be woken or does not sleep. True if it slept."""
         return self._clear(_WAITERS, code)
 
@@ -95,7 +95,7 @@ class WaitingConsumers:
         """Note that the consumer looked."""
         self._clear(_ASSIGNED, code)
 
-    def forget(self, code: int) -> None:
+    def clear_code(self, code: int) -> None:
         """Clear the bits of a code that another consumer gets."""
         self._clear(_WAITERS, code)
         self._clear(_ASSIGNED, code)
@@ -175,7 +175,7 @@ class Wakeups:
 
     def after(self, state: SubscriptionState, effects: int) -> None:
         """Wake what commands with these effects concern."""
-        if effects & MEMBERS and self.waiting.disarm(STRANGER):
+        if effects & MEMBERS and self.waiting.withdraw(STRANGER):
             self.everybody()  # a consumer that was taken for dead may attach now; its process is unknown
         if state.dispatch.assigned_by_consumer:
             if effects & UNBLOCKED:
@@ -211,7 +211,7 @@ class Wakeups:
         best: Consumer | None = None
         granted = Granted(self._control, state.consumers)
         for consumer in state.consumers.each():
-            if consumer.consumer_id == but or not self.waiting.is_armed(consumer.code):
+            if consumer.consumer_id == but or not self.waiting.is_announced(consumer.code):
                 continue
             # The lower the number, the better the level, and 0 is the best.
             if best is not None and consumer.priority_level >= best.priority_level:
@@ -269,7 +269,7 @@ class Wakeups:
     def _wake(self, consumer: Consumer) -> bool:
         # The bit goes under the lock, the ring comes after it: if a kill prevents that, the sleeper
         # wakes by its back stop.
-        if not self.waiting.disarm(consumer.code):
+        if not self.waiting.withdraw(consumer.code):
             return False
         self._to_ring.append(consumer.client_uuid)
         return True

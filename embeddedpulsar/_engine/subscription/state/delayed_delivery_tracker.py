@@ -41,7 +41,7 @@ class DelayedBucket:
 
     >>> bucket = DelayedBucket.of([(5 << 64) + 7, (5 << 64) + 9])
     >>> bucket.insert(5, 8)
-    >>> list(bucket.take(2)), list(bucket.times), list(bucket.positions)
+    >>> list(bucket.pop_first(2)), list(bucket.times), list(bucket.positions)
     ([7, 8], [5], [9])
     """
 
@@ -77,7 +77,7 @@ class DelayedBucket:
         times.insert(at, time)
         self.positions.insert(at, position)
 
-    def take(self, count: int) -> array[int]:
+    def pop_first(self, count: int) -> array[int]:
         """Remove the first entries and return their positions. `lowest` may be too low from then on."""
         taken = self.positions[:count]
         del self.times[:count], self.positions[:count]
@@ -198,7 +198,7 @@ class DelayedDeliveryTracker:
             count = bisect_right(bucket.times, cutoff_ms)
             if limit is not None:
                 count = min(count, limit - len(due))
-            due += [(position >> 32, position & _ENTRY_MASK) for position in bucket.take(count)]
+            due += [(position >> 32, position & _ENTRY_MASK) for position in bucket.pop_first(count)]
             self._count -= count
             # The only bucket stays although it is empty: `add` always finds one.
             if not bucket.times and self._bounds:

@@ -75,7 +75,7 @@ class AssignedEntries:
 
     >>> assigned = AssignedEntries(4)
     >>> assigned.assign(7, 0, 9, messages=10)
-    >>> assigned.forget(4)
+    >>> assigned.drop_handed(4)
     >>> assigned.behind(6), assigned.end
     ([(7, 6, 9)], 10)
     """
@@ -122,7 +122,7 @@ class AssignedEntries:
         self.end += number
         self.messages += messages
 
-    def forget(self, handed: int) -> None:
+    def drop_handed(self, handed: int) -> None:
         """Forget everything before number ``handed``: the application was given it."""
         pieces = self._pieces
         while pieces and self.start < handed:
@@ -364,7 +364,7 @@ class RestingCounts:
 
     >>> counts = RestingCounts()
     >>> counts.keep([(7, 3, 2), (7, 9, 1)])
-    >>> counts.take(7, 0, 5), len(counts)
+    >>> counts.pop_range(7, 0, 5), len(counts)
     ([(3, 2)], 1)
     """
 
@@ -387,7 +387,7 @@ class RestingCounts:
                 known = self._ledgers[ledger_id] = late_import("sortedcontainers").SortedDict()
             known[entry] = count
 
-    def take(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
+    def pop_range(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
         """Remove and return the counts of the entries ``first..last`` of a ledger, which were read: (entry,
         count)."""
         known = self._ledgers.get(ledger_id)
@@ -552,7 +552,7 @@ class DispatchState:
         self._owners = None
         self.pending.waiting_keys.divide_anew()
 
-    def leave(self, consumer_id: int, reason: int, handed: int, mark_delete: Position) -> None:
+    def remove_consumer(self, consumer_id: int, reason: int, handed: int, mark_delete: Position) -> None:
         """Remove a consumer; its entries wait for others. With the last one all but the counts is forgotten.
 
         Entries its application was given count as redelivered unless it closed in good order.
@@ -601,7 +601,7 @@ class DispatchState:
         # What the application was given goes before more is added, so the pieces stay few.
         for consumer_id, handed in command.handed:
             if consumer_id in self.assigned_by_consumer:
-                self.assigned_by_consumer[consumer_id].forget(handed)
+                self.assigned_by_consumer[consumer_id].drop_handed(handed)
         for number, (consumer_id, ledger_id, first, last) in enumerate(command.ranges):
             assigned = self.assigned_by_consumer.get(consumer_id)
             if assigned is not None:
@@ -673,7 +673,7 @@ class DispatchState:
         for run in runs:
             self.pending.add(run)
             self._recall(run)
-            self._settle_acked(run, acks)
+            self._drop_acked(run, acks)
         return {}, {}
 
     def _shares_in(
@@ -691,7 +691,7 @@ class DispatchState:
         # A count moves from the resting ones to its entry, so that it is in one of the two places
         # only.
         if self.counts:
-            self.pending.recall(run.ledger_id, self.counts.take(run.ledger_id, run.first, run.last))
+            self.pending.recall(run.ledger_id, self.counts.pop_range(run.ledger_id, run.first, run.last))
 
     def _has_acked(self, run: FreshRun, acks: AckBitmaps) -> bool:
         known = acks.ledger(run.ledger_id)
@@ -701,18 +701,18 @@ class DispatchState:
             return run.ledger_id < acks.mark_delete.ledger_id
         return 0 <= known.next_acked(run.first) <= run.last
 
-    def _settle_acked(self, run: FreshRun, acks: AckBitmaps) -> None:
+    def _drop_acked(self, run: FreshRun, acks: AckBitmaps) -> None:
         """Remove entries that were acknowledged before they were read: they do not wait."""
         known = acks.ledger(run.ledger_id)
         if known is None:
             if run.ledger_id < acks.mark_delete.ledger_id:
-                self.pending.settle_range(run.ledger_id, run.first, run.last)
+                self.pending.acknowledge_range(run.ledger_id, run.first, run.last)
             return
         entry = run.first
         while 0 <= (entry := known.next_acked(entry)) <= run.last:
             end = known.next_unacked(entry)
             # The last acknowledged run may go on behind what was read.
-            self.pending.settle_range(run.ledger_id, entry, min(end - 1, run.last))
+            self.pending.acknowledge_range(run.ledger_id, entry, min(end - 1, run.last))
             entry = end
 
     def redeliveries(self, ledger_id: int, entry: int) -> int:
@@ -726,7 +726,7 @@ class DispatchState:
         # The entries are dropped from the assigned ranges, too: the consumer would fetch them
         # although they wait for any.
         if command.groups:
-            assigned.forget(command.handed)
+            assigned.drop_handed(command.handed)
             for group in command.groups:
                 assigned.drop(group.ledger_id, self.pending.give_back(assigned.code, group))
         else:

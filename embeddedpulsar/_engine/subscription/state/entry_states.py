@@ -241,7 +241,7 @@ class EntryStates:
             totals[code] += number
         return got
 
-    def settle_some(self, first: int, mask: bytes) -> tuple[int, bytes]:
+    def acknowledge_masked(self, first: int, mask: bytes) -> tuple[int, bytes]:
         """Note that entries were acknowledged: from ``first`` on, those whose byte in ``mask`` is 255.
 
         Returns:
@@ -260,13 +260,13 @@ class EntryStates:
             return first, b""
         self.states[at : at + size] = (old ^ moved).to_bytes(size, "little")
         changed = moved.to_bytes(size, "little")
-        self._leave(at, changed)
+        self._subtract(at, changed)
         if self.counts is not None:
             for offset in compress(range(at, at + size), changed):
                 self.counts[offset] = 0
         return self.base + at, changed
 
-    def _leave(self, at: int, changed: bytes) -> None:
+    def _subtract(self, at: int, changed: bytes) -> None:
         """Subtract the messages of entries, given by the states that they had."""
         totals, messages = self.totals, self.messages
         if messages is None:
@@ -286,7 +286,7 @@ class EntryStates:
         halves = array("H", self.hashes[at : at + number].tobytes())
         return halves[_LOW_HALF::2]
 
-    def settle(self, entry: int) -> int:
+    def acknowledge_one(self, entry: int) -> int:
         """Note that one entry was acknowledged; returns the state it had."""
         at = entry - self.base
         if not 0 <= at < len(self.states):
@@ -558,13 +558,13 @@ class WaitingKeys:
 
     def add(self, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
         """Note that entries wait now."""
-        self._note(1, ledger_id, states, entries)
+        self._record(1, ledger_id, states, entries)
 
     def remove(self, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
         """Note that entries wait no more."""
-        self._note(-1, ledger_id, states, entries)
+        self._record(-1, ledger_id, states, entries)
 
-    def _note(self, change: int, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
+    def _record(self, change: int, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
         hashes, base = states.hashes, states.base
         if hashes is None:
             return

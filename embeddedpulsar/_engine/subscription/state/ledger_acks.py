@@ -66,7 +66,7 @@ class LedgerAcks:
         # Acknowledged in order: only the floor moves, and the bits below it mean nothing.
         if first <= self.floor:
             self.floor = last + 1
-            self._settle(first, last)
+            self._raise_floor(first, last)
         else:
             self._merge(first, last, (1 << (last - first + 1)) - 1)
 
@@ -94,7 +94,7 @@ class LedgerAcks:
         for entry in entries:
             bits[entry >> 3] |= bit[entry & 7]
         self.top = max(self.top, last + 1)
-        self._settle(first, last)
+        self._raise_floor(first, last)
 
     def add_indexes(self, entry: int, size: int, indexes: int) -> None:
         """Acknowledge batch indexes (a bit set) of an entry that holds ``size`` messages."""
@@ -214,7 +214,7 @@ class LedgerAcks:
         merged = int.from_bytes(bits[start:stop], "little") | window << (first & 7)
         bits[start:stop] = merged.to_bytes(stop - start, "little")
         self.top = max(self.top, last + 1)
-        self._settle(first, last)
+        self._raise_floor(first, last)
 
     def _reserve(self, last: int) -> None:
         """Make `bits` long enough for entry ``last``; bytearray grows ahead, so the total cost stays
@@ -224,7 +224,7 @@ class LedgerAcks:
         if missing > 0:
             self.bits.extend(bytes(missing))
 
-    def _settle(self, first: int, last: int) -> None:
+    def _raise_floor(self, first: int, last: int) -> None:
         """Raise `floor` over what is now contiguous, and forget batches that are complete."""
         self.floor = self.next_unacked(self.floor)
         if self.partial:
@@ -253,7 +253,7 @@ class AckBitmaps:
     >>> acks = AckBitmaps(Position(4, -1))
     >>> acks.learn_ledgers([(4, 2), (9, OPEN)])
     >>> acks.ledger(4).add_range(0, 1)
-    >>> acks.settle()
+    >>> acks.advance_mark_delete()
     >>> acks.mark_delete
     Position(ledger_id=9, entry_id=-1)
     """
@@ -275,7 +275,7 @@ class AckBitmaps:
         acks._chain = sorted(acks._ledgers)
         if not ledgers or acks._chain != [ledger_id for ledger_id, _ in ledgers]:
             raise ValueError("ledgers missing or out of order")
-        acks.settle()
+        acks.advance_mark_delete()
         return acks
 
     def reset(self, mark_delete: Position) -> None:
@@ -330,9 +330,9 @@ class AckBitmaps:
         # beginning of the last one there is.
         if not self._chain:
             self.reset(Position(last, -1))
-        self.settle()
+        self.advance_mark_delete()
 
-    def settle(self) -> None:
+    def advance_mark_delete(self) -> None:
         """Move the mark-delete position over what is contiguous. To be called after changes of a ledger."""
         chain, ledgers = self._chain, self._ledgers
         first = ledgers[chain[0]]
@@ -353,7 +353,7 @@ class AckBitmaps:
             del self._ledgers[ledger_id]
         self._chain = sorted(self._ledgers)
         acks.add_range(0, position.entry_id)
-        self.settle()
+        self.advance_mark_delete()
         return True
 
     def clamp(self, last: Position) -> None:
@@ -369,7 +369,7 @@ class AckBitmaps:
         acks = self._ledgers.get(last.ledger_id)
         if acks is not None:
             acks.cut(last.entry_id + 1)
-        self.settle()
+        self.advance_mark_delete()
 
     def is_acked(self, position: Position) -> bool:
         """Whether the entry is acknowledged as a whole."""

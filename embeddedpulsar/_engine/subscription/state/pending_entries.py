@@ -174,7 +174,7 @@ class PendingEntries:
             self.keys.hold(list(compress(slots, changed)), after)
         return any(map(self.waiting_keys.waits_in, free))
 
-    def settle(self, group: AckGroup) -> bool:
+    def acknowledge(self, group: AckGroup) -> bool:
         """Note that entries were acknowledged. True if that frees a key for which entries wait."""
         states = self._ledgers.get(group.ledger_id)
         if states is None:
@@ -183,10 +183,10 @@ class PendingEntries:
         # scattered entries.
         if group.form == FORM_RANGE:
             if group.first == group.last:
-                return self._settle_one(group.ledger_id, states, group.first)
-            return self.settle_range(group.ledger_id, group.first, group.last)
+                return self._acknowledge_one(group.ledger_id, states, group.first)
+            return self.acknowledge_range(group.ledger_id, group.first, group.last)
         if group.form == FORM_BITMAP:
-            first, codes = states.settle_some(group.first, group.mask())
+            first, codes = states.acknowledge_masked(group.first, group.mask())
             known = codes.lstrip(b"\0")
             if known:
                 at = first + len(codes) - len(known)
@@ -198,8 +198,8 @@ class PendingEntries:
                 states.counts[entry - states.base] = 0
         return self._moved(group.ledger_id, states, changed, NONE)
 
-    def _settle_one(self, ledger_id: int, states: EntryStates, entry: int) -> bool:
-        code = states.settle(entry)
+    def _acknowledge_one(self, ledger_id: int, states: EntryStates, entry: int) -> bool:
+        code = states.acknowledge_one(entry)
         if code == NONE:
             return False
         self._moves = crc32(bytes((code,)), self._moves + entry & _U32)
@@ -210,7 +210,7 @@ class PendingEntries:
         free = self.keys.release((states.hashes[entry - states.base] & SLOT,)) if code >= FIRST_OWNER else []
         return bool(free) and self.waiting_keys.waits_in(free[0])
 
-    def settle_range(self, ledger_id: int, first: int, last: int) -> bool:
+    def acknowledge_range(self, ledger_id: int, first: int, last: int) -> bool:
         """The same for all entries ``first..last`` of a ledger."""
         states = self._ledgers.get(ledger_id)
         if states is None:

@@ -190,7 +190,7 @@ class SubscriptionState:
         self.epoch += 1
         if not self.dispatch.assigned_by_consumer:
             return REWOUND | MEMBERS
-        self.dispatch.leave(command.consumer_id, command.reason, command.handed, self.mark_delete)
+        self.dispatch.remove_consumer(command.consumer_id, command.reason, command.handed, self.mark_delete)
         self._unblock()
         return REWOUND | MEMBERS | CLAIMABLE
 
@@ -209,7 +209,7 @@ class SubscriptionState:
             ledger = acks.ledger(group.ledger_id)
             if ledger is None:
                 continue  # acknowledged long ago, or no ledger of this topic
-            if is_shared and dispatch.pending.settle(group):
+            if is_shared and dispatch.pending.acknowledge(group):
                 is_free = True
             if group.form == FORM_RANGE:
                 ledger.add_range(group.first, group.last)
@@ -222,8 +222,8 @@ class SubscriptionState:
             if ledger is not None:
                 ledger.add_indexes(entry_id, size, indexes)
                 if is_shared and ledger.is_acked(entry_id):
-                    is_free |= dispatch.pending.settle_range(ledger_id, entry_id, entry_id)
-        acks.settle()
+                    is_free |= dispatch.pending.acknowledge_range(ledger_id, entry_id, entry_id)
+        acks.advance_mark_delete()
         if not is_shared:
             return NONE
         is_free |= dispatch.admit(acks.mark_delete, acks)
@@ -276,7 +276,7 @@ class SubscriptionState:
             ledger = self.acks.ledger(position.ledger_id)
             if ledger is not None:
                 ledger.add_indexes(position.entry_id, size, (2 << index) - 1)
-                self.acks.settle()
+                self.acks.advance_mark_delete()
         return NONE
 
     def _seek(self, command: record.Seek) -> int:

@@ -47,6 +47,6 @@ def test_one_whose_slot_is_anothers_has_a_bit_of_its_own(site: VirtualSite, is_f
         assert one.poll(EVERYTHING) == []
         one.doze()
         assert one.sleeps
-    assert waiting.is_armed(STRANGER)
+    assert waiting.is_announced(STRANGER)
     stranger.stop_waiting()
-    assert waiting.is_armed(other.attachment.code)
+    assert waiting.is_announced(other.attachment.code)

@@ -18,7 +18,7 @@ def ack(acks: AckBitmaps, ledger_id: int, first: int, last: int) -> None:
     ledger = acks.ledger(ledger_id)
     assert ledger is not None
     ledger.add_range(first, last)
-    acks.settle()
+    acks.advance_mark_delete()
 
 
 def test_a_new_subscription_begins_before_the_first_ledger():

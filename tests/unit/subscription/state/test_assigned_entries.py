@@ -35,9 +35,9 @@ def test_what_was_handed_out_is_forgotten(handed: int, left: list[tuple[int, int
     assigned.assign(7, 0, 3, messages=4)
     assigned.assign(8, 0, 1, messages=2)
     assert list(assigned.behind(handed)) == left
-    assigned.forget(handed)
+    assigned.drop_handed(handed)
     assert (list(assigned.ranges), assigned.start, assigned.end) == (left, start, 6)
-    assigned.forget(0)
+    assigned.drop_handed(0)
     assert assigned.start == start
 
 
@@ -55,7 +55,7 @@ def test_numbers_stay_when_entries_are_dropped():
     assert [one for one in assigned.behind(6) if one[0] == 7] == [(7, 6, 7), (7, 9, 9)]
     assigned.assign(8, 0, 0, messages=1)
     assigned.drop(7, [9])
-    assigned.forget(10)
+    assigned.drop_handed(10)
     assert (list(assigned.ranges), assigned.end) == ([(8, 0, 0)], 11)
 
 
@@ -73,7 +73,7 @@ def test_a_snapshot_comes_back():
     assigned = AssignedEntries(9)
     assigned.assign(7, 0, 3, messages=8)
     assigned.drop(7, [1])
-    assigned.forget(1)
+    assigned.drop_handed(1)
     assigned.is_blocked = True
     other = AssignedEntries.unpack(assigned.pack())
     assert other.pack() == assigned.pack()

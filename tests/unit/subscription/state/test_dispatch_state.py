@@ -323,7 +323,7 @@ def test_a_range_that_does_not_fit_is_passed_over():
     assert site.dispatch.selector.select(10) is None
     assert len(site.dispatch.assigned_by_consumer) == 2
     dispatch = DispatchState()
-    dispatch.leave(5, record.DETACH_CLOSED, 0, Position(1, 1))
+    dispatch.remove_consumer(5, record.DETACH_CLOSED, 0, Position(1, 1))
     dispatch.redeliver(record.Redeliver(5, 1, 0, ()))
     assert dispatch.holds(5) == 0
 

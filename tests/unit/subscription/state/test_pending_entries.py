@@ -31,7 +31,7 @@ def test_unknown_entries_are_left_alone():
     """Ledgers and entries that were not read, or are long gone."""
     pending = PendingEntries()
     group = group_entries([(3, 0)])[0]
-    assert not pending.settle(group) and not pending.settle_range(3, 0, 9)
+    assert not pending.acknowledge(group) and not pending.acknowledge_range(3, 0, 9)
     assert pending.assign(3, 0, 9, A) == 0
     assert pending.give_back(A, group) == []
     pending.delay(3, 0), pending.come_due(3, 0), pending.trim(3, 5)
@@ -84,7 +84,7 @@ def test_trimming_lets_go_of_whole_ledgers_and_of_many_entries():
     pending.trim(5, 10)
     assert (pending.ledger(3), len(pending.keys), pending.totals[A]) == (None, 0, 0)
     assert pending.ledger(5).base == 0
-    pending.settle_range(5, 0, 4399)
+    pending.acknowledge_range(5, 0, 4399)
     pending.trim(5, 4400)
     assert pending.ledger(5).base == 4400
     assert list(pending.waiting_runs()) == [(5, 4400, 4999)]
@@ -123,16 +123,16 @@ def test_changes_show_in_the_checksum():
         pending.add(fresh(3, 0, 9))
         assert pending.take_moves() == 0
         pending.assign(3, first, last, code)
-        pending.settle(group_entries([(3, 1), (3, 5), (3, 8)])[0])
+        pending.acknowledge(group_entries([(3, 1), (3, 5), (3, 8)])[0])
         sums.add(pending.take_moves())
         assert pending.take_moves() == 0
     assert len(sums) == 3
     long, short = PendingEntries(), PendingEntries()
     long.add(fresh(3, 0, 9))
-    long.settle_range(3, 0, 4)
+    long.acknowledge_range(3, 0, 4)
     long.take_moves()
     short.add(fresh(3, 5, 9))
-    long.settle_range(3, 2, 7), short.settle_range(3, 2, 7)
+    long.acknowledge_range(3, 2, 7), short.acknowledge_range(3, 2, 7)
     assert long.take_moves() == short.take_moves() != 0
 
 
@@ -187,10 +187,10 @@ def test_it_agrees_with_a_simple_model(steps, has_keys: bool, chance):
                 assert pending.assign(3, first, last, code) == sum(sizes[e] for e in moved)
             case "ack":
                 simple.move(span, None, NONE)
-                pending.settle_range(3, first, last)
+                pending.acknowledge_range(3, first, last)
             case "ack some":
                 simple.move(scattered, None, NONE)
-                pending.settle(group_entries([(3, e) for e in scattered])[0])
+                pending.acknowledge(group_entries([(3, e) for e in scattered])[0])
             case "delay":
                 simple.move([first], WAITING, DELAYED)
                 pending.delay(3, first)

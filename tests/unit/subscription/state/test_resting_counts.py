@@ -21,9 +21,9 @@ def test_what_is_read_is_given_up(first: int, last: int):
     """Runs short and long; what is not in them stays."""
     counts = kept()
     expected = [(entry, count) for ledger, entry, count in KEPT if ledger == 7 and first <= entry <= last]
-    assert counts.take(7, first, last) == expected
-    assert counts.take(7, first, last) == []
-    assert counts.take(8, 0, 9) == []
+    assert counts.pop_range(7, first, last) == expected
+    assert counts.pop_range(7, first, last) == []
+    assert counts.pop_range(8, 0, 9) == []
     assert len(counts) == len(KEPT) - len(expected)
 
 
