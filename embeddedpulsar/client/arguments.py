@@ -5,7 +5,7 @@ The options of a message besides its payload, checked when it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.document import pack_map
@@ -403,14 +403,14 @@ def _absolute(deliver_after: timedelta, now_ms: Callable[[], int]) -> int:
 
 
 def make_content(
-    values: list[bytes], columns: list[list[Any]], sequence_ids: list[int], batched: bool
+    values: list[bytes], columns: list[list[Any]], sequence_ids: Sequence[int], batched: bool
 ) -> EntryContent:
     """Turn messages with options into the content of one entry. Unused columns are omitted.
 
     Args:
         values: payloads.
         columns: the options, one list per field of `Options`.
-        sequence_ids: of all messages.
+        sequence_ids: of all messages; a range if they are consecutive.
         batched: whether messages get batch indexes.
 
     >>> options = transposed([NO_OPTIONS, (None, "k", None, 0, 0, 0, False)])
@@ -430,7 +430,7 @@ def make_content(
         event_times=event_times if any(event_times) else None,
         deliver_at=deliver_at if any(deliver_at) else None,
         null_values=nulls if any(nulls) else None,
-        sequence_ids=sequence_ids,
+        sequence_ids=sequence_ids if isinstance(sequence_ids, list) else None,
     )
 
 

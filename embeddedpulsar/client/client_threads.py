@@ -353,13 +353,16 @@ class WaiterSet:
     waiter sleeps on its own lock, which is held until the waiter is woken, so an interrupted wait leaves no
     lock behind that could block another thread.
 
+    Attributes:
+        waiting: the locks of the waiters; for a test without a call whether there are any.
+
     Thread-safe. After a fork no thread of the child waits; the owner makes a new set.
     """
 
-    __slots__ = ("_waiters",)
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self._waiters: list[Any] = []
+        self.waiting: list[Any] = []
 
     def wait(self, is_over: Callable[[], bool]) -> None:
         """Sleep until ``is_over()``. Interruptible; not to be called under a lock."""
@@ -368,17 +371,17 @@ class WaiterSet:
         # The waiter is listed before the condition is checked. In the other order a wake-up between the two
         # would be lost.
         try:
-            self._waiters.append(waiter)
+            self.waiting.append(waiter)
             while not is_over():
                 waiter.acquire(timeout=_LONGEST_S)
         finally:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
+            if waiter in self.waiting:
+                self.waiting.remove(waiter)
 
     def wake(self) -> None:
         """Let the waiters check again. Costs one test if there are none. May be called under any lock."""
-        if self._waiters:
-            for waiter in list(self._waiters):
+        if self.waiting:
+            for waiter in list(self.waiting):
                 try:
                     waiter.release()
                 except RuntimeError:

@@ -54,12 +54,12 @@ class HalfSent:
     ) -> None:
         self._producer = producer  # one that is dropped is closed
         publisher = producer._publisher
-        self._state = publisher.state
+        self._queue = publisher.queue
         self._log = publisher.session.ledger
         if sequence_id < 0:
-            sequence_id = publisher.ids.following
-            publisher.ids.following += 1
-        self.out = publisher.drain.encoder.encode_one(value, options, sequence_id).chunks
+            sequence_id = publisher.queue.ids.following
+            publisher.queue.ids.following += 1
+        self.out = publisher.queue.encoder.encode_one(value, options, sequence_id).chunks
         self._parts = list(self.out.parts())
 
     @property
@@ -71,14 +71,14 @@ class HalfSent:
         """Send the next parts; never the last."""
         for _ in range(number):
             encoded = self._parts[len(self.out.earlier)]
-            ledger, entry, _, _ = self._log.append_nowait(encoded, self._state)
+            ledger, entry, _, _ = self._log.append_nowait(encoded, self._queue)
             self.out.earlier.append((ledger, entry))
         return self
 
     def finish(self) -> tuple[int, int]:
         """Send the rest."""
         self.send(self.left)
-        ledger, entry, _, _ = self._log.append_nowait(self.out.finish(), self._state)
+        ledger, entry, _, _ = self._log.append_nowait(self.out.finish(), self._queue)
         return ledger, entry
 
 

@@ -435,7 +435,8 @@ def _key_hash(content: EntryContent) -> int:
     # decides for all: a producer that batches by key puts equal keys together.
     for keys in (content.ordering_keys, content.keys):
         if keys is not None and keys[0] is not None:
-            return sticky_key_hash(keys[0])
+            key = keys[0]
+            return (_remembered if len(key) <= _LONGEST else key_column)(key)[1]
     return 0
 
 

@@ -177,7 +177,7 @@ class DeadLetterProducer:
             self._lock.acquire()
             for value, options in letters:
                 publisher = self._publisher(names, written, value, options)
-                out = publisher.singles.publish_one(value, options)
+                out = publisher.store_one(value, options)
                 if out.error is not None:
                     raise out.error
                 if out.end_word:

@@ -27,7 +27,6 @@ from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, E
 from embeddedpulsar.client.producer.entry_encoder import too_big
 from embeddedpulsar.client.producer.message_router import TURN, BulkRouting
 from embeddedpulsar.client.producer.pending_entry import PendingEntry
-from embeddedpulsar.client.producer.send_queue import NO_BATCHES
 from embeddedpulsar.exceptions import Interrupted, MessageTooBig
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.records import NamedTuple
@@ -243,7 +242,7 @@ class BulkPublisher:
 
     def _encode(self, portion: Portion) -> Encoded:
         publisher = self._publisher(portion.partition)
-        return encode_portion(portion, publisher.prefix, publisher.ids.following, self._codec)
+        return encode_portion(portion, publisher.prefix, publisher.queue.ids.following, self._codec)
 
     def _store_all(self, portions: Iterator[Portion]) -> None:
         self._fetch(portions, 1)
@@ -274,7 +273,7 @@ class BulkPublisher:
         before = [one for one in self._waiting if one.partition == portion.partition]
         # The ids continue after the last stored message, not after the previous portion: if another thread
         # has sent a message, the waiting portions are encoded again, and these ids are right from the start.
-        first = publisher.ids.following + sum(one.count for one in before if one.explicit_ids is None)
+        first = publisher.queue.ids.following + sum(one.count for one in before if one.explicit_ids is None)
         work = partial(encode_portion, portion, publisher.prefix, first, self._codec)
         # One thread makes the copies, one portion ahead, so that it reuses memory just freed. New pages for
         # every entry would cost as much as the checksum.
@@ -289,36 +288,32 @@ class BulkPublisher:
             self._store_parts(portion, entry.size, publisher.max_size)
             return
         ids, count = portion.explicit_ids, portion.count
-        drain = publisher.drain
+        queue = publisher.queue
         try:
-            drain.lock.acquire()
+            queue.lock.acquire()
             client_threads.checks(publisher.check_open)()
-            late = drain.store_waiting(NO_BATCHES)  # messages of other threads, with lower ids
-            if late is not None:
-                raise late
-            if drain.keeper is not None:
-                drain.keeper.resolve()
-            if publisher.prefix is not prefix or (ids is None and publisher.ids.following != first):
+            queue.make_way()  # for messages of other threads, which have lower ids
+            if publisher.prefix is not prefix or (ids is None and queue.ids.following != first):
                 _, prefix, first, entry = self._encode(portion)
             low, high, highest = ids or (first, first + count - 1, first + count - 1)
             out = PendingEntry(entry, count, low, high, None, True)
             out.highest = highest
-            drain.encoder.finish(out)
+            queue.encoder.finish(out)
             fits = count == 1 or not isinstance(out.error, MessageTooBig)
             if fits:
                 if ids is None:
-                    publisher.ids.following = first + count
+                    queue.ids.following = first + count
                 out.attempted = True
                 out.began = publisher.session.monotonic()
                 self._current = out, portion
-                publisher.singles.append_one(out)
+                queue.append_entry(out)
                 if out.error is not None:
                     self._current = None
                     publisher.meter.failed(count)
                     raise out.error
                 self._note(out, portion)
         finally:
-            drain.lock.release()
+            queue.lock.release()
         if not fits:  # because encryption made it larger
             self._store_parts(portion, entry.size, publisher.max_size)
 
@@ -340,15 +335,14 @@ class BulkPublisher:
         if self._current is None:
             return
         out, portion = self._current
-        publisher = self._publishers[portion.partition]
-        drain = publisher.drain
+        queue = self._publishers[portion.partition].queue
         try:
-            drain.lock.acquire()
-            if drain.log.was_stored(out) and not self.sent.ends_with(out.ledger, out.entry):
-                publisher.ids.last = out.last
+            queue.lock.acquire()
+            if queue.log.was_stored(out) and not self.sent.ends_with(out.ledger, out.entry):
+                queue.ids.last = out.last
                 self._note(out, portion)
         finally:
-            drain.lock.release()
+            queue.lock.release()
 
     def _noted(self, error: BaseException) -> BaseException:
         error.stored = self.sent  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Callbacks that may be pending before a sender waits for them. The number is large enough that the two
 # threads switch only once in thousands of messages, and small enough to bound memory.
-_CALLBACK_BACKLOG: Final = 8192
+CALLBACK_BACKLOG: Final = 8192
 _PATIENCE_S: Final = 0.2
 """Seconds for which the callbacks of other topics wait for a process that is flushing this one."""
 
@@ -43,13 +43,13 @@ class Completions:
         "_apart",
         "_callbacks",
         "_durable",
-        "_handed",
         "_meter",
         "_session",
         "_stored",
-        "_told",
         "_waiting",
         "error",
+        "handed",
+        "told",
         "waiters",
         "waits_for_disk",
     )
@@ -64,7 +64,7 @@ class Completions:
         session.run_after_all = self.run_after_all  # last: an interrupted one must still detach
 
     def reset(self) -> None:
-        self._handed = self._told = 0  # messages whose callbacks were added, and messages whose callbacks ran
+        self.handed = self.told = 0  # messages whose callbacks were added, and messages whose callbacks ran
         self._stored = self._durable = 0  # messages appended, and messages on disk
         self._apart: CallbackThread | None = None  # the thread that waits for the disk while that takes long
         self._waiting = 0  # entries of that thread; the callback thread counts them
@@ -92,7 +92,7 @@ class Completions:
                 if isinstance(callback, PlainWaiter):
                     callback.pending_entry, callback.index = out, index
                     callbacks[index] = None
-            self._handed += out.count
+            self.handed += out.count
         if out.reserved and not (self.waits_for_disk and out.error is None):
             self.give_back(out)
         self._stored += out.count
@@ -101,7 +101,7 @@ class Completions:
 
     def hand_over_one(self, callback: SendCallback, ledger: int, entry: int) -> None:
         """Add the callback of one unbatched message that is stored. Under the publisher's lock."""
-        self._handed += 1
+        self.handed += 1
         self._callbacks.put(lambda: self._tell(callback, ledger, entry))
 
     def _tell(self, callback: SendCallback, ledger: int, entry: int) -> None:
@@ -109,7 +109,7 @@ class Completions:
             callback(Result.Ok, make(ledger, entry, -1, self._session.partition, 0))
         except BaseException:
             self._session.log.exception("A send callback failed: %r", callback)
-        self._told += 1
+        self.told += 1
 
     def _finish(self, out: PendingEntry, was_awaited: bool) -> None:
         if self._apart is None:
@@ -163,7 +163,7 @@ class Completions:
             self.give_back(out)
         if was_awaited:
             out.call_back(self._session.partition, self._session.log)
-            self._told += out.count
+            self.told += out.count
 
     def give_back(self, out: PendingEntry) -> None:
         size, out.reserved = out.reserved, 0
@@ -181,12 +181,13 @@ class Completions:
         if self.error is None:
             self.error = error
 
-    def taken_failure(self) -> BaseException | None:
+    def take_failure(self) -> BaseException | None:
         """Return a failure that no callback received, once."""
         error, self.error = self.error, None
         return error
 
-    def note_dropped(self, count: int, name: str) -> None:
+    def log_dropped(self, count: int, name: str) -> None:
+        """Log that messages of a closed producer were not stored."""
         if count:
             self._session.log.warning(
                 "%d messages of the producer %s on %s were not stored: it was closed before; flush it first",
@@ -195,11 +196,6 @@ class Completions:
                 self._session.topic_name,
             )
 
-    def catch_up(self) -> None:
-        """Wait until few callbacks are pending. Not under the publisher's lock."""
-        if self._handed - self._told > _CALLBACK_BACKLOG:
-            self._callbacks.wait_done()
-
     def wait(self) -> None:
         """Wait until everything added is finished; in the callback thread itself, return at once.
 
@@ -207,23 +203,29 @@ class Completions:
             LockTimeout: the deadline of the call is over; the entries are still finished later.
         """
         stored = self._stored
-        is_over = self._callbacks.is_idle or self._wait_for_callbacks()
+        is_over = self._callbacks.is_idle or self.wait_for_callbacks()
         if is_over and self.waits_for_disk and self._durable < stored and self.can_wait:
             self.waiters.wait(lambda: self._durable >= stored or deadline.left(math.inf) <= 0)
-            is_over = self._durable >= stored and self._wait_for_callbacks()
+            is_over = self._durable >= stored and self.wait_for_callbacks()
         if not is_over:
             raise LockTimeout(
                 f"{self.pending} messages to {self._session.topic_name} are stored, perhaps not on the "
                 "disk: another process stays in its flush, or a callback does not return"
             )
 
-    def _wait_for_callbacks(self) -> bool:
+    def wait_for_callbacks(self) -> bool:
         left = deadline.left(math.inf)
         return self._callbacks.wait_done(None if left == math.inf else left)
 
     def run_after_all(self, job: Callable[[], object]) -> None:
-        run = self._callbacks.run_after_all if self._apart is None else self._callbacks.put
-        run(lambda: self._run_behind(job))
+        """Run a job behind everything added before: here, at once, if nothing is."""
+        callbacks = self._callbacks
+        if self._apart is not None:
+            callbacks.put(lambda: self._run_behind(job))
+        elif callbacks.is_idle:
+            job()
+        else:
+            callbacks.run_after_all(lambda: self._run_behind(job))
 
     def _run_behind(self, job: Callable[[], object]) -> None:
         """Run a job in the callback thread, or here if that thread has no jobs."""

@@ -28,17 +28,21 @@ from embeddedpulsar.client.arguments import KEY, NO_OPTIONS, SEQUENCE_ID, Option
 from embeddedpulsar.client.producer.pending_entry import (
     CALLBACK,
     FIRST_OPTION,
+    SHUT,
     VALUE,
+    BatchContainer,
     ChunkPlan,
     Chunks,
     Item,
     PendingEntry,
     SendCallback,
+    is_unbatchable,
+    payload_of,
 )
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
@@ -149,6 +153,9 @@ def part_limit(config: ProducerConfig) -> int:
     return config.chunk_max_size if config.chunking and config.chunk_max_size > 0 else LARGEST_MESSAGE
 
 
+_GROUP_ENTRIES: Final = 64
+_GROUP_BYTES: Final = 1 << 20
+"""Entries that one hold of the topic's lock stores: so many, or about so many bytes."""
 _KEY: Final = FIRST_OPTION + KEY  # the ordering key follows it
 _ID: Final = FIRST_OPTION + SEQUENCE_ID
 _TUPLES: Final = {tuple}
@@ -158,12 +165,13 @@ _entry: Final = partial(tuple.__new__, EncodedEntry)
 class EntryEncoder:
     """Encodes messages into entries, groups them by key if required, and encrypts the entries if required.
 
-    Used under the producer's lock. After the checks of a send, only the size of an entry and its encryption
+    Used under the producer's lock. With ``counts_bytes``, an entry notes the payload bytes that count against
+    the client's memory limit. After the checks of a send, only the size of an entry and its encryption
     can fail; that error is stored in the entry. An entry that cannot be encrypted is not stored, so plain
     text is never stored.
     """
 
-    __slots__ = ("_chunker", "_cipher", "_codec", "_key_based", "_max_size", "_prefix")
+    __slots__ = ("_chunker", "_cipher", "_codec", "_counts_bytes", "_key_based", "_max_size", "_prefix")
 
     def __init__(
         self,
@@ -173,8 +181,10 @@ class EntryEncoder:
         max_size: int,
         chunker: Chunker | None = None,
         cipher: EntryCipher | None = None,
+        counts_bytes: bool = False,
     ) -> None:
         self._chunker = chunker
+        self._counts_bytes = counts_bytes
         self._cipher = cipher
         self._prefix = prefix
         self._codec = codec
@@ -208,7 +218,14 @@ class EntryEncoder:
                     item if len(item) > FIRST_OPTION else (item[VALUE], item[CALLBACK], *NO_OPTIONS)
                     for item in whole
                 ]
-            return self._encode_rich(rows, first)
+            if self._key_based:
+                return self._encode_by_key(rows, [row[_ID] for row in rows], first)
+            columns = transposed(rows)
+            if any(columns[_ID]):
+                ids, following = _assign(columns[_ID], first)
+                return [self._encode_columns(columns, ids)], following
+            following = first + len(rows)
+            return [self._encode_columns(columns, range(first, following))], following
         values, callbacks = map(list, zip(*whole, strict=True))
         has_any = callbacks.count(None) < len(callbacks)
         return self._encode_plain(values, first, callbacks if has_any else None)
@@ -231,13 +248,6 @@ class EntryEncoder:
         if self._cipher is not None or encoded.size > self._max_size:
             self.finish(out)
         return [out], following
-
-    def _encode_rich(self, rows: list[Item], first: int) -> tuple[list[PendingEntry], int]:
-        if self._key_based:
-            return self._encode_by_key(rows, [row[_ID] for row in rows], first)
-        columns = transposed(rows)
-        ids, following = _assign(columns[_ID], first)
-        return [self._encode_columns(columns, ids)], following
 
     def _encode_by_key(
         self, rows: list[Item], explicit: list[int], first: int
@@ -281,13 +291,75 @@ class EntryEncoder:
         encoded = encode_keyed(values, key, ids, self._prefix, True)
         return self.finish(PendingEntry(encoded, len(ids), ids[0], ids[-1], _if_any(callbacks), True))
 
-    def _encode_columns(self, columns: list[list[Any]], ids: list[int]) -> PendingEntry:
+    def _encode_columns(self, columns: list[list[Any]], ids: Sequence[int]) -> PendingEntry:
+        """Encode one entry. Consecutive ids are given as a range, which needs no column and no search."""
         values, callbacks = columns[:FIRST_OPTION]
         content = make_content(values, columns[FIRST_OPTION:], ids, True)
         encoded = encode(content, self._prefix, self._codec)
-        out = PendingEntry(encoded, len(values), ids[0], ids[-1], _if_any(callbacks), True)
-        out.highest = max(ids)
-        return self.finish(out)
+        has_any = callbacks.count(None) < len(callbacks)
+        out = PendingEntry(encoded, len(values), ids[0], ids[-1], callbacks if has_any else None, True)
+        if ids.__class__ is not range:
+            out.highest = max(ids)
+        return out if self._cipher is None and encoded.size <= self._max_size else self.finish(out)
+
+    def encode_singles(self, singles: list[Any], first: int) -> tuple[int, list[PendingEntry], int]:
+        """Encode the next messages that become entries of their own.
+
+        Args:
+            singles: the messages, the next one first.
+            first: the next automatic sequence id.
+
+        Returns:
+            How many messages were encoded, their entries, and the next automatic id.
+        """
+        entries: list[PendingEntry] = []
+        size = 0
+        for item in singles[:_GROUP_ENTRIES]:
+            payload = payload_of(item)
+            size += len(payload)
+            if entries and size > _GROUP_BYTES:
+                break
+            out, first = self.encode_single_item(item, first)
+            if self._counts_bytes:
+                out.reserved = len(payload)
+            entries.append(out)
+        return len(entries), entries, first
+
+    def encode_batches(
+        self, batch: BatchContainer, first: int, least: int
+    ) -> tuple[int, list[PendingEntry], int]:
+        """Encode the next batches, while at least ``least`` messages are left. As `encode_singles`.
+
+        An entry that is too large has a message that was added without the lock before its bytes were
+        counted: the container is closed to such messages, and the batch is cut again, by size.
+        """
+        items, taken, size = batch.items, 0, 0
+        entries: list[PendingEntry] = []
+        while len(items) - taken >= least and len(entries) < _GROUP_ENTRIES and size < _GROUP_BYTES:
+            count = batch.cut(taken)
+            if not count:
+                break
+            members = items[taken : taken + count]
+            mixed, batch.mixed = batch.mixed, taken + count < len(items)
+            if batch.has_unbatchable and is_unbatchable(members[0]):
+                out, following = self.encode_single_item(members[0], first)
+                encoded = [out]
+            else:
+                encoded, following = self.encode(members, mixed, first)
+            added, has_failed = 0, False
+            for out in encoded:
+                has_failed = has_failed or out.error is not None
+                added += 0 if out.encoded is None else out.encoded.size
+            if has_failed and batch.share != SHUT:
+                batch.share = SHUT
+                continue
+            first = following
+            if self._counts_bytes:
+                encoded[-1].reserved = sum(len(payload_of(item)) for item in members)
+            entries += encoded
+            size += added
+            taken += count
+        return taken, entries, first
 
     def encode_single_item(self, item: Any, first: int) -> tuple[PendingEntry, int]:
         """Encode a queued message as an entry of its own; also return the next automatic id."""
@@ -350,7 +422,7 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
         CryptoError: a public key cannot be read.
     """
     encryption = config.encryption
-    limit, most = session.max_message_size, part_limit(config)
+    limit, max_part = session.max_message_size, part_limit(config)
     cipher = None
     if encryption is not None and encryption.names:
         from embeddedpulsar.crypto.entry_cipher import EntryCipher
@@ -371,8 +443,9 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
 
         cipher = EntryCipher(topic, encryption.names, encryption.reader, session.monotonic, on_stale)
     seal = None if cipher is None else cipher.seal
-    chunker = Chunker(prefix, config.compression, limit, seal, most) if config.chunking else None
-    return EntryEncoder(prefix, config.compression, config.key_based, limit, chunker, cipher)
+    chunker = Chunker(prefix, config.compression, limit, seal, max_part) if config.chunking else None
+    counts_bytes = session.memory is not None
+    return EntryEncoder(prefix, config.compression, config.key_based, limit, chunker, cipher, counts_bytes)
 
 
 def too_big(what: str, size: int, limit: int) -> MessageTooBig:
@@ -436,9 +509,9 @@ def _assign(explicit: list[int], following: int) -> tuple[list[int], int]:
         after = following + len(explicit)
         return list(range(following, after)), after
     ids = []
-    for one in explicit:
-        if one:
-            ids.append(one)
+    for sequence_id in explicit:
+        if sequence_id:
+            ids.append(sequence_id)
         else:
             ids.append(following)
             following += 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.key_hash import partition_hash
 from embeddedpulsar.client.arguments import NO_OPTIONS, PARTITION_KEY, SEQUENCE_ID
-from embeddedpulsar.client.producer.send_queue import BatchContainer, shut_batch
+from embeddedpulsar.client.producer.pending_entry import BatchContainer, shut_batch
 from embeddedpulsar.enums import PartitionsRoutingMode
 from embeddedpulsar.exceptions import UnknownError
 from embeddedpulsar.message import Message

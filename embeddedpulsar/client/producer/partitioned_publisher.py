@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+from embeddedpulsar._engine.format.entry import NO_EXTRAS, Extras
 from embeddedpulsar._engine.platform import deadline, fork, interrupts, threads
 from embeddedpulsar.client.arguments import DELIVER_AT, PARTITION_KEY, check_options
 from embeddedpulsar.client.producer.message_router import (
@@ -122,9 +123,9 @@ class Partitions:
         )
         publisher = attach_publisher(self._core, config, self._membership)
         router = self._router
-        # The client refers to the batch container, which must not refer to `self`.
-        publisher.batch.on_left = lambda: router.batch_left(index)
-        router.attached(index, publisher.batch)
+        # The client refers to the queue, which must not refer to `self`.
+        publisher.queue.on_left = lambda: router.batch_left(index)
+        router.attached(index, publisher.queue.batch)
         self.publishers[index] = publisher
         return publisher
 
@@ -194,7 +195,7 @@ class PartitionedPublisher:
     Has the interface of `Publisher` to `Producer`. Thread-safe.
 
     Attributes:
-        state, singles: this object, with `alone_max` and `send_alone` for the hot path of `Producer.send`.
+        queue: this object, with `alone_max` for the hot path of `Producer.send`.
         lane: has the open batch that messages without a key join: the router.
         routing: of whole columns.
     """
@@ -214,10 +215,8 @@ class PartitionedPublisher:
         self.alone_max = -1 if config.batching or is_custom else 1 << 62
 
     @property
-    def singles(self) -> PartitionedPublisher:
+    def queue(self) -> PartitionedPublisher:
         return self
-
-    state = singles
 
     @property
     def topic_name(self) -> str:
@@ -248,11 +247,13 @@ class PartitionedPublisher:
     def send_alone(
         self,
         value: bytes,
-        properties: dict[str, str] | None,
-        key: str | None,
+        properties: dict[str, str] | None = None,
+        key: str | None = None,
         ordering_key: str | None = None,
         event_time: int | None = None,
+        extras: Extras | None = NO_EXTRAS,
     ) -> MessageId | None:
+        """`Publisher.send_alone` of the partition of the message. Hot."""
         if key:
             if key.__class__ is not str or not key.isascii():
                 return None
@@ -262,8 +263,8 @@ class PartitionedPublisher:
         one = self._publishers[index]
         if one is None:
             one = self._attached(index)
-        if len(value) <= one.state.alone_max:
-            found = one.singles.send_alone(value, properties, key, ordering_key, event_time)
+        if len(value) <= one.queue.alone_max:
+            found = one.send_alone(value, properties, key, ordering_key, event_time)
             if found is not None:
                 return found
         options = check_options(
@@ -273,7 +274,7 @@ class PartitionedPublisher:
 
     def send(self, value: bytes, options: Options | None) -> MessageId:
         one = self._attached(self._router.route(value, options))
-        if self._is_turning and len(value) > one.batch.share:
+        if self._is_turning and len(value) > one.queue.batch.share:
             one = self._with_room(one, len(value), options)
         return one.send(value, options)
 
@@ -285,7 +286,7 @@ class PartitionedPublisher:
                 return
         try:
             one = self._attached(self._router.route(value, options))
-            if self._is_turning and len(value) > one.batch.share:
+            if self._is_turning and len(value) > one.queue.batch.share:
                 one = self._with_room(one, len(value), options)
         except PulsarException as error:
             next(iter(self._partitions)).tell_later(callback, error)
@@ -305,8 +306,8 @@ class PartitionedPublisher:
             if not one.queue.is_empty:
                 one.flush_all()
         for one in attached:
-            one.completions.wait()
-        errors = [one.completions.taken_failure() for one in attached]
+            one.queue.completions.wait()
+        errors = [one.queue.completions.take_failure() for one in attached]
         for error in errors:
             if error is not None:
                 raise error
@@ -340,7 +341,7 @@ class PartitionedPublisher:
             return one  # the message becomes an entry of its own
         for _ in self._publishers:  # the next batch may hold keyed messages, and be full too
             with interrupts.translated:
-                is_turn_over = one.batches.finish_batch(size)
+                is_turn_over = one.queue.finish_batch(size)
             if not is_turn_over:
                 break
             one = self._attached(self._router.current)

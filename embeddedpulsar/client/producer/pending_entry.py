@@ -1,11 +1,16 @@
-"""Messages on their way to the log: waiting, encoded as an entry, and the senders that wait for it."""
+"""Messages on their way to the log: the batch in which they wait, the entry that is made of them, and the
+senders that are told.
+
+Hot: `Producer.send_async` works on the fields of `BatchContainer`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent
 from embeddedpulsar._engine.platform.access import named
@@ -37,6 +42,166 @@ def payload_of(item: Any) -> bytes:
     if item.__class__ is tuple:
         return item[0]  # type: ignore[no-any-return]
     return b"" if item.__class__ is list else item
+
+
+SHUT: Final = -1
+"""In place of a limit, which no payload is within, or of a journal word, which no topic has."""
+_PLAIN: Final = {bytes}
+_TUPLES: Final = {tuple}
+_value_of: Final = itemgetter(VALUE)
+_FEW: Final = 16
+"""If fewer messages of a size fit into a batch, each of them is measured."""
+
+
+class BatchContainer:
+    """A list of messages, and what triggers that it becomes a batch: number, bytes, and age.
+
+    Senders append to `items` without a lock (one atomic call). The thread that flushes holds the producer's
+    lock and removes messages from the front. An item is the payload alone, or a tuple (payload, callback,
+    options).
+
+    The container measures its messages only now and then, under the producer's lock. Each time it allots
+    the rest of ``max_bytes`` to as many messages of at most `share` bytes as fit: so many may be appended
+    without the lock and without accounting, before the sender of the last one has them measured (`is_full`).
+    The sender of a larger message takes the lock, too. `share` follows the sizes that were seen, and becomes
+    smaller with the room left. So the limits are exact for one sender, and most messages cost no accounting.
+    If several threads add large messages at once, each message is measured (`State.COUNTING`) until the
+    container is flushed.
+
+    Invariants: `items` is the same list throughout. A list at its front is a group of encoded entries that
+    could not be stored yet; the next flush begins with it.
+
+    Attributes:
+        share: largest payload a sender may append without the lock; set by the queue.
+        limit: its value while that is allowed; -1 if the options of the producer do not allow it.
+        trigger: number of items at which the sender must call `on_full`.
+        armed: whether the publish-delay timer runs.
+        mixed: whether some item may be a tuple; a hint only, because encoding detects tuples.
+        counted: number of items whose bytes are counted.
+        has_unbatchable: whether some item may be a message with a delivery time, which is a batch by itself;
+            never reset, because senders set it without the lock.
+        partition: of the topic; 0 without partitions.
+        arm: starts the publish-delay timer.
+        on_full: called by the sender that reached `trigger`.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_fair",
+        "_usual",
+        "arm",
+        "armed",
+        "counted",
+        "has_unbatchable",
+        "items",
+        "limit",
+        "max_bytes",
+        "max_messages",
+        "mixed",
+        "on_full",
+        "partition",
+        "share",
+        "trigger",
+    )
+
+    arm: Callable[[], object]
+    on_full: Callable[[], object]
+
+    def __init__(self, max_messages: int, max_bytes: int) -> None:
+        self.items: list[Any] = []
+        self.trigger = self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        # All messages of at most the fair share fit, whatever their number.
+        self._fair = self._usual = self.share = self.limit = max_bytes // max_messages
+        self.armed = self.mixed = self.has_unbatchable = False
+        self.partition = 0
+        self.counted = 0
+        self._bytes = 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether a message of ``size`` bytes fits into the batch. Call under the producer's lock."""
+        self._count_up()
+        return not self.items or self._bytes + size <= self.max_bytes
+
+    def add(self, item: bytes | Item, size: int) -> bool:
+        """Append a message, and return whether the container is full. Call under the producer's lock."""
+        if item.__class__ is tuple:
+            self.mixed = True
+        self.items.append(item)
+        if self._usual < size <= self.max_bytes // _FEW:
+            self._usual = size + (size >> 3)
+        return self.is_full()
+
+    def is_full(self) -> bool:
+        """Measure the messages, and allot the room that is left. Call under the producer's lock."""
+        self._count_up()
+        left, room = self.max_messages - len(self.items), self.max_bytes - self._bytes
+        if left <= 0 or room <= 0:
+            return True
+        limit = min(self._usual, max(room // 2, room // left))
+        self.trigger = len(self.items) + (min(left, room // limit) if limit else left)
+        if self.limit != SHUT:
+            self.limit = limit
+            if self.share != SHUT:
+                self.share = limit
+        return False
+
+    def add_unbatchable(self, item: Item) -> None:
+        """Append a message that needs its own entry and must be stored after the messages before it."""
+        self.has_unbatchable = self.mixed = True
+        self.items.append(item)
+
+    def cut(self, start: int) -> int:
+        """Return how many of the messages from index ``start`` on form the next batch."""
+        items = self.items
+        count = min(self.max_messages, len(items) - start)
+        if self.has_unbatchable:
+            for index in range(count):
+                if is_unbatchable(items[start + index]):
+                    count = max(index, 1)
+                    break
+        if not self.counted and self.share == self._fair:
+            return count  # no message is larger than the fair share
+        self._count_up()
+        if count == len(items) and self._bytes <= self.max_bytes:
+            return count
+        total = 0
+        for index in range(count):
+            size = len(payload_of(items[start + index]))
+            if index and total + size > self.max_bytes:
+                return index
+            total += size
+        return count
+
+    def begin_next(self) -> None:
+        """Measure what is left after messages left from the front. Call under the producer's lock."""
+        if 2 * self._bytes < self.counted * self._usual:
+            self._usual = max(self._usual >> 1, self._fair)  # larger messages have become rare
+        self.counted = self._bytes = 0
+        if self.items:
+            self.is_full()
+        elif self.limit != SHUT:
+            self.trigger = self.max_bytes // self._usual if self._usual > self._fair else self.max_messages
+            self.limit = self._usual
+            if self.share != SHUT:
+                self.share = self._usual
+
+    def _count_up(self) -> None:
+        new = self.items[self.counted :]
+        if not new:
+            return
+        types = set(map(type, new))
+        payloads = new if types == _PLAIN else map(_value_of if types == _TUPLES else payload_of, new)
+        self._bytes += sum(map(len, payloads))
+        self.counted += len(new)
+
+
+def shut_batch(partition: int) -> BatchContainer:
+    """Return the batch of a partition that is not attached. It accepts no message."""
+    batch = BatchContainer(1, 0)
+    batch.share = batch.limit = SHUT
+    batch.partition = partition
+    return batch
 
 
 SendCallback = Callable[[Result, MessageId], object]

@@ -18,6 +18,7 @@ from embeddedpulsar.client.arguments import (
     keyed_row,
 )
 from embeddedpulsar.client.client_context import ProcessBound
+from embeddedpulsar.client.producer.pending_entry import shut_batch
 from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES
 from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.client.producer.separated_key import keyed_columns, with_key
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.message_router import Router
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
     from embeddedpulsar.client.producer.pending_entry import SendCallback
-    from embeddedpulsar.client.producer.publisher import SingleSender
-    from embeddedpulsar.client.producer.send_queue import SendState
+    from embeddedpulsar.client.producer.send_queue import SendQueue
     from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.message_id import MessageId
 
@@ -76,13 +76,12 @@ class Producer(ProcessBound, Generic[T]):
     def __init__(self, publisher: Publisher | PartitionedPublisher) -> None:
         schema = publisher.config.schema
         self._publisher = publisher
-        self._state: SendState | PartitionedPublisher = publisher.state
-        self._singles: SingleSender | PartitionedPublisher = publisher.singles
-        self._lane: Publisher | Router = publisher.lane
+        self._queue: SendQueue | PartitionedPublisher = publisher.queue
+        self._lane: SendQueue | Router = publisher.lane
         self._wall_ms = publisher.wall_ms
         self._interception: Interception | None = None
-        # Where messages with a key go; None if that depends on the key.
-        self._keyed = publisher if isinstance(publisher, Publisher) else None
+        # The batch of messages with a key; one that accepts none if their partition depends on the key.
+        self._keyed = publisher.queue.batch if isinstance(publisher, Publisher) else shut_batch(0)
         # The class of values that need no encoding; with a schema, a class without instances.
         self._encode: Callable[[T], bytes] = schema.encode
         self._separates_key = schema.separates_key
@@ -150,17 +149,17 @@ class Producer(ProcessBound, Generic[T]):
             and deliver_at is None
             and deliver_after is None
             and disable_replication is False
-            and len(content) <= self._state.alone_max  # type: ignore[arg-type]
+            and len(content) <= self._queue.alone_max  # type: ignore[arg-type]
         ):
-            found = self._singles.send_alone(
+            sent = self._publisher.send_alone(
                 content,  # type: ignore[arg-type]
                 properties,
                 partition_key,
                 ordering_key,
                 event_timestamp,
             )
-            if found is not None:
-                return found
+            if sent is not None:
+                return sent
         options = check_options(
             content is None,
             properties,
@@ -225,7 +224,7 @@ class Producer(ProcessBound, Generic[T]):
             Result.Ok 1
             Result.Ok 2
         """
-        # Hot: 0.2 us, besides encoding. No lock: appending to the list is one step, and a flush takes from
+        # Hot: 0.2 us, besides encoding. No lock: appending to the list is one step, and a flush removes from
         # its front. This thread checks the timer after the append, and the timer clears `armed` before it
         # looks at the list, so one of the two sees the other. The batch is read once: with partitions,
         # another thread may open the batch of the next one at any moment.
@@ -240,11 +239,17 @@ class Producer(ProcessBound, Generic[T]):
             and disable_replication is False
         ):
             if properties is not None or partition_key is not None:
-                if content.__class__ is self._raw and self._keyed is not None:
-                    batch = self._keyed.batch
-                    if len(content) <= batch.share:  # type: ignore[arg-type]
-                        batch.add_row(keyed_row(content, callback, properties, partition_key))
-                        return
+                batch = self._keyed
+                if content.__class__ is self._raw and len(content) <= batch.share:  # type: ignore[arg-type]
+                    row = keyed_row(content, callback, properties, partition_key)
+                    batch.mixed = True
+                    items = batch.items
+                    items.append(row)
+                    if len(items) >= batch.trigger:
+                        batch.on_full()
+                    elif not batch.armed:
+                        batch.arm()
+                    return
                 options = check_few(content is None, properties, partition_key)
             elif content.__class__ is self._raw:
                 batch = self._lane.batch
@@ -255,11 +260,10 @@ class Producer(ProcessBound, Generic[T]):
                     else:
                         batch.mixed = True
                         items.append((content, callback))
-                    if len(items) < batch.trigger:
-                        if not batch.armed:
-                            batch.arm()
-                    else:
+                    if len(items) >= batch.trigger:
                         batch.on_full()
+                    elif not batch.armed:
+                        batch.arm()
                     return
             elif content is None:
                 options = NULL_VALUE

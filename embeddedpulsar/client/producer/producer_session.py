@@ -63,6 +63,7 @@ class ProducerSession:
         self._use: TopicUse = core.use_topic(config.topic, membership is None)
         self._topic: Topic = self._use.topic
         self._registration: ProducerRegistration | None = None
+        self.ledger: Log = self._topic.ledger
         self.config = config
         self.topic_name = self._topic.name
         self.partition = TopicName.parse(self.topic_name).partition
@@ -95,10 +96,6 @@ class ProducerSession:
 
     def look_at_policies(self) -> None:
         self._topic.policies.look()
-
-    @property
-    def ledger(self) -> Log:
-        return self._topic.ledger
 
     def attach(self, name: str | None) -> ProducerRegistration:
         """Register with the topic under ``name``, or under a name that the topic makes.
@@ -187,7 +184,7 @@ class ProducerSession:
         self._topic.policies.unlisten(self._renew_limiter)
         try:
             if registration is not None:
-                self._topic.detach_producer(registration, self._secured(highest))
+                self._topic.detach_producer(registration, None if highest is None else self._secured(highest))
             self._registration = None
         except DescriptorLimitError:
             raise  # before anything was changed: closing may be repeated
@@ -205,9 +202,9 @@ class ProducerSession:
     def is_attached(self) -> bool:
         return self._registration is not None
 
-    def _secured(self, highest: int | None) -> int | None:
+    def _secured(self, highest: int) -> int | None:
         """Return ``highest`` once the entries have the durability of this producer, not before."""
-        if highest is None or self.durability == "process":
+        if self.durability == "process":
             return highest
         try:
             self.ledger.sync()
@@ -229,6 +226,7 @@ class ProducerSession:
         self._registration = None
         self._use = self.client.use_topic(self.topic_name, self._membership is None)
         self._topic = self._use.topic
+        self.ledger = self._topic.ledger
         if self.config.schema is not BYTES:  # the topic may have been made again, without the schema
             version = registered(self.client.store, self.topic_name, self.config.schema, self.durability)[1]
             if version >= 0:  # otherwise the schema gives versions itself

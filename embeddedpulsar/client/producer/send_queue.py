@@ -1,318 +1,200 @@
-"""The messages that one producer has accepted and not stored yet, in the order of storing.
-
-Hot: `Producer.send_async` works on the fields of the container.
-"""
+"""The messages that one producer has accepted and not stored yet, and how they are stored, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum, auto
-from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.producer.pending_entry import VALUE, Item, PendingEntry, is_unbatchable, payload_of
+from embeddedpulsar._engine.platform import deadline, interrupts, threads
+from embeddedpulsar.client.arguments import DELIVER_AT, SEQUENCE_ID
+from embeddedpulsar.client.producer.completions import CALLBACK_BACKLOG, Completions
+from embeddedpulsar.client.producer.log_writer import LogWriter
+from embeddedpulsar.client.producer.pending_entry import (
+    SHUT,
+    BatchContainer,
+    PendingEntry,
+    PlainWaiter,
+    fate_of,
+    payload_of,
+    unanswered,
+)
+from embeddedpulsar.client.producer.queue_state import PATHS, TRANSITIONS, Event, SendDeadline, State
+from embeddedpulsar.client.producer.sequence_ids import SequenceIds
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull, Timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar._engine.platform.threads import RLock
+    from embeddedpulsar._engine.store.producers import ProducerRegistration
+    from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
-    from embeddedpulsar.client.producer.sequence_ids import SequenceIds
+    from embeddedpulsar.client.producer.pending_entry import Item, SendCallback
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer.producer_meter import ProducerMeter
+    from embeddedpulsar.client.producer.producer_session import ProducerSession
+
+TURN_S: Final = 0.001
+"""Seconds to wait for another thread that stores messages of this producer. That takes microseconds, unless
+the other thread waits for the topic, or for the interpreter."""
+_LAST_TURN_S: Final = 0.02
+"""Seconds to wait for another thread of this producer if the queue is full: enough time for a thread that the
+interpreter has suspended."""
+NO_BATCHES: Final = 1 << 62
+"""A number of messages that no batch reaches."""
+_TRY_EVERY: Final = 32
+"""While the flusher retries for a producer, its senders retry too, once per so many messages."""
+_FOR_EVER_S: Final = 1e9
 
 
-_SHUT: Final = -1
-_PLAIN: Final = {bytes}
-_TUPLES: Final = {tuple}
-_value_of: Final = itemgetter(VALUE)
-_FEW: Final = 16
-"""If fewer messages of a size fit into a batch, each of them is measured."""
+class SendQueue:
+    """The messages of a producer between its interface and the log: `put` accepts them, `store` stores them,
+    and `wait` waits until their callbacks have run.
 
+    Messages are stored in this order. The *group*: entries that are encoded and have sequence ids, as many as
+    one hold of the topic lock stores. The *singles*: messages that become entries of their own (all of an
+    unbatched producer, and those with a delivery time, which precede the batch). The *batch*: messages that
+    become batches, and those with a delivery time and an explicit sequence id, which must not precede lower
+    ids.
 
-class BatchContainer:
-    """A list of messages, and what triggers that it becomes a batch: number, bytes, and age.
+    Senders append to singles and batch without a lock; everything else needs the producer's lock. The group
+    is a list that replaces its messages at the front of their list. One slice assignment replaces them, so an
+    interrupt leaves either the messages or their entries, never both. A message leaves the queue only when it
+    is stored or has failed. After an interrupt in the middle of a group, it stays at the front of the queue,
+    and the next caller searches the log for the entries that were stored.
 
-    Role: senders append to `items` without a lock (one atomic call). The thread that flushes holds the
-    producer's lock and takes messages from the front. An item is the payload alone, or a tuple (payload,
-    callback, options).
+    A hot path compares one limit, or one word, and finds it `SHUT` if the message has to be queued. So a
+    state costs the hot paths no test of its own. Any thread may call `to`, without a lock. Two threads may
+    overwrite the state of each other; this can leave a path closed until the next `Event.STORED`, which is
+    harmless. It cannot leave a path open: the thread that queues a message appends it before its event, and
+    the thread that has stored everything checks the queue after its event. A closed producer has no limits,
+    so every state keeps its paths closed.
 
-    The container measures its messages only now and then, under the producer's lock. Each time it allots
-    the rest of ``max_bytes`` to as many messages of at most `share` bytes as fit: so many may be appended
-    without the lock and without accounting, before the sender of the last one has them measured (`is_full`).
-    The sender of a larger message takes the lock, too. `share` follows the sizes that were seen, and becomes
-    smaller with the room left. So the limits are exact for one sender, and most messages cost no accounting.
-    If several threads add large messages at once, each message is measured (`State.COUNTING`) until the
-    container is flushed.
+    Callers that may wait (`send`, `flush`) wait for the topic. Callers that must not wait (`send_async`,
+    timers) try once, and leave messages in the queue if the topic is locked. The next sender, the client's
+    flusher or a waiting caller stores them.
 
-    Invariants: `items` is the same list throughout. A list at its front is a group of encoded entries that
-    could not be stored yet; the next flush begins with it.
-
-    Attributes:
-        share: largest payload a sender may append without the lock; set by the `SendState` of the producer.
-        limit: its value while that is allowed; -1 if the options of the producer do not allow it.
-        trigger: number of items at which the sender must call `on_full`.
-        armed: whether the publish-delay timer runs.
-        mixed: whether some item may be a tuple; a hint only, because encoding detects tuples.
-        counted: number of items whose bytes are counted.
-        has_unbatchable: whether some item may be a message with a delivery time, which is a batch by itself;
-            never reset, because senders set it without the lock.
-        partition: of the topic; 0 without partitions.
-        arm: starts the publish-delay timer.
-        on_full: called by the sender that reached `trigger`; the batch is full or must be measured.
-        on_large: called when a message larger than `limit` was added.
-        on_left: called, under the producer's lock, when a batch was taken from the front.
-    """
-
-    __slots__ = (
-        "_bytes",
-        "_fair",
-        "_usual",
-        "arm",
-        "armed",
-        "counted",
-        "has_unbatchable",
-        "items",
-        "limit",
-        "max_bytes",
-        "max_messages",
-        "mixed",
-        "on_full",
-        "on_large",
-        "on_left",
-        "partition",
-        "share",
-        "trigger",
-    )
-
-    arm: Callable[[], object]
-    on_full: Callable[[], object]
-    on_large: Callable[[], object]
-
-    def __init__(self, max_messages: int, max_bytes: int) -> None:
-        self.items: list[Any] = []
-        self.trigger = self.max_messages = max_messages
-        self.max_bytes = max_bytes
-        # All messages of at most the fair share fit, whatever their number.
-        self._fair = self._usual = self.share = self.limit = max_bytes // max_messages
-        self.armed = self.mixed = self.has_unbatchable = False
-        self.partition = 0
-        self.counted = 0
-        self._bytes = 0
-        self.on_left: Callable[[], object] | None = None
-
-    def has_room(self, size: int) -> bool:
-        """Whether a message of ``size`` bytes fits into the batch. Call under the producer's lock."""
-        self._count_up()
-        return not self.items or self._bytes + size <= self.max_bytes
-
-    def add(self, item: bytes | Item, size: int) -> bool:
-        """Append a message, and return whether the container is full. Call under the producer's lock."""
-        if item.__class__ is tuple:
-            self.mixed = True
-        self.items.append(item)
-        if self._usual < size <= self.max_bytes // _FEW:
-            self._usual = size + (size >> 3)
-        return self.is_full()
-
-    def is_full(self) -> bool:
-        """Measure the messages, and allot the room that is left. Call under the producer's lock."""
-        self._count_up()
-        left, room = self.max_messages - len(self.items), self.max_bytes - self._bytes
-        if left <= 0 or room <= 0:
-            return True
-        limit = min(self._usual, max(room // 2, room // left))
-        self.trigger = len(self.items) + (min(left, room // limit) if limit else left)
-        if self.limit != _SHUT:
-            self.limit = limit
-            if self.share != _SHUT:
-                self.share = limit
-        return False
-
-    def add_row(self, row: Item) -> None:
-        """Append a message with options whose payload is within `share`, without the lock. Hot."""
-        items = self.items
-        self.mixed = True
-        items.append(row)
-        if len(items) >= self.trigger:
-            self.on_full()
-        elif not self.armed:
-            self.arm()
-
-    def add_unlocked(self, item: bytes | Item, size: int) -> None:
-        """Append a message while another thread has the producer's lock."""
-        if item.__class__ is tuple:
-            self.mixed = True
-        self.items.append(item)
-        if size > self.limit and self.share != _SHUT:
-            self.on_large()  # after the append: a thread that settles opens the path, then looks at the items
-
-    def add_unbatchable(self, item: Item) -> None:
-        """Append a message that needs its own entry and must be stored after the messages before it."""
-        self.has_unbatchable = self.mixed = True
-        self.items.append(item)
-
-    def cut(self, start: int) -> int:
-        """Return how many of the messages from index ``start`` on form the next batch."""
-        items = self.items
-        most = min(self.max_messages, len(items) - start)
-        if self.has_unbatchable:
-            for count in range(most):
-                if is_unbatchable(items[start + count]):
-                    most = max(count, 1)
-                    break
-        if not self.counted and self.share == self._fair:
-            return most  # no message is larger than the fair share
-        self._count_up()
-        if most == len(items) and self._bytes <= self.max_bytes:
-            return most
-        total = 0
-        for count in range(most):
-            size = len(payload_of(items[start + count]))
-            if count and total + size > self.max_bytes:
-                return count
-            total += size
-        return most
-
-    def settle(self) -> None:
-        """Measure what is left after messages were taken from the front. Call under the producer's lock."""
-        if 2 * self._bytes < self.counted * self._usual:
-            self._usual = max(self._usual >> 1, self._fair)  # larger messages have become rare
-        self.counted = self._bytes = 0
-        if self.items:
-            self.is_full()
-        elif self.limit != _SHUT:
-            self.trigger = self.max_bytes // self._usual if self._usual > self._fair else self.max_messages
-            self.limit = self._usual
-            if self.share != _SHUT:
-                self.share = self._usual
-
-    def left(self) -> None:
-        if self.on_left is not None:
-            self.on_left()
-
-    def _count_up(self) -> None:
-        new = self.items[self.counted :]
-        types = set(map(type, new))
-        payloads = new if types == _PLAIN else map(_value_of if types == _TUPLES else payload_of, new)
-        self._bytes += sum(map(len, payloads))
-        self.counted += len(new)
-
-
-def shut_batch(partition: int) -> BatchContainer:
-    """Return the batch of a partition that is not attached. It accepts no message."""
-    batch = BatchContainer(1, 0)
-    batch.share = batch.limit = _SHUT
-    batch.partition = partition
-    return batch
-
-
-SHUT: Final = -1
-"""In place of a limit, which no payload is within, or of a journal word, which no topic has."""
-
-
-class State(IntEnum):
-    """What the next message of a producer has to observe."""
-
-    OPEN = auto()
-    """Nothing."""
-    SAMPLED = auto()
-    """The time of the next messages that are sent one by one is measured."""
-    QUEUED = auto()
-    """Messages or encoded entries are queued, which must be stored first."""
-    COUNTING = auto()
-    """The batch has large messages, so the bytes of each further one count."""
-    HELD_UP = auto()
-    """The topic is locked, or belongs to the parent of a forked child: everything is queued."""
-    CLOSED = auto()
-    """The producer is closed."""
-
-
-class Event(IntEnum):
-    """What changes the state."""
-
-    SAMPLE = auto()
-    QUEUE = auto()
-    COUNT = auto()
-    HOLD_UP = auto()
-    SETTLE = auto()
-    """Nothing is queued that must be stored first. The caller looks again afterwards."""
-    CLOSE = auto()
-
-
-def _row(sample: State, queue: State, count: State, hold_up: State, settle: State) -> dict[Event, State]:
-    return dict(zip(Event, (sample, queue, count, hold_up, settle, State.CLOSED), strict=True))
-
-
-_S: Final = State
-TRANSITIONS: Final = {
-    #                    SAMPLE       QUEUE        COUNT        HOLD_UP     SETTLE
-    _S.OPEN: _row(_S.SAMPLED, _S.QUEUED, _S.COUNTING, _S.HELD_UP, _S.OPEN),
-    _S.SAMPLED: _row(_S.SAMPLED, _S.QUEUED, _S.COUNTING, _S.HELD_UP, _S.OPEN),
-    _S.QUEUED: _row(_S.QUEUED, _S.QUEUED, _S.COUNTING, _S.HELD_UP, _S.OPEN),
-    _S.COUNTING: _row(_S.COUNTING, _S.COUNTING, _S.COUNTING, _S.HELD_UP, _S.OPEN),
-    _S.HELD_UP: _row(_S.HELD_UP, _S.HELD_UP, _S.HELD_UP, _S.HELD_UP, _S.OPEN),
-    _S.CLOSED: _row(_S.CLOSED, _S.CLOSED, _S.CLOSED, _S.CLOSED, _S.CLOSED),
-}
-"""The state after each event. A state that closes more stays until `Event.SETTLE`."""
-
-PATHS: Final = {
-    _S.OPEN: (True, True),
-    _S.SAMPLED: (False, True),
-    _S.QUEUED: (False, True),
-    _S.COUNTING: (False, False),
-    _S.HELD_UP: (False, False),
-    _S.CLOSED: (False, False),
-}
-"""Whether a message may be appended at once, and whether it may join the batch without the lock."""
-
-
-class SendState:
-    """The state of one producer, in the form in which the hot paths read it.
-
-    Role: a hot path compares one limit, or one word, and finds it `SHUT` if the message has to take the slow
-    path. So a state costs the hot paths no test of its own. It is the guard of their appends, too
-    (`AppendGuard`).
-
-    Invariants: any thread may call `to`, without a lock. Two threads may overwrite the state of each other;
-    this can leave a path closed until the next `SETTLE`, which is harmless. It cannot leave a path open: the
-    thread that queues a message appends it before its event, and the thread that settles looks at the queue
-    after its event. A closed producer has no limits, so every state keeps its paths closed.
+    Invariants: entries reach the log in the order of their sequence ids, because the lock is held while
+    storing. Callbacks are passed to the callback thread under this lock, too, so they run in that order.
+    After a fork the child's copy is empty and stale, until the publisher attaches it again.
 
     Attributes:
-        now: the state.
         alone_max: largest payload that may be appended at once.
-        alone_most: its value while the path is open; `SHUT` if the options need the slow path.
-        checked: the journal word of the topic with which a message may be appended at once.
-        check_connected: called under the topic's lock if the journal word is another one.
+        alone_limit: its value while the path is open; `SHUT` if the options need the queue.
+        batch: the open batch; its list of messages is `items`, too.
+        checked: the journal word of the topic with which a message may be appended at once (`AppendGuard`).
+        chunk_from: bytes of payload from which on a message has several chunks.
+        encoder, log: of the present attachment.
+        ids: the sequence ids.
         is_closed: whether the producer is closed; never reset.
+        is_stale: whether the producer belongs to the parent of this process.
+        is_storing: whether a thread stores a group.
+        lock: held while storing; acquired before the topic's lock.
+        name: of the producer.
+        on_left: called when a batch leaves; None without partitions.
+        singles: the messages that become entries of their own.
+        state: opens the hot paths while nothing must be stored first.
+        unlock: the plain release, for the end of a hot section, where the lock is certainly held.
     """
 
     __slots__ = (
-        "_batch",
+        "_blocks",
+        "_config",
+        "_deadline",
+        "_flushed_at",
         "_is_limited",
+        "_is_throttled",
+        "_is_timed",
+        "_limit",
+        "_meter",
+        "_patience_s",
+        "_session",
         "_verified",
+        "alone_limit",
         "alone_max",
-        "alone_most",
-        "check_connected",
+        "batch",
         "checked",
+        "chunk_from",
+        "completions",
+        "encoder",
+        "ids",
         "is_closed",
-        "now",
+        "is_stale",
+        "is_storing",
+        "items",
+        "lock",
+        "log",
+        "name",
+        "on_left",
+        "singles",
+        "state",
+        "unlock",
     )
 
-    check_connected: Callable[[], None]
+    name: str
+    encoder: EntryEncoder
+    log: LogWriter
+    lock: RLock
+    unlock: Callable[[], None]
 
-    def __init__(self, batch: BatchContainer) -> None:
-        self._batch = batch
-        self._verified = self.checked = self.alone_max = self.alone_most = SHUT
-        self.is_closed = self._is_limited = False
-        self.now = State.OPEN
-        batch.on_large = partial(self.to, Event.COUNT)
+    def __init__(self, session: ProducerSession, config: ProducerConfig, meter: ProducerMeter) -> None:
+        self._session = session
+        self._config = config
+        self._meter = meter
+        self._limit = limit = config.max_pending_messages
+        self._blocks = config.block_if_queue_full
+        timeout_s = config.send_timeout_ms / 1000
+        self._patience_s = timeout_s or _FOR_EVER_S
+        self._deadline = SendDeadline(timeout_s)
+        self.chunk_from = 1 << 62
+        max_messages = config.batching_max_messages
+        if limit:
+            max_messages = max(1, min(max_messages, limit))
+        self.batch = BatchContainer(max_messages, config.batching_max_bytes)
+        self.batch.arm, self.batch.on_full = self.arm, self.on_full
+        self.items = self.batch.items
+        self.singles: list[Any] = []
+        self.on_left: Callable[[], object] | None = None
+        self.ids = SequenceIds()
+        self.completions = Completions(session, meter)
+        self.state = State.OPEN
+        self._verified = self.checked = self.alone_max = self.alone_limit = SHUT
+        self.is_closed = self.is_stale = self.is_storing = False
+        self._is_limited = self._is_timed = self._is_throttled = False
+        self._flushed_at = 0.0
+        self._use_lock(threads.RLock())
+
+    def _use_lock(self, lock: RLock) -> None:
+        self.lock = lock
+        self.unlock = lock.lock.release  # saves 0.1 us
+
+    def begin(
+        self, registration: ProducerRegistration, encoder: EntryEncoder, initial_sequence_id: int | None
+    ) -> None:
+        """Begin with an attachment to the topic."""
+        self.name, self.encoder = registration.name, encoder
+        self.ids.begin(registration.last_sequence_id, initial_sequence_id)
+        self.log = LogWriter(self._session, registration.name, self.ids, self.lock, self._meter)
+
+    def after_fork_in_child(self) -> None:
+        """Leave what is queued to the parent."""
+        self._use_lock(threads.renewed(self.lock))
+        self._take_all()
+        self._deadline.clear()
+        self.is_storing = self._is_timed = self._is_throttled = self.batch.armed = False
+        self.to(Event.HOLD_UP)
+        self.completions.reset()
+        self.is_stale = not self.is_closed
+
+    # -- the state ---------------------------------------------------------------------------------------
 
     def to(self, event: Event) -> None:
-        now = TRANSITIONS[self.now][event]
-        alone, batch = PATHS[now]
+        """Change the state, and open or close the hot paths."""
+        self.state = state = TRANSITIONS[self.state][event]
+        alone, batch = PATHS[state]
         alone = alone and not self._is_limited
         self.checked = self._verified if alone else SHUT
-        self.alone_max = self.alone_most if alone else SHUT
-        self._batch.share = self._batch.limit if batch else SHUT
-        self.now = now
+        self.alone_max = self.alone_limit if alone else SHUT
+        self.batch.share = self.batch.limit if batch else SHUT
         # Last, behind the opening: `limit`, in another thread, notes the limit before it closes the path.
         if self._is_limited:
             self.checked = self.alone_max = SHUT
@@ -320,7 +202,7 @@ class SendState:
     def verified(self, word: int) -> None:
         """Note the journal word with which this producer was found connected. Under the producer's lock."""
         self._verified = word
-        if PATHS[self.now][0]:
+        if PATHS[self.state][0]:
             self.checked = word
             if self._is_limited:  # behind the opening, as in `to`
                 self.checked = SHUT
@@ -328,7 +210,7 @@ class SendState:
     def limit(self, is_limited: bool) -> None:
         """Keep messages from being appended at once while the topic has a publish rate. Any thread.
 
-        When the topic has none any more, the path opens with the next `SETTLE`."""
+        When the topic has none any more, the path opens with the next `Event.STORED`."""
         self._is_limited = is_limited
         if is_limited:
             self.checked = self.alone_max = SHUT
@@ -336,215 +218,654 @@ class SendState:
     def narrow(self, *, alone: bool = True, batch: bool = True) -> None:
         """Close paths for ever, because their messages need further checks."""
         if alone:
-            self.alone_max = self.alone_most = SHUT
+            self.alone_max = self.alone_limit = SHUT
         if batch:
-            self._batch.share = self._batch.limit = SHUT
+            self.batch.share = self.batch.limit = SHUT
 
-    def close(self) -> None:
-        """Close all paths for ever. Under the producer's lock."""
-        self.is_closed = True
-        self._verified = SHUT
-        self.narrow()
-        self.to(Event.CLOSE)
+    def follow_keeper(self) -> None:
+        """Close the way of single messages for ever if each has to be compared with what is stored."""
+        keeper = self.log.keeper
+        if keeper is not None and keeper.checks_all:
+            self.narrow(batch=False)
 
+    def reopen(self) -> None:
+        """Open the hot paths, then check whether they have to be closed again."""
+        self.to(Event.STORED)
+        if self.singles:
+            self.to(Event.QUEUE)
+        elif self._meter.burst:
+            self.to(Event.SAMPLE)
 
-NO_BATCHES: Final = 1 << 62
-"""A number of messages that no batch reaches."""
-_MOST_ENTRIES: Final = 64
-_MOST_BYTES: Final = 1 << 20
-_MARKS = 100
-"""Fractions of the timeout to which the age is known."""
+    def check_connected(self) -> None:
+        """Check that a message may be appended at once, and store a queued group first. See `AppendGuard`.
 
+        Called under the topic's lock and the producer's lock.
 
-class SendQueue:
-    """The messages of a producer between `send_async` and the log.
+        Raises:
+            AlreadyClosed, ProducerFenced: it may not append.
+            DeduplicationSwitched: the topic switched deduplication; the message must be queued.
+        """
+        self.check_open()
+        _, _, group = self.counts()
+        if group is not None and not self.is_storing:
+            try:
+                self.is_storing = True
+                if self._store_group(group, 0.0):
+                    self._drop_group(group)
+            finally:
+                self.is_storing = False
+        try:
+            self.log.check_connected()
+        finally:
+            self.follow_keeper()
+        self.verified(self.log.checked)
 
-    Role: three parts, stored in this order. The *group*: entries that are encoded and have sequence ids; at
-    most `_MOST_ENTRIES` or about `_MOST_BYTES`, which one hold of the topic lock stores. The *singles*:
-    messages that become entries of their own (all of an unbatched producer, and those with a delivery time,
-    which precede the batch). The *box*: messages that become batches, and those with a delivery time and an
-    explicit sequence id, which must not precede lower ids.
+    def check_open(self) -> None:
+        """Refuse a closed producer."""
+        if self.is_closed:
+            raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
 
-    Senders append to singles and box without a lock. All other operations need the producer's lock. The group
-    is a list that replaces its messages at the front of their list. One slice assignment replaces them, so an
-    interrupt leaves either the messages or their entries, never both.
-    """
-
-    __slots__ = ("_counts_bytes", "_ids", "_state", "box", "singles")
-
-    def __init__(self, box: BatchContainer, state: SendState, ids: SequenceIds, counts_bytes: bool) -> None:
-        self.box = box
-        self.singles: list[Any] = []
-        self._state = state
-        self._ids = ids
-        self._counts_bytes = counts_bytes
+    # -- what is queued ----------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return sum(self.sizes())
+        singles, batched, _ = self.counts()
+        return singles + batched
 
-    def sizes(self) -> list[int]:
-        """Return how many messages wait to become entries of their own, and how many are in the box."""
-        sizes = []
-        for part in (self.singles, self.box.items):
-            count = len(part)
-            for first in part[:1]:  # one step, because other threads may be taking from the list
-                if first.__class__ is list:
-                    count += sum([out.count for out in tuple(first)]) - 1
-            sizes.append(count)
-        return sizes
+    @property
+    def pending(self) -> int:
+        """Messages that are not stored, or not as durable as the producer requires."""
+        return len(self) + self.completions.pending
+
+    def counts(self) -> tuple[int, int, list[PendingEntry] | None]:
+        """How many messages wait to become entries of their own, how many are in the batch, and the group.
+
+        The messages of the group, which is None if there is none, count where it is.
+        """
+        singles, batched, group = len(self.singles), len(self.items), None
+        # One step each, because other threads may be removing from the list.
+        for first in self.singles[:1]:
+            if first.__class__ is list:
+                group = first
+                singles += sum([out.count for out in tuple(first)]) - 1
+        for first in self.items[:1]:
+            if first.__class__ is list:
+                group = group or first
+                batched += sum([out.count for out in tuple(first)]) - 1
+        return singles, batched, group
 
     @property
     def is_empty(self) -> bool:
-        return not self.singles and not self.box.items
+        return not self.singles and not self.items
 
-    def group(self) -> list[PendingEntry] | None:
-        """The encoded entries; None if there are none."""
-        for part in (self.singles, self.box.items):
-            for first in part[:1]:  # one step, because other threads may be taking from the list
-                if first.__class__ is list:
-                    return first
+    def _drop_group(self, group: list[PendingEntry]) -> bool:
+        """Remove the group, whose entries are stored or failed. Returns whether it was among the singles."""
+        if self.singles and self.singles[0] is group:
+            del self.singles[0]
+            return True
+        if self.items and self.items[0] is group:
+            del self.items[0]
+        return False
+
+    def _take_all(self) -> list[Any]:
+        """Empty the queue, and return messages and groups, in order."""
+        singles, items = self.singles[:], self.items[:]
+        del self.singles[: len(singles)], self.items[: len(items)]
+        group_first = items and items[0].__class__ is list
+        return [items[0], *singles, *items[1:]] if group_first else singles + items
+
+    # -- 2. through the queue: put -----------------------------------------------------------------------
+
+    def put(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
+        """Accept a message, and store it when the topic is free. Does not wait for the topic.
+
+        Raises:
+            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
+        """
+        item = value if callback is None and options is None else (value, callback, *(options or ()))
+        if self._config.batching and not (options is not None and options[DELIVER_AT]):
+            self._put_in_batch(item, len(value))
+        else:
+            self._put_single(item, len(value), options)
+
+    def _put_in_batch(self, item: bytes | Item, size: int) -> None:
+        """Add a message to the batch, after storing one that it does not fit into."""
+        self._admit(size)
+        batch, is_full, is_in = self.batch, False, False
+        try:
+            if self.lock.acquire(False):
+                if (
+                    not batch.has_room(size)
+                    and self.state is not State.HELD_UP
+                    and not self._store_groups(0.0, 1)
+                ):
+                    self.hold_up()
+                is_in, is_full = True, batch.add(item, size)
+                if is_full and self.state is State.HELD_UP and self.on_left is not None:
+                    self.on_left()  # with several partitions, the next message goes to another one
+            else:
+                is_in = True
+                if item.__class__ is tuple:
+                    batch.mixed = True
+                self.items.append(item)
+                if size > batch.limit and batch.share != SHUT:
+                    self.to(Event.COUNT)  # after the append: who opens the path checks the items afterwards
+        finally:
+            self.lock.release()
+            if not is_in:
+                self._give_back(size)
+        if is_full or self.state is State.HELD_UP or not self._config.batching_max_delay_ms:
+            self.store_soon(1)
+        elif not batch.armed:
+            self.arm()
+
+    def _put_single(self, item: bytes | Item, size: int, options: Options | None) -> None:
+        """Queue a message as an entry of its own, ahead of the batches."""
+        self._admit(size)
+        if options is not None and options[SEQUENCE_ID] and self.items:
+            assert item.__class__ is tuple
+            self.batch.add_unbatchable(item)
+            self.store_soon(1)
+            return
+        self.singles.append(item)
+        self.to(Event.QUEUE)
+        self.store_soon(NO_BATCHES)
+
+    def _admit(self, size: int) -> None:
+        """Accept a message of ``size`` bytes, or wait for room. Not under the producer's lock.
+
+        A large message counts for each of its chunks.
+
+        Raises:
+            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it is not accepted.
+        """
+        if self.is_closed:
+            self.check_open()
+        if self._limit and (self.state is State.HELD_UP or self.completions.waits_for_disk):
+            count = 1 if size <= self.chunk_from else -(-size // self.chunk_from)
+            if not self._has_room(count):
+                self._wait_for_room(count)
+        memory = self._session.memory
+        if memory is not None:
+            memory.reserve(size, self._blocks and self.completions.can_wait)
+
+    def _give_back(self, size: int) -> None:
+        if self._session.memory is not None:
+            self._session.memory.give_back(size)
+
+    def _has_room(self, count: int) -> bool:
+        return self.pending + min(count, self._limit) <= self._limit
+
+    def _wait_for_room(self, count: int) -> None:
+        self._try_to_store(1, _LAST_TURN_S)  # messages of the batch first
+        if not self.is_empty and self.log.let_threads_pass(_LAST_TURN_S):
+            self._try_to_store(1, _LAST_TURN_S)
+        while not self._has_room(count):
+            if not self._blocks:
+                raise ProducerQueueIsFull(
+                    f"{self.pending} messages of {self.name} are not stored yet and max_pending_messages is "
+                    f"{self._limit}; wait for callbacks, or set block_if_queue_full"
+                )
+            if not self.completions.can_wait:
+                return  # a callback must not wait for itself
+            if self.is_empty:
+                self.completions.wait()  # for the disk
+            else:
+                self.hold_up()
+                self.completions.waiters.wait(lambda: self.is_closed or self._has_room(count))
+            self.check_open()
+
+    def on_full(self) -> None:
+        """The batch has reached its trigger: store it if it is full, or allot the room that is left."""
+        batch = self.batch
+        least = batch.max_messages
+        if len(self.items) < least:
+            least = 1
+            try:  # waits for other senders only
+                if self.lock.acquire(True, TURN_S) and not batch.is_full():
+                    return
+            finally:
+                self.lock.release()
+        self.flush_soon(least)
+
+    def flush_soon(self, least: int) -> None:
+        """`store_soon` for a sender, which then waits until few callbacks are pending."""
+        completions = self.completions
+        try:
+            self.store_soon(least)
+            if completions.handed - completions.told > CALLBACK_BACKLOG:
+                completions.wait_for_callbacks()
+        except BaseException as error:
+            interrupts.translate(error)
+            raise
+
+    def finish_batch(self, size: int) -> bool:
+        """End the current batch if a message of ``size`` bytes does not fit. Does not wait for the topic.
+
+        Returns:
+            Whether a batch was ended.
+        """
+        if self.state is State.HELD_UP:
+            # One message per turn: another process may hold the lock of this topic only.
+            if self.on_left is not None:
+                self.on_left()
+            return False
+        try:
+            if self.is_closed or not self.lock.acquire(True, TURN_S) or self.batch.has_room(size):
+                return False
+            if not self._store_groups(0.0, 1):
+                self.hold_up()
+            return True
+        finally:
+            self.lock.release()
+
+    def arm(self) -> None:
+        """Start the publish-delay timer."""
+        batch = self.batch
+        try:
+            batch.armed = True
+            self._session.call_later(self._config.batching_max_delay_ms / 1000, self._on_delay_over)
+        except BaseException:
+            batch.armed = False
+            raise
+
+    def _on_delay_over(self) -> None:
+        batch = self.batch
+        batch.armed = False  # first: a sender that appends from here on starts the timer again
+        if self.is_empty:
+            return
+        # The queued messages are younger than the last flush, so they may wait until one delay after it.
+        delay_s = self._config.batching_max_delay_ms / 1000
+        left = self._flushed_at + delay_s - self._session.monotonic()
+        if left > 0 and not self.is_closed:
+            batch.armed = True
+            self._session.call_later(left, self._on_delay_over)
+            return
+        self.store_soon(1)
+
+    # -- 2. through the queue: store ---------------------------------------------------------------------
+
+    def _try_to_store(self, least: int = 1, turn_s: float = 0.0) -> bool:
+        """Store queued messages if the necessary locks are free.
+
+        Batches are stored while at least ``least`` of their messages are queued. Another thread of this
+        producer is waited for ``turn_s`` seconds. Returns whether the locks were free.
+        """
+        try:
+            return self.lock.acquire(True, turn_s) and self._store_groups(0.0, least)
+        finally:
+            self.lock.release()
+
+    def store_soon(self, least: int) -> None:
+        """Store queued messages now, or have the flusher do it. Without the lock."""
+        if self.state is State.HELD_UP:
+            if len(self) % _TRY_EVERY or not self._try_to_store(least):
+                self.hold_up()
+        elif not self._try_to_store(least, TURN_S):
+            self.hold_up()
+        if self.is_closed:
+            self.fail_late()
+
+    def retry(self) -> bool:
+        """`_try_to_store` for the flusher; messages that cannot be stored stay queued."""
+        if self.is_closed:
+            self.fail_late()
+            return True
+        if self._try_to_store():
+            return True
+        self._note_waiting()
+        return self._wait_for_rate()
+
+    def hold_up(self) -> None:
+        """Queue everything until the topic is free, and have the flusher retry."""
+        self._note_waiting()
+        if not self._wait_for_rate():
+            self._session.flusher.kick(self)
+
+    def _wait_for_rate(self) -> bool:
+        """If the topic's publish rate is reached, have the flusher retry when there is room again."""
+        seconds = self.log.throttle.due_in_s()
+        if not seconds:
+            return False
+        if not self._is_throttled:
+            try:
+                self._is_throttled = True
+                self._session.call_later(seconds, self._on_room)
+            except BaseException:
+                self._is_throttled = False
+                raise
+        return True
+
+    def _on_room(self) -> None:
+        self._is_throttled = False
+        if not self.is_empty and not self._try_to_store():
+            self.hold_up()
+
+    def _note_waiting(self) -> None:
+        """Note the time since which messages wait for the topic."""
+        self.to(Event.HOLD_UP)
+        self._deadline.note(len(self), self._session.monotonic())
+        if not self._is_timed and self._deadline.at is not None:
+            self._time_out_after(self._config.send_timeout_ms / 1000)
+
+    def store(self, least: int) -> LockTimeout | None:
+        """Store queued messages, waiting for the topic; ``least`` as for `_try_to_store`. Under the lock.
+
+        Returns:
+            The error if the send timeout is over.
+        """
+        if not (self.singles or self.items) or self._store_groups(0.0, least):
+            return None
+        at = self._deadline.at
+        left = self._patience_s if at is None else at - self._session.monotonic()
+        try:
+            seconds = max(left, TURN_S)
+            deadline.within(seconds, self._store_groups, seconds, least)
+        except LockTimeout as error:
+            self._fail_queued(error)
+            return error
         return None
 
-    def drop_group(self) -> list[Any] | None:
-        """Remove the group, whose entries are stored or failed. Returns the list at whose front it was."""
-        for part in (self.singles, self.box.items):
-            if part and part[0].__class__ is list:
-                del part[0]
-                return part
-        return None
+    def _store_groups(self, timeout_s: float, least: int) -> bool:
+        """Store queued messages, group by group, while the topic is available. Under the lock.
 
-    def encode(self, encoder: EntryEncoder, least: int) -> list[PendingEntry] | None:
+        Returns:
+            Whether everything was stored.
+
+        Raises:
+            LockTimeout: the topic was not available within ``timeout_s``, which is not 0.
+        """
+        if self.is_storing:
+            return False  # called by a signal handler, while its own thread stores a group
+        # Counted by part: singles that other threads add are stored first, and do not belong to the batch.
+        singles, batched, group = self.counts()
+        try:
+            self.is_storing = True
+            while singles > 0 or batched > 0:
+                if group is not None and not group:
+                    self._drop_group(group)  # it was finished before an interrupt
+                    group = None
+                if group is None:
+                    group = self._encode_group(least)
+                if group is None:
+                    break
+                count = 0
+                for out in group:
+                    count += out.count
+                if not self._store_group(group, timeout_s):
+                    return False
+                if self._drop_group(group):
+                    singles -= count
+                else:
+                    batched -= count
+                group = None
+        except BaseException:
+            self.hold_up()  # the storing was interrupted
+            raise
+        finally:
+            self.is_storing = False
+        self._all_stored()
+        return True
+
+    def _store_group(self, group: list[PendingEntry], timeout_s: float) -> bool:
+        """Append the entries of a group, and remove each from it. Returns whether the topic was available."""
+        log = self.log
+        while group:
+            out = group[0]
+            if out.error is None and out.entry < 0 and not out.is_duplicate:
+                if not (out.attempted and log.was_stored(out)) and not log.append(group, timeout_s):
+                    return False
+                continue
+            if out.error is None:
+                self.ids.last = out.last
+            if (
+                out.callbacks is not None
+                or out.error is not None
+                or out.reserved
+                or self.completions.waits_for_disk
+            ):
+                self.completions.hand_over(out)
+            del group[0]
+            if self.state is State.HELD_UP:
+                self._deadline.passed(out.count)
+        return True
+
+    def _all_stored(self) -> None:
+        """Open the hot paths, because no message is left that must be stored first."""
+        batch = self.batch
+        was_shut = batch.share != batch.limit
+        if self._deadline.marks:
+            self._deadline.clear()
+        if self.log.keeper is not None:
+            self.follow_keeper()
+        self.to(Event.STORED)
+        if was_shut or batch.counted or batch.trigger != batch.max_messages:
+            batch.begin_next()
+        if self.singles or self._meter.burst:
+            self.reopen()
+        if self.completions.waiters.waiting:
+            self.completions.waiters.wake()
+        if self.items and not batch.armed and not self.is_closed:
+            self.arm()
+
+    def _encode_group(self, least: int) -> list[PendingEntry] | None:
         """Encode the next messages, and replace them by their entries, the next group.
-
-        Args:
-            encoder: of the producer.
-            least: batches are encoded while at least this many of their messages are queued.
 
         Returns:
             The group; None if there is nothing to encode.
         """
+        if self.log.keeper is not None:
+            self.log.keeper.resolve()
+        batch = self.batch
         if self.singles:
             part = self.singles
-            count, entries, following = self._encode_singles(encoder, self._ids.following)
+            count, entries, following = self.encoder.encode_singles(part, self.ids.following)
         else:
-            part = self.box.items
-            count, entries, following = self._encode_batches(encoder, self._ids.following, least)
+            part = self.items
+            count, entries, following = self.encoder.encode_batches(batch, self.ids.following, least)
+            if batch.share != batch.limit:
+                self.to(Event.COUNT)  # a large message was added without the lock
         if not count:
             return None
-        if part is self.box.items and self.box.on_left is not None:
-            self.box.on_left()
-        self._state.to(Event.QUEUE)
-        self._ids.following = following
+        if part is self.items and self.on_left is not None:
+            self.on_left()
+        self.to(Event.QUEUE)
+        self.ids.following = following
         part[:count] = [entries]  # one step: the messages now have ids, and are not encoded again
+        now = self._session.monotonic()
+        if part is self.items:
+            self._flushed_at = now
+        for out in entries:
+            out.began = now
         return entries
 
-    def _encode_singles(self, encoder: EntryEncoder, first: int) -> tuple[int, list[PendingEntry], int]:
-        entries: list[PendingEntry] = []
-        size = 0
-        for item in self.singles[:_MOST_ENTRIES]:
-            payload = payload_of(item)
-            size += len(payload)
-            if entries and size > _MOST_BYTES:
-                break
-            out, first = encoder.encode_single_item(item, first)
-            if self._counts_bytes:
-                out.reserved = len(payload)
-            entries.append(out)
-        return len(entries), entries, first
+    # -- 2. through the queue: send, which puts, stores and waits ----------------------------------------
 
-    def _encode_batches(
-        self, encoder: EntryEncoder, first: int, least: int
-    ) -> tuple[int, list[PendingEntry], int]:
-        box = self.box
-        items, taken, size = box.items, 0, 0
-        entries: list[PendingEntry] = []
-        while len(items) - taken >= least and len(entries) < _MOST_ENTRIES and size < _MOST_BYTES:
-            count = box.cut(taken)
-            if not count:
-                break
-            batch = items[taken : taken + count]
-            mixed, box.mixed = box.mixed, taken + count < len(items)
-            if box.has_unbatchable and is_unbatchable(batch[0]):
-                out, following = encoder.encode_single_item(batch[0], first)
-                encoded = [out]
-            else:
-                encoded, following = encoder.encode(batch, mixed, first)
-            added, has_failed = 0, False
-            for out in encoded:
-                has_failed = has_failed or out.error is not None
-                added += 0 if out.encoded is None else out.encoded.size
-            if has_failed and box.share != SHUT:
-                box.on_large()  # a large message was added without the lock: measure again, by size
+    def store_now(self, value: bytes, options: Options | None) -> tuple[PendingEntry, int]:
+        """Store a message behind those that are queued before it. Waits for the topic.
+
+        Returns:
+            Its entry, and its index in it; -1 if it is no batch. A failure is in ``error`` of the entry.
+        """
+        if self._config.batching and not (options is not None and options[DELIVER_AT]):
+            return self._store_in_batch(value, options)
+        return self.store_one(value, options), -1
+
+    def _store_in_batch(self, value: bytes, options: Options | None) -> tuple[PendingEntry, int]:
+        waiter = PlainWaiter()
+        self._admit(len(value))
+        batch, is_in = self.batch, False
+        try:
+            self.lock.acquire()
+            self.check_open()
+            if not batch.has_room(len(value)):
+                self.store(1)
+            is_in = True
+            batch.add((value, waiter, *(options or ())), len(value))
+            self.store(1)
+            self._measure_one()
+        finally:
+            self.lock.release()
+            if not is_in:
+                self._give_back(len(value))
+        if waiter.pending_entry is None:
+            raise unanswered(self.is_closed)
+        return waiter.pending_entry, waiter.index
+
+    def store_one(self, value: bytes, options: Options | None) -> PendingEntry:
+        """Store a message as an entry of its own. Waits for the topic; a failure is in ``error``."""
+        self._admit(len(value))
+        error = None
+        try:
+            self.lock.acquire()
+            self.check_open()
+            sequence_id = options[SEQUENCE_ID] if options is not None else 0
+            if not self.is_empty:
+                # Batched messages are stored later, unless the application set the sequence id of this one.
+                error = self.store(1 if sequence_id else NO_BATCHES)
+            if self.log.keeper is not None:
+                self.log.keeper.resolve()
+            if not sequence_id:
+                sequence_id = self.ids.following
+                self.ids.following = sequence_id + 1
+            self._measure_one()
+            out = self.encoder.encode_one(value, options, sequence_id)
+            out.began = self._session.monotonic()
+            out.error = out.error or error
+            self.append_entry(out)
+        finally:
+            self.lock.release()
+            self._give_back(len(value))
+        if out.error is not None:
+            self._meter.failed(1)
+        return out
+
+    def _measure_one(self) -> None:
+        """Count a message that is measured, and open the hot path behind the last of them."""
+        if self._meter.burst and not self.is_storing:  # otherwise in a signal handler
+            self._meter.burst -= 1
+            self.reopen()
+
+    # -- 3. as a whole entry -----------------------------------------------------------------------------
+
+    def make_way(self) -> None:
+        """Store what is queued and has lower ids than an entry of the caller. Under the lock.
+
+        Raises:
+            LockTimeout: the send timeout of what was queued is over.
+        """
+        late = self.store(NO_BATCHES)
+        if late is not None:
+            raise late
+        if self.log.keeper is not None:
+            self.log.keeper.resolve()
+
+    def append_entry(self, out: PendingEntry) -> None:
+        """Append an entry behind all that must precede it. Waits for the topic. Under the lock.
+
+        A failure is in ``error`` of the entry.
+        """
+        try:
+            self.log.append([out], self._patience_s)
+        except Exception as error:  # noqa: BLE001 - passed to the sender of the message
+            out.error = error
+        if out.entry >= 0 or out.is_duplicate:
+            self.ids.last = out.last
+        if self.log.keeper is not None:
+            self.follow_keeper()
+        if self.alone_max != self.alone_limit:
+            self.reopen()
+
+    # -- what became of the messages ---------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Wait until the callbacks of everything stored have run. Raises a failure that no callback got."""
+        self.completions.wait()
+        error = self.completions.take_failure()
+        if error is not None:
+            raise error
+
+    def close(self) -> int:
+        """Close all paths for ever, and fail what is queued. Under the lock. Returns how many failed."""
+        self.is_closed = True
+        # First the limits: another thread may be opening a path, and reads them behind the state.
+        self._verified = self.alone_limit = self.batch.limit = SHUT
+        self.to(Event.CLOSE)
+        if self.log.keeper is not None:
+            self.log.keeper.is_over = True
+        if self.singles or self.items:
+            return self._fail_unsent()
+        if self.completions.waiters.waiting:
+            self.completions.waiters.wake()
+        return 0
+
+    def fail_late(self) -> None:
+        """Fail a message that was queued while the producer was closing. Without the lock."""
+        try:
+            self.lock.acquire()
+            dropped = self._fail_unsent()
+        finally:
+            self.lock.release()
+        self.completions.log_dropped(dropped, self.name)
+
+    def _fail_unsent(self) -> int:
+        """Fail all queued messages of a closed producer. Returns their number."""
+        if self.is_empty:
+            return 0
+        error = f"the producer {self.name} was closed before the message was published"
+        return self._fail_queued(AlreadyClosed(error))
+
+    def _fail_queued(self, error: BaseException) -> int:
+        """Fail all queued messages, which are not appended later. Under the lock. Returns their number."""
+        count = 0
+        for item in self._take_all():
+            if item.__class__ is not list:
+                out = fate_of(item, error)
+                if self._session.memory is not None:
+                    out.reserved = len(payload_of(item))
+                self.completions.hand_over(out)
+                count += 1
                 continue
-            first = following
-            if self._counts_bytes:
-                encoded[-1].reserved = sum(len(payload_of(item)) for item in batch)
-            entries += encoded
-            size += added
-            taken += count
-        return taken, entries, first
+            for out in item:  # an interrupt may have left its outcome open
+                if out.error is None and not self.log.was_stored(out):
+                    out.error = error
+                    count += out.count
+                self.completions.hand_over(out)
+        self._all_stored()
+        return count
 
-    def take_all(self) -> list[Any]:
-        """Empty all parts, and return messages and groups, in order."""
-        singles, items = self.singles, self.box.items
-        taken = [singles[:], items[:]]
-        del singles[: len(taken[0])], items[: len(taken[1])]
-        group_first = taken[1] and taken[1][0].__class__ is list
-        return [taken[1][0], *taken[0], *taken[1][1:]] if group_first else taken[0] + taken[1]
+    def _time_out_after(self, seconds: float) -> None:
+        try:
+            self._is_timed = True
+            self._session.call_later(seconds, self._on_send_timeout)
+        except BaseException:
+            self._is_timed = False
+            raise
 
-
-class SendDeadline:
-    """The ages of queued messages, kept as marks: a mark is a number of messages and a time.
-
-    Role: determines when the send timeout of the oldest message is over, without a time in every message.
-    Times are those of the caller's clock, in seconds. Empty while no message is queued, which is usual.
-    A message between two marks counts as old as the later mark, so no message fails too early, and each
-    fails at most a hundredth of the timeout too late.
-
-    >>> deadline = SendDeadline(30.0)
-    >>> deadline.note(2, 100.0); deadline.note(3, 110.0)
-    >>> deadline.at
-    130.0
-    >>> deadline.passed(2); deadline.at
-    140.0
-    >>> deadline.clear(); deadline.at is None
-    True
-    """
-
-    __slots__ = ("_grain", "_out", "_timeout_s", "marks")
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._grain = timeout_s / _MARKS
-        self.marks: list[tuple[int, float]] = []  # few; a deque would take 0.7 KiB when empty
-        self._out = 0
-
-    def note(self, waiting: int, now: float) -> None:
-        """Record that ``waiting`` messages are queued, the last of them since ``now``."""
-        marks = self.marks
-        if not self._timeout_s:
+    def _on_send_timeout(self) -> None:
+        """If the oldest message has waited longer than the send timeout, fail all queued messages."""
+        self._is_timed = False
+        at = self._deadline.at
+        if at is None:
             return
-        if not marks:
-            marks.append((self._out, now))
-        elif now - marks[-1][1] >= self._grain:
-            marks.append((self._out + waiting - 1, now))
+        left = at - self._session.monotonic()
+        try:
+            if left <= 0 and self.lock.acquire(False):
+                if not self._store_groups(0.0, 1):
+                    self._fail_queued(self._timeout())
+                return
+        finally:
+            self.lock.release()
+        # Retried later: the thread that holds the lock waits for the topic, and not longer than this.
+        self._time_out_after(max(left, TURN_S))
 
-    def passed(self, count: int) -> None:
-        """Record that the oldest ``count`` messages have left the queue."""
-        self._out += count
-        marks = self.marks
-        while len(marks) > 1 and marks[1][0] <= self._out:
-            del marks[0]
-
-    def clear(self) -> None:
-        """Record that the queue is empty."""
-        self.marks.clear()
-
-    @property
-    def at(self) -> float | None:
-        """The time at which the oldest message fails; None for never."""
-        marks = self.marks
-        if not marks:
-            return None
-        exact = marks[0][0] >= self._out
-        return marks[0][1] + self._timeout_s + (0.0 if exact else self._grain)
+    def _timeout(self) -> Timeout:
+        topic = self._session.topic_name
+        reason = f"another process stays in the lock of {topic}; let it continue, or end it"
+        if self._session.is_held:
+            reason = f"the backlog of {topic} is beyond its quota; consume it"
+        elif self.log.throttle.due_in_s():
+            reason = f"the publish rate of {topic} was reached; wait"
+        return Timeout(
+            f"{len(self)} messages of {self.name} were not stored within send_timeout_millis="
+            f"{self._config.send_timeout_ms} and will not be: {reason}, and send them again"
+        )

@@ -324,6 +324,6 @@ def test_processes_read_what_others_wrote(topic, store_url):
 def test_letting_go(topic):
     """A producer keeps nothing of a message it has sent."""
     producer = topic.producer(chunking_enabled=True)
-    out = producer._publisher.singles.publish_one(payload(3 * LIMIT), None)
+    out = producer._publisher.store_one(payload(3 * LIMIT), None)
     assert out.encoded.parts == []
     assert out.chunks._packed is None

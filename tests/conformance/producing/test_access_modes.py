@@ -196,16 +196,16 @@ def test_no_moment_between_looking_and_writing(topic, other):
     producer.send(b"mine")
     publisher = producer._publisher
     entry = encode_single(b"stopped here", 1, publisher.prefix)
-    append = publisher.singles.append_nowait
+    append = publisher.append_nowait
     with other.create_producer("topic", access_mode=Fencing) as usurper:
         for attempt in (b"before anything was sent", b"after"):
             with pytest.raises(ProducerFenced):
-                append(entry, publisher.state)
+                append(entry, publisher.queue)
             usurper.send(attempt)
         with pytest.raises(ProducerFenced):
-            append(entry, publisher.state)
+            append(entry, publisher.queue)
     with pytest.raises(ProducerFenced):
-        append(entry, publisher.state)
+        append(entry, publisher.queue)
 
 
 def test_interrupted_while_waiting(topic, other, monkeypatch):

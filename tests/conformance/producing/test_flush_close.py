@@ -91,7 +91,7 @@ def test_a_message_that_met_the_close_is_answered_in_its_turn(topic):
     producer = topic.producer(batching_enabled=True)
     producer.send(b"first")
     producer.close()
-    producer._publisher.drain.queue.box.items.append((b"met", answers.of(0)))
+    producer._publisher.queue.items.append((b"met", answers.of(0)))
     producer.send_async(b"after", answers.of(1))
     topic.client._core.callbacks.wait_done()
     assert answers.results == [(0, Result.AlreadyClosed), (1, Result.AlreadyClosed)]

@@ -24,6 +24,7 @@ from embeddedpulsar import (
 )
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar.client.producer.log_writer import LogWriter
+from embeddedpulsar.client.producer.send_queue import SendQueue
 from tests.children import in_child
 from tests.conformance.chunks import begin_ledger, log_of, payload, use_small_entries
 from tests.conformance.conftest import Topic, receive_all
@@ -44,9 +45,10 @@ def store_path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def without_flusher(producer: Any) -> None:
+@pytest.fixture
+def without_flusher(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is stored by those who wait for it, and by nobody else."""
-    producer._publisher.drain.retry = lambda: False
+    monkeypatch.setattr(SendQueue, "retry", lambda queue: False)
 
 
 def sealing(path: Path) -> dict[str, Any]:
@@ -135,10 +137,10 @@ def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, ki
     log = log_of(client)
     topic = client._core.store.use_topic("topic").topic
     producer.send(b"before")
-    state = producer._publisher.state
-    out = producer._publisher.drain.encoder.encode_one(BIG, None, 100).chunks
+    queue = producer._publisher.queue
+    out = queue.encoder.encode_one(BIG, None, 100).chunks
     for part in out.parts():
-        out.earlier.append(log.append_nowait(part, state)[:2])
+        out.earlier.append(log.append_nowait(part, queue)[:2])
         producer.send(b"between")
         begin_ledger(log)
     between = [consumer.receive(1000) for _ in range(1 + len(out.earlier))]
@@ -146,7 +148,7 @@ def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, ki
         consumer.acknowledge(message)
     time.pass_ms(1000)
     topic.trim_now()
-    log.append_nowait(out.finish(), state)
+    log.append_nowait(out.finish(), queue)
     last = consumer.receive(1000)
     assert last.data() == BIG
     topic.trim_now()
@@ -161,12 +163,12 @@ def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, ki
     assert log.trimming.first_retained > last.message_id().ledger_id()
 
 
+@pytest.mark.usefixtures("without_flusher")
 @pytest.mark.parametrize("content", [BIG, b"small"], ids=["chunked", "single"])
 def test_a_fenced_producer_stores_nothing_that_waited(client: Client, content: bytes):
     """What the lock of the topic held up belongs to nobody any more."""
     answers = Answers()
     producer = client.create_producer("topic", **CHUNKED)
-    without_flusher(producer)
     with held(client):
         producer.send_async(content, answers.of(0))
         producer.send_async(content, answers.of(1))
@@ -178,7 +180,7 @@ def test_a_fenced_producer_stores_nothing_that_waited(client: Client, content: b
     ):
         with pytest.raises(ProducerFenced):
             call()
-    producer._publisher.completions.wait()
+    producer._publisher.queue.completions.wait()
     assert [result for _, result, _ in answers] == [Result.ProducerFenced] * 2
     fencing.send(b"mine")
     assert payloads(client) == [b"mine"]
@@ -219,17 +221,17 @@ def test_a_timeout_in_the_middle_of_a_chunked_message(time: ManualTime, monkeypa
     producer.send_async(BIG, answers.of(0))
     time.pass_ms(1500)
     monkeypatch.undo()
-    publisher.completions.wait()
+    publisher.queue.completions.wait()
     assert [result for _, result, _ in answers] == [Result.Timeout]
     producer.send(b"after")
     assert payloads(time.client) == [b"after"]
 
 
+@pytest.mark.usefixtures("without_flusher")
 def test_close_fails_a_chunked_message_that_waits(client: Client):
     """Nothing of it is ever a message."""
     answers = Answers()
     producer = client.create_producer("topic", **CHUNKED)
-    without_flusher(producer)
     with held(client):
         producer.send_async(BIG, answers.of(0))
     producer.close()

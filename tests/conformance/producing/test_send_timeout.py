@@ -22,10 +22,10 @@ def test_all_fail_when_the_oldest_is_too_old(time, batching):
         time.pass_ms(3000)
         producer.send_async(b"3", answers.of(3))
         time.pass_ms(1990)
-        producer._publisher.completions.wait()
+        producer._publisher.queue.completions.wait()
         assert answers == []
         time.pass_ms(11)
-        producer._publisher.completions.wait()
+        producer._publisher.queue.completions.wait()
         assert answers.results == [(number, Result.Timeout) for number in range(4)]
     time.pass_ms(60_000)
     producer.send_async(b"4", answers.of(4))

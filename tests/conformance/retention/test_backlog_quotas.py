@@ -141,7 +141,7 @@ def test_sends_without_waiting_fail_by_the_policy(time: ManualTime, path: Path, 
         answers = Answers()
         producer.send_async(b"0", answers.of(0))
         time.pass_ms(200)
-        producer._publisher.completions.wait()
+        producer._publisher.queue.completions.wait()
         assert answers.results == [(0, expected)]
     assert backlog(path) == 3
 

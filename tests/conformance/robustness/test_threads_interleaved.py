@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import CompressionType, MessageId, ProducerQueueIsFull, Result
+from embeddedpulsar.client.producer.send_queue import SendQueue
 from tests.conformance.robustness.test_threads import THREADS, in_threads
 
 NEVER_MS = 3_600_000
@@ -28,42 +29,47 @@ def stored(topic: Any) -> list[bytes]:
     return [message.data() for message in topic.client.create_reader("topic", MessageId.earliest)]
 
 
-def before_encoding(producer: Any, action: Callable[[], object]) -> None:
+def before_encoding(producer: Any, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Run ``action`` on another thread when the producer, having counted what waits, encodes it."""
-    drain = producer._publisher.drain
-    encode_group = drain._encode_group
+    encode_group = SendQueue._encode_group
     actions = [action]
 
-    def encode(least: int) -> Any:
-        if actions:
+    def encode(queue: SendQueue, least: int) -> Any:
+        if actions and queue is producer._publisher.queue:
             in_thread(actions.pop())
-        return encode_group(least)
+        return encode_group(queue, least)
 
-    drain._encode_group = encode
+    monkeypatch.setattr(SendQueue, "_encode_group", encode)
 
 
 @pytest.mark.parametrize("others", [1, 3, 200])
-def test_a_flush_stores_its_messages_behind_those_that_overtake_them(topic, others):
+def test_a_flush_stores_its_messages_behind_those_that_overtake_them(topic, monkeypatch, others):
     """Delayed messages of another thread go ahead of the batch; they do not take its place in the flush."""
     mine = [b"mine %d" % number for number in range(3)]
     with topic.producer(batching_enabled=True, batching_max_publish_delay_ms=NEVER_MS) as producer:
         for value in mine:
             producer.send_async(value, None)
         before_encoding(
-            producer, lambda: [producer.send_async(b"other", None, deliver_after=SOON) for _ in range(others)]
+            producer,
+            monkeypatch,
+            lambda: [producer.send_async(b"other", None, deliver_after=SOON) for _ in range(others)],
         )
         producer.flush()
         assert stored(topic) == [b"other"] * others + mine
 
 
-def test_a_send_is_answered_behind_messages_that_overtake_its_batch(topic):
+def test_a_send_is_answered_behind_messages_that_overtake_its_batch(topic, monkeypatch):
     """The same for `send`, which returns the id of its message."""
     with topic.producer(batching_enabled=True, batching_max_publish_delay_ms=NEVER_MS) as producer:
+        producer.send_async(b"before", None)  # otherwise the next one would be stored at once
         before_encoding(
-            producer, lambda: [producer.send_async(b"other", None, deliver_after=SOON) for _ in range(3)]
+            producer,
+            monkeypatch,
+            lambda: [producer.send_async(b"other", None, deliver_after=SOON) for _ in range(3)],
         )
         sent = producer.send(b"mine")
-        assert (sent.entry_id(), stored(topic)) == (3, [b"other"] * 3 + [b"mine"])
+        assert (sent.entry_id(), sent.batch_index()) == (3, 1)
+        assert stored(topic) == [b"other"] * 3 + [b"before", b"mine"]
 
 
 @pytest.mark.parametrize("compression", ["NONE", "ZLib"])
@@ -87,10 +93,10 @@ def test_large_messages_that_come_while_a_thread_stores_keep_to_the_limits(topic
                 )
 
         try:
-            producer._publisher.drain.lock.acquire()
+            producer._publisher.queue.lock.acquire()
             in_thread(send)
         finally:
-            producer._publisher.drain.lock.release()
+            producer._publisher.queue.lock.release()
         producer.flush()
         assert results == [Result.Ok] * count
     messages = list(topic.client.create_reader("topic", MessageId.earliest))
@@ -102,19 +108,18 @@ def test_a_large_message_is_counted_before_its_sender_could_say_so(topic):
     """Another thread is between the append and the note that sizes have to be added up."""
     with topic.producer(batching_enabled=True, batching_max_publish_delay_ms=NEVER_MS) as producer:
         producer.send_async(b"small", None)
-        producer._publisher.batch.items.extend(b"%06d" % number + bytes(100_000) for number in range(70))
+        producer._publisher.queue.items.extend(b"%06d" % number + bytes(100_000) for number in range(70))
         producer.flush()
         assert [value[:6] for value in stored(topic)] == [b"small", *(b"%06d" % n for n in range(70))]
 
 
-def test_a_send_does_not_overtake_what_its_thread_sent_before(topic):
+def test_a_send_does_not_overtake_what_its_thread_sent_before(topic, monkeypatch):
     """Not even if it looks at the moment in which another thread lets the hot path go on."""
     producer = topic.producer()
     producer.send(b"zero")
-    publisher = producer._publisher
-    drain, singles = publisher.drain, publisher.singles
-    queue, lock = drain.queue, drain.lock
-    is_open, is_waiting = threading.Event(), threading.Event()
+    queue = producer._publisher.queue
+    lock, singles = queue.lock, SendQueue.__dict__["singles"]
+    is_queued, is_open, is_waiting = threading.Event(), threading.Event(), threading.Event()
 
     def send() -> None:
         producer.send_async(b"first", None)
@@ -122,26 +127,17 @@ def test_a_send_does_not_overtake_what_its_thread_sent_before(topic):
         assert is_open.wait(30)
         producer.send(b"second")
 
-    is_queued = threading.Event()
     other = threading.Thread(target=send)
 
-    class WatchedQueue:
+    class WatchedQueue(SendQueue):
+        __slots__ = ()
+
         @property
         def singles(self) -> list[Any]:
-            if (
-                publisher.state.alone_max >= 0
-                and threading.current_thread() is not other
-                and not is_open.is_set()
-            ):
+            if self.alone_max >= 0 and threading.current_thread() is not other and not is_open.is_set():
                 is_open.set()
                 assert is_waiting.wait(30)
-            return queue.singles
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(queue, name)
-
-        def __len__(self) -> int:
-            return len(queue)
+            return singles.__get__(self)
 
     class WatchedLock:
         release = staticmethod(lock.release)
@@ -151,21 +147,22 @@ def test_a_send_does_not_overtake_what_its_thread_sent_before(topic):
                 is_waiting.set()
             return lock.acquire(*how)
 
-    drain.hold_up = lambda: None  # the flusher keeps out
+    monkeypatch.setattr(SendQueue, "hold_up", lambda queue: None)  # the flusher keeps out
     try:
         lock.acquire()
         other.start()
         assert is_queued.wait(30)
-        drain.queue = singles._queue = WatchedQueue()
-        drain.lock = singles.lock = WatchedLock()
-        drain.reopen()
+        queue.__class__ = WatchedQueue
+        queue.lock = WatchedLock()
+        queue.reopen()
     finally:
         lock.release()
     other.join()
-    drain.queue = singles._queue = queue
-    drain.lock = singles.lock = lock
-    del drain.hold_up
+    queue.__class__ = SendQueue
+    queue.lock = lock
+    monkeypatch.undo()
     producer.close()
+    assert is_waiting.is_set()
     assert stored(topic) == [b"zero", b"first", b"second"]
 
 
@@ -188,10 +185,10 @@ def test_what_is_not_stored_was_refused(topic, batching, callbacks):
             producer.send_async(value, answer(value))
 
     try:
-        producer._publisher.drain.lock.acquire()
+        producer._publisher.queue.lock.acquire()
         in_thread(lambda: in_threads(send))
     finally:
-        producer._publisher.drain.lock.release()
+        producer._publisher.queue.lock.release()
     if callbacks:
         producer.flush()
     else:

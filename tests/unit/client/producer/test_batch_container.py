@@ -6,18 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
-from embeddedpulsar.client.producer.send_queue import BatchContainer, Event, SendState
-
-
-def made(max_messages: int, max_bytes: int) -> tuple[BatchContainer, SendState]:
-    """A container, and the state that opens and closes it."""
-    box = BatchContainer(max_messages, max_bytes)
-    return box, SendState(box)
+from embeddedpulsar.client.producer.pending_entry import SHUT, BatchContainer
 
 
 def test_small_messages_need_no_accounting():
     """Up to the fair share of the byte limit, the number of messages alone decides."""
-    box, _ = made(10, 1000)
+    box = BatchContainer(10, 1000)
     assert box.share == 100
     assert not any(box.add(b"x" * 100, 100) for _ in range(9))
     assert box.share == 100
@@ -26,7 +20,7 @@ def test_small_messages_need_no_accounting():
 
 def test_a_large_message_is_measured():
     """From the first message above the share, bytes are counted, those before it included."""
-    box, _ = made(10, 1000)
+    box = BatchContainer(10, 1000)
     box.items.extend([b"x" * 100] * 3)  # appended without the lock, as a producer does
     assert box.has_room(600)
     assert not box.add(b"x" * 600, 600)
@@ -37,7 +31,7 @@ def test_a_large_message_is_measured():
 
 def test_the_share_follows_the_sizes_and_the_room_that_is_left():
     """A few messages of a batch take the lock, not all; small ones later make the share small again."""
-    box, state = made(1000, 128 << 10)
+    box = BatchContainer(1000, 128 << 10)
     assert box.share == 131
     box.add(b"x" * 800, 800)
     assert box.share == 900
@@ -47,8 +41,8 @@ def test_the_share_follows_the_sizes_and_the_room_that_is_left():
     assert box.share == 900
     for _ in range(4):
         del box.items[:]
-        state.to(Event.SETTLE)
-        box.settle()
+        box.share = box.limit
+        box.begin_next()
         box.items.extend([b"x" * 50] * 10)
         assert not box.is_full()
     assert box.share == 131
@@ -57,26 +51,26 @@ def test_the_share_follows_the_sizes_and_the_room_that_is_left():
 
 def test_flushing_opens_the_path():
     """After a flush small messages are free again."""
-    box, state = made(10, 1000)
+    box = BatchContainer(10, 1000)
     box.add(b"x" * 600, 600)
     del box.items[:]
-    state.to(Event.SETTLE)
-    box.settle()
+    box.share = box.limit
+    box.begin_next()
     assert box.share == 100
     assert box.has_room(1000)
 
 
 def batches_of(sizes: list[int], max_messages: int, max_bytes: int) -> list[list[int]]:
     """What one sender makes of messages: the steps of `Producer.send_async` and of its slow path."""
-    box, state = made(max_messages, max_bytes)
+    box = BatchContainer(max_messages, max_bytes)
     batches: list[list[int]] = []
 
     def flush() -> None:
         assert box.cut(0) == len(box.items)
         batches.append([len(item) for item in box.items])
         del box.items[:]
-        state.to(Event.SETTLE)
-        box.settle()
+        box.share = box.limit
+        box.begin_next()
 
     for size in sizes:
         if size <= box.share:
@@ -115,31 +109,35 @@ def test_the_limits_are_exact_for_one_sender(sizes: list[int], max_messages: int
 
 def test_one_oversized_message_is_its_own_batch():
     """A message larger than a batch may be goes alone."""
-    box, _ = made(10, 1000)
+    box = BatchContainer(10, 1000)
     assert box.has_room(5000)
     assert box.add(b"x" * 5000, 5000)
 
 
 def test_a_narrowed_path_stays_closed():
     """Later messages find no fast path, also not after a flush."""
-    box, state = made(10, 1000)
-    state.narrow()
-    state.to(Event.SETTLE)
-    assert box.share == -1
+    box = BatchContainer(10, 1000)
+    box.share = box.limit = SHUT
+    box.add(b"x" * 600, 600)
+    del box.items[:]
+    box.begin_next()
+    assert (box.share, box.limit) == (SHUT, SHUT)
 
 
-def test_hold_up_ends_with_a_flush():
-    """While messages cannot be stored there is no fast path."""
-    box, state = made(10, 1000)
-    state.to(Event.HOLD_UP)
-    assert box.share == -1
-    state.to(Event.SETTLE)
-    assert box.share == 100
+def test_a_path_that_is_shut_is_opened_by_the_queue_alone():
+    """While messages cannot be stored there is no fast path, whatever is measured."""
+    box = BatchContainer(10, 1000)
+    box.share = SHUT
+    box.add(b"x" * 600, 600)
+    assert box.share == SHUT
+    del box.items[:]
+    box.begin_next()
+    assert (box.share, box.limit) == (SHUT, 100)
 
 
 def test_a_batch_is_cut_where_the_next_message_would_not_fit():
     """Count and bytes both end a batch, wherever it begins; a message larger than a batch is one."""
-    box, _ = made(3, 100)
+    box = BatchContainer(3, 100)
     for size in (40, 60, 1, 200, 10, 10, 10, 10):
         box.add(b"x" * size, size)
     cuts, start = [], 0
@@ -151,12 +149,12 @@ def test_a_batch_is_cut_where_the_next_message_would_not_fit():
 
 def test_a_loner_is_noticed_whatever_another_thread_does_before_its_append():
     """A sender sets the flag and appends, without the lock; a batch may leave between the two."""
-    box, _ = made(10, 1000)
+    box = BatchContainer(10, 1000)
     unbatchable = (b"x", None, *(NO_OPTIONS[:DELIVER_AT]), 1, *NO_OPTIONS[DELIVER_AT + 1 :])
 
     class Items(list):
         def append(self, item):
-            box.settle()
+            box.begin_next()
             super().append(item)
 
     box.items = Items([b"small"])

@@ -30,7 +30,7 @@ def used_of_a_publisher() -> set[str]:
 def test_a_publisher_has_what_the_interface_uses(kind):
     """Whichever it gets: as a method, a property, or an attribute that the constructor sets."""
     used = used_of_a_publisher()
-    assert {"send", "enqueue", "end", "state"} <= used
+    assert {"send", "enqueue", "end", "queue"} <= used
     source = inspect.getsource(kind)
     assert not [name for name in used if not hasattr(kind, name) and f"self.{name}" not in source]
 

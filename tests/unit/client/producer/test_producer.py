@@ -305,8 +305,9 @@ def test_a_synchronous_send_in_a_batch_raises_its_error():
 def test_a_lock_below_that_of_the_topic_is_tried_again():
     """A new segment needs the lock of the store: that it is held is no error of the message."""
     producer, _, ledger = make_producer(batching=True)
+    producer.send_async(b"before", None)
     ledger.fail = exceptions.LockTimeout("held by another")
-    assert producer.send(b"a") == MessageId(-1, 7, 0, 0)
+    assert producer.send(b"a") == MessageId(-1, 7, 0, 1)
 
 
 def test_delayed_messages_are_never_batched():
@@ -656,13 +657,13 @@ def test_a_hot_send_stores_what_is_settled_first():
     producer, _, ledger = make_producer()
     producer.send(b"first")
     publisher = producer._publisher
-    state = publisher.state
-    most = state.alone_max
+    queue = publisher.queue
+    limit = queue.alone_max
     ledger.lock.is_free = False
     producer.send_async(b"a", None)
-    assert state.alone_max == -1
+    assert queue.alone_max == -1
     ledger.lock.is_free = True
-    state.alone_max = most  # as the sender saw it
+    queue.alone_max = limit  # as the sender saw it
     producer.send(b"b")
     assert ledger.values() == [[b"first"], [b"a"], [b"b"]]
     assert [view.first_sequence_id for view in ledger.views] == [0, 1, 2]
