@@ -184,7 +184,7 @@ def encode_portion(portion: Portion, prefix: ProducerPrefix, first: int, codec: 
 class BulkPublisher:
     """One call of `send_many` or `send_arrow`.
 
-    Role: entries are encoded without the publisher's lock, with the sequence ids they get if no other thread
+    Entries are encoded without the publisher's lock, with the sequence ids they get if no other thread
     sends meanwhile; the lock is held for the append alone. If another thread did send, they are encoded again
     under the lock, which costs a checksum. So ids keep the order of the log, and a call of several seconds
     delays other senders by at most one entry.
@@ -222,7 +222,7 @@ class BulkPublisher:
             for partition, end_word in self._end_words.items():
                 self._publishers[partition].session.ledger.wait_durable(end_word)
         except BaseException as error:
-            self._settle()
+            self._find_outcome()
             if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
                 interrupted = Interrupted("the call was interrupted between two entries, or in one")
                 raise self._noted(interrupted) from error
@@ -247,7 +247,7 @@ class BulkPublisher:
     def _store_all(self, portions: Iterator[Portion]) -> None:
         self._fetch(portions, 1)
         while self._waiting:
-            encoded = self._ahead.take(helps=self._is_shared)
+            encoded = self._ahead.pop(helps=self._is_shared)
             self._is_large = encoded.entry.size >= WORTH_A_THREAD
             if self._is_large:  # the next entries are encoded while this one is stored
                 self._fetch(portions, 1 + AHEAD if self._is_shared else 2)
@@ -270,10 +270,12 @@ class BulkPublisher:
 
     def _begin(self, portion: Portion) -> None:
         publisher = self._publisher(portion.partition)
-        before = [one for one in self._waiting if one.partition == portion.partition]
+        before = [other for other in self._waiting if other.partition == portion.partition]
         # The ids continue after the last stored message, not after the previous portion: if another thread
         # has sent a message, the waiting portions are encoded again, and these ids are right from the start.
-        first = publisher.queue.ids.following + sum(one.count for one in before if one.explicit_ids is None)
+        first = publisher.queue.ids.following + sum(
+            other.count for other in before if other.explicit_ids is None
+        )
         work = partial(encode_portion, portion, publisher.prefix, first, self._codec)
         # One thread makes the copies, one portion ahead, so that it reuses memory just freed. New pages for
         # every entry would cost as much as the checksum.
@@ -331,7 +333,7 @@ class BulkPublisher:
             self._end_words[partition] = out.end_word
         self._current = None
 
-    def _settle(self) -> None:
+    def _find_outcome(self) -> None:
         if self._current is None:
             return
         out, portion = self._current
@@ -449,9 +451,9 @@ class Rows:
         return encode(content, prefix, codec)
 
     def part(self, start: int, stop: int) -> Rows:
-        found = self._with([None if one is None else one[start:stop] for one in self._columns()])
-        found.partition = self.partition
-        return found
+        rows = self._with([None if column is None else column[start:stop] for column in self._columns()])
+        rows.partition = self.partition
+        return rows
 
     def sticky_keys(self) -> list[str]:
         none: list[str | None] = [None] * self.count
@@ -465,8 +467,8 @@ class Rows:
             return [(marks[0], self)]
         coded = list(map(codes.__getitem__, marks))
         order = sorted(range(self.count), key=coded.__getitem__)  # stable
-        take = itemgetter(*order)
-        rows = self._with([None if one is None else list(take(one)) for one in self._columns()])
+        pick = itemgetter(*order)
+        rows = self._with([None if column is None else list(pick(column)) for column in self._columns()])
         ends = accumulate(Counter(coded).values(), initial=0)
         return [
             (mark, rows.part(start, end)) for mark, (start, end) in zip(codes, pairwise(ends), strict=True)
@@ -478,7 +480,7 @@ class Rows:
             distinct = list(dict.fromkeys(keys))
             return list(map(dict(zip(distinct, routing.of_keys(distinct), strict=True)).__getitem__, keys))
         columns = self._columns()[1:]
-        given: list[list[Any]] = [[None] * self.count if one is None else one for one in columns]
+        given: list[list[Any]] = [[None] * self.count if column is None else column for column in columns]
         return [routing.choose(*row) for row in zip(*given, strict=True)]
 
     def _with(self, columns: list[Any]) -> Rows:
@@ -610,9 +612,9 @@ def _maps(column: list[Any], name: str, base: int) -> list[dict[str, str] | None
         return None
     for number, fields in enumerate(column, base):
         if fields:
-            for one in (*fields, *fields.values()):
-                if not isinstance(one, str):
-                    raise ValueError(f"{name}[{number}] holds {one!r}, which is not a str")
+            for text in (*fields, *fields.values()):
+                if not isinstance(text, str):
+                    raise ValueError(f"{name}[{number}] holds {text!r}, which is not a str")
     return column
 
 
@@ -632,10 +634,10 @@ def _ids(column: list[Any], name: str, base: int) -> list[int]:
 def _check_kinds(column: list[Any], name: str, base: int, kinds: set[type[Any]]) -> None:
     if set(map(type, column)) <= kinds:
         return
-    for number, one in enumerate(column, base):
-        if type(one) not in kinds:
+    for number, value in enumerate(column, base):
+        if type(value) not in kinds:
             wanted = " or ".join(sorted("None" if kind is _NONE else kind.__name__ for kind in kinds))
-            raise ValueError(f"{name}[{number}] is {type(one).__name__}, not {wanted}")
+            raise ValueError(f"{name}[{number}] is {type(value).__name__}, not {wanted}")
 
 
 def _check_numbers(column: list[int], name: str) -> None:

@@ -28,7 +28,7 @@ _PATIENCE_S: Final = 0.2
 class Completions:
     """The entries of one producer that are appended and whose callbacks have not run.
 
-    Role: the publisher adds entries in the order of publishing, under its lock; the callback thread finishes
+    The publisher adds entries in the order of publishing, under its lock; the callback thread finishes
     them in that order. Each counter has one writer; the limits apply to the differences of the counters.
     While another process stays in its flush of the topic, a separate thread waits for the disk, so that the
     callback thread can serve other topics.
@@ -181,7 +181,7 @@ class Completions:
         if self.error is None:
             self.error = error
 
-    def take_failure(self) -> BaseException | None:
+    def pop_failure(self) -> BaseException | None:
         """Return a failure that no callback received, once."""
         error, self.error = self.error, None
         return error

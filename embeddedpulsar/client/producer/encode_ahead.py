@@ -20,7 +20,7 @@ AHEAD: Final = 2
 
 
 class _Job(Generic[R]):
-    """One entry to be encoded by the first free thread; `done` is None if `take` encodes it."""
+    """One entry to be encoded by the first free thread; `done` is None if `pop` encodes it."""
 
     __slots__ = ("done", "encode")
 
@@ -33,17 +33,17 @@ class _Job(Generic[R]):
         try:
             self.done.put(self.encode())
         except BaseException as error:
-            self.done.put(error)  # for `take`
+            self.done.put(error)  # for `pop`
             if not isinstance(error, Exception):
-                raise  # Ctrl-C ends the thread that encodes, because `take` may never ask for this entry
+                raise  # Ctrl-C ends the thread that encodes, because `pop` may never ask for this entry
 
 
 class EncodeAhead(Generic[R]):
     """Entries, encoded by two threads and taken in order.
 
-    Role: checksums, codecs and writes release the interpreter, so large entries are checksummed while one is
+    Checksums, codecs and writes release the interpreter, so large entries are checksummed while one is
     copied into the file. The second thread lives as long as the call and runs no code of the application. If
-    the next entry is not ready, `take` may encode the one after it instead of sleeping, because waking a
+    the next entry is not ready, `pop` may encode the one after it instead of sleeping, because waking a
     thread for every entry costs more than half a checksum.
     Only one thread may call the methods. Jobs must not depend on each other.
     """
@@ -60,7 +60,7 @@ class EncodeAhead(Generic[R]):
 
         Args:
             encode: returns the entry; called once, on either thread.
-            is_large: whether to use the second thread; otherwise `take` encodes it.
+            is_large: whether to use the second thread; otherwise `pop` encodes it.
         """
         if not is_large or not self._has_thread():
             self._jobs.append(_Job(encode, None))
@@ -83,10 +83,10 @@ class EncodeAhead(Generic[R]):
                 threads.start_daemon(self._run, "encode")
             except RuntimeError:
                 self._has_queue = False
-                return False  # no thread can start, or the interpreter is ending: `take` encodes all entries
+                return False  # no thread can start, or the interpreter is ending: `pop` encodes all entries
         return True
 
-    def take(self, *, helps: bool = True) -> R:
+    def pop(self, *, helps: bool = True) -> R:
         """Return the first entry, or raise the exception of its encoding.
 
         Args:

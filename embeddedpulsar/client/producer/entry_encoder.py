@@ -339,6 +339,8 @@ class EntryEncoder:
             count = batch.cut(taken)
             if not count:
                 break
+            # Copied, not removed: the queue replaces all messages by their entries in one step. The hint is
+            # cleared before they are encoded, so a tuple that is added meanwhile sets it again.
             members = items[taken : taken + count]
             mixed, batch.mixed = batch.mixed, taken + count < len(items)
             if batch.has_unbatchable and is_unbatchable(members[0]):
@@ -350,6 +352,8 @@ class EntryEncoder:
             for out in encoded:
                 has_failed = has_failed or out.error is not None
                 added += 0 if out.encoded is None else out.encoded.size
+            # Encoded once more if no lock was needed for it: with sizes added up, `cut` ends the batch before
+            # the large message. An entry that fails then, too, is a single message that is too large.
             if has_failed and batch.share != SHUT:
                 batch.share = SHUT
                 continue

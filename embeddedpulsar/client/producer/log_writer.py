@@ -40,7 +40,7 @@ _NONE: Final[frozenset[PendingEntry]] = frozenset()
 class PublishThrottle:
     """Admits entries of one producer as the publish rate of the topic allows, or waits.
 
-    Role: tokens are taken before the append, one for each message and its bytes. An entry is admitted while
+    Tokens are taken before the append, one for each message and its bytes. An entry is admitted while
     there are any, however large it is, and later ones wait until that is made good. Entries that were
     admitted and could not be appended, because the topic was locked, keep what they have.
     Used under the producer's lock.
@@ -63,13 +63,13 @@ class PublishThrottle:
         while (limiter := self._session.limiter) is not None:
             try:
                 left = end - SYSTEM_CLOCK.monotonic() if timeout_s else 0.0
-                found = deadline.within(max(left, 0.0), self._take, limiter, entries)
+                admitted = deadline.within(max(left, 0.0), self._reserve, limiter, entries)
             except LockTimeout:
                 if timeout_s:
                     raise
                 return []
-            if found or not timeout_s:
-                return found
+            if admitted or not timeout_s:
+                return admitted
             left = end - SYSTEM_CLOCK.monotonic()
             if left <= 0:
                 raise LockTimeout(
@@ -77,18 +77,18 @@ class PublishThrottle:
                     f"another message within {timeout_s:g} s; the message was not stored"
                 )
             SYSTEM_CLOCK.sleep(min(max(self.due_in_s(), _SHORTEST_S), _LOOK_S, left))
-            self._session.look_at_policies()
+            self._session.refresh_policies()
         return entries
 
-    def _take(self, limiter: RateLimiter, entries: list[PendingEntry]) -> list[PendingEntry]:
-        paid = {one for one in entries if one in self._paid or one.is_stored or one.error is not None}
-        asked = [one for one in entries if one not in paid]
-        if not asked:
+    def _reserve(self, limiter: RateLimiter, entries: list[PendingEntry]) -> list[PendingEntry]:
+        paid = {out for out in entries if out in self._paid or out.is_stored or out.error is not None}
+        unpaid = [out for out in entries if out not in paid]
+        if not unpaid:
             self._paid = paid
             return entries
-        costs = [_cost(one) for one in asked]
+        costs = [_cost(out) for out in unpaid]
         room, size = limiter.reserve(sum(cost[0] for cost in costs), sum(cost[1] for cost in costs))
-        for out, (messages, length) in zip(asked, costs, strict=True):
+        for out, (messages, length) in zip(unpaid, costs, strict=True):
             if room <= 0 or size <= 0:
                 break
             room, size = room - messages, size - length
@@ -126,7 +126,7 @@ failpoints.declare("chunk:part_stored")
 class LogWriter:
     """Appends the entries of one producer, and determines the outcome of an interrupted append.
 
-    Role: the registration of the producer is checked under the topic's lock before anything is appended, if
+    The registration of the producer is checked under the topic's lock before anything is appended, if
     producers attached or left since the last check. Used under the producer's lock. There is one per
     attachment to the topic; after a fork the child makes its own.
 
@@ -285,6 +285,8 @@ class LogWriter:
     def _append_group(self, entries: list[PendingEntry], timeout_s: float) -> bool:
         ledger = self._ledger
         lock, hold = ledger.lock, ledger.hold()
+        # One hold for the whole group. A locked topic is no error of an entry: the result is False, or the
+        # exception for a caller that waits. Any other error is that of each entry that is not stored.
         try:
             if timeout_s:
                 lock.acquire(timeout_s)
@@ -315,6 +317,9 @@ class LogWriter:
             out.let_go()
             return True
         try:
+            # Parts first, then the entry that names them: until it is stored, the message does not exist, and
+            # the parts of a process that dies here expire unread. `parts` continues behind those that an
+            # earlier call appended.
             with contextlib.closing(chunks.parts()) as parts:
                 for encoded in parts:
                     place = self._append_part(encoded, timeout_s)
@@ -411,12 +416,14 @@ class LogWriter:
         if not out.attempted:
             return False
         after = self._last_position
-        found = self._session.find_entry(None if after is None else Position(*after), self._name, out.first)
-        if found is None:
+        position = self._session.find_entry(
+            None if after is None else Position(*after), self._name, out.first
+        )
+        if position is None:
             return False
         if self._durability == "flush":
             out.end_word = self._ledger.tail
-        self._note(out, found.ledger_id, found.entry_id)
+        self._note(out, position.ledger_id, position.entry_id)
         return True
 
     def _note(self, out: PendingEntry, ledger: int, entry: int) -> None:

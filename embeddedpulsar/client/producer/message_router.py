@@ -237,7 +237,7 @@ def make_router(
 class BulkRouting:
     """The router of a partitioned producer, for whole columns.
 
-    Role: a key goes to the partition that `Router` returns. Messages without a key go to the partitions in
+    A key goes to the partition that `Router` returns. Messages without a key go to the partitions in
     turn, entry by entry, or to the one partition of ``UseSinglePartition``. A ``message_router`` is called
     for each message.
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class Partitions:
     """The plain producers of one partitioned producer.
 
-    Role: attaches partitions, all at once or each with its first message, under one name.
+    Attaches partitions, all at once or each with its first message, under one name.
     Invariants: `publishers` has an item for each partition that the router knows. An item changes once, from
     None to a publisher; the list only grows. Once `is_closed` is set, no partition is attached. Any
     thread may call the methods.
@@ -68,7 +68,7 @@ class Partitions:
         fork.register(self)
 
     def __iter__(self) -> Iterator[Publisher]:
-        return iter([one for one in self.publishers if one is not None])
+        return iter([publisher for publisher in self.publishers if publisher is not None])
 
     @property
     def name(self) -> str:
@@ -100,21 +100,21 @@ class Partitions:
             AlreadyClosed: the producer is closed.
             TopicNotFound: the topic was deleted.
         """
-        found = self.publishers[index]
-        if found is not None:
-            return found
+        publisher = self.publishers[index]
+        if publisher is not None:
+            return publisher
         try:
             self._lock.acquire()
             if self.is_closed:
                 raise AlreadyClosed(f"the producer {self._membership.name} is closed; create a new one")
             if self.is_deleted:
                 raise TopicNotFound(f"{self.topic.full}: the topic was deleted; create a new producer")
-            found = self.publishers[index]
-            if found is None:
-                found = self._attach(index)
+            publisher = self.publishers[index]
+            if publisher is None:
+                publisher = self._attach(index)
         finally:
             self._lock.release()
-        return found
+        return publisher
 
     def _attach(self, index: int) -> Publisher:
         config = self._config._replace(
@@ -155,11 +155,11 @@ class Partitions:
             was_closed, self.is_closed = self.is_closed, True
         finally:
             self._lock.release()
-        still_open = [one for one in self if one.is_connected()]
+        still_open = [publisher for publisher in self if publisher.is_connected()]
         if was_closed and not still_open:
             raise AlreadyClosed(f"the producer {self._membership.name} was closed before")
-        for one in still_open:
-            deadline.within_half(one.end)
+        for publisher in still_open:
+            deadline.within_half(publisher.end)
 
     def after_fork_in_child(self) -> None:
         """In the parent, another thread may have been attaching."""
@@ -167,12 +167,12 @@ class Partitions:
 
 
 def _grow(reference: weakref.ref[Partitions], partitions: int) -> None:
-    found = reference()
-    if found is not None:
-        found.is_deleted = not partitions
-        found.grow(partitions)
-        if found.chain is not None:
-            found.chain.tell("on_partitions_change", found.topic.full, partitions)
+    owner = reference()
+    if owner is not None:
+        owner.is_deleted = not partitions
+        owner.grow(partitions)
+        if owner.chain is not None:
+            owner.chain.tell("on_partitions_change", owner.topic.full, partitions)
 
 
 def pending_limit(config: ProducerConfig, partitions: int) -> int:
@@ -180,7 +180,7 @@ def pending_limit(config: ProducerConfig, partitions: int) -> int:
 
     >>> from types import SimpleNamespace as Config
     >>> limits = [(1000, 50_000), (1000, 8000), (1000, 3), (0, 8000), (1000, 0)]
-    >>> [pending_limit(Config(max_pending_messages=one, max_pending_across=all), 10) for one, all in limits]
+    >>> [pending_limit(Config(max_pending_messages=own, max_pending_across=all), 10) for own, all in limits]
     [1000, 800, 1, 0, 0]
     """
     share = config.max_pending_across // partitions
@@ -228,21 +228,21 @@ class PartitionedPublisher:
 
     @property
     def last_sequence_id(self) -> int:
-        return max(one.last_sequence_id for one in self._partitions)
+        return max(publisher.last_sequence_id for publisher in self._partitions)
 
     @property
     def is_closed(self) -> bool:
-        return self._partitions.is_closed or all(one.is_closed for one in self._partitions)
+        return self._partitions.is_closed or all(publisher.is_closed for publisher in self._partitions)
 
     def is_connected(self) -> bool:
-        return not self.is_closed and any(one.is_connected() for one in self._partitions)
+        return not self.is_closed and any(publisher.is_connected() for publisher in self._partitions)
 
     def stats(self) -> ProducerStats:
         publishers = list(self._partitions)
-        found = snapshot_of([one.meter for one in publishers])
-        for one in publishers:
-            one.sample(BURST)
-        return found
+        statistics = snapshot_of([publisher.meter for publisher in publishers])
+        for publisher in publishers:
+            publisher.sample(BURST)
+        return statistics
 
     def send_alone(
         self,
@@ -260,54 +260,54 @@ class PartitionedPublisher:
             index = self._router.of_key(key)
         else:
             index = self._router.route(value, None)
-        one = self._publishers[index]
-        if one is None:
-            one = self._attached(index)
-        if len(value) <= one.queue.alone_max:
-            found = one.send_alone(value, properties, key, ordering_key, event_time)
-            if found is not None:
-                return found
+        publisher = self._publishers[index]
+        if publisher is None:
+            publisher = self._attached(index)
+        if len(value) <= publisher.queue.alone_max:
+            sent = publisher.send_alone(value, properties, key, ordering_key, event_time)
+            if sent is not None:
+                return sent
         options = check_options(
             False, properties, key, ordering_key, None, None, False, event_time, None, None, self.wall_ms
         )
-        return one.send(value, options)
+        return publisher.send(value, options)
 
     def send(self, value: bytes, options: Options | None) -> MessageId:
-        one = self._attached(self._router.route(value, options))
-        if self._is_turning and len(value) > one.queue.batch.share:
-            one = self._with_room(one, len(value), options)
-        return one.send(value, options)
+        publisher = self._attached(self._router.route(value, options))
+        if self._is_turning and len(value) > publisher.queue.batch.share:
+            publisher = self._with_room(publisher, len(value), options)
+        return publisher.send(value, options)
 
     def enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
         if options is not None and options[PARTITION_KEY] and self._goes_by_key:
-            found = self._publishers[self._router.of_key(options[PARTITION_KEY])]
-            if found is not None:
-                found.enqueue(value, callback, options)
+            keyed = self._publishers[self._router.of_key(options[PARTITION_KEY])]
+            if keyed is not None:
+                keyed.enqueue(value, callback, options)
                 return
         try:
-            one = self._attached(self._router.route(value, options))
-            if self._is_turning and len(value) > one.queue.batch.share:
-                one = self._with_room(one, len(value), options)
+            publisher = self._attached(self._router.route(value, options))
+            if self._is_turning and len(value) > publisher.queue.batch.share:
+                publisher = self._with_room(publisher, len(value), options)
         except PulsarException as error:
             next(iter(self._partitions)).tell_later(callback, error)
             return
-        one.enqueue(value, callback, options)
+        publisher.enqueue(value, callback, options)
 
     def store_soon(self) -> None:
-        for one in list(self._partitions):
-            one.store_soon()
+        for publisher in list(self._partitions):
+            publisher.store_soon()
 
     def flush(self) -> None:
         attached = list(self._partitions)
         if self.is_closed:
             raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
         # First store everything, then wait for callbacks. With nothing queued, the turn must not change.
-        for one in attached:
-            if not one.queue.is_empty:
-                one.flush_all()
-        for one in attached:
-            one.queue.completions.wait()
-        errors = [one.queue.completions.take_failure() for one in attached]
+        for publisher in attached:
+            if not publisher.queue.is_empty:
+                publisher.flush_all()
+        for publisher in attached:
+            publisher.queue.completions.wait()
+        errors = [publisher.queue.completions.pop_failure() for publisher in attached]
         for error in errors:
             if error is not None:
                 raise error
@@ -317,8 +317,8 @@ class PartitionedPublisher:
 
     def abandon(self) -> None:
         """Leave the publishers of the partitions to the client to close. Runs in a finalizer."""
-        for one in self._partitions:
-            one.abandon()
+        for publisher in self._partitions:
+            publisher.abandon()
 
     def of_partition(self, partition: int) -> Publisher:
         """Return the publisher of a partition, which is attached first if necessary."""
@@ -329,20 +329,20 @@ class PartitionedPublisher:
         return self._attached(self._router.route(value, options))
 
     def _attached(self, index: int) -> Publisher:
-        one = self._publishers[index]
-        if one is None:
+        publisher = self._publishers[index]
+        if publisher is None:
             with interrupts.translated:
                 return self._partitions.attached(index)
-        return one
+        return publisher
 
-    def _with_room(self, one: Publisher, size: int, options: Options | None) -> Publisher:
+    def _with_room(self, publisher: Publisher, size: int, options: Options | None) -> Publisher:
         """End the batch of the current partition if the message does not fit, and use the next partition."""
         if options is not None and (options[PARTITION_KEY] or options[DELIVER_AT]):
-            return one  # the message becomes an entry of its own
+            return publisher  # the message becomes an entry of its own
         for _ in self._publishers:  # the next batch may hold keyed messages, and be full too
             with interrupts.translated:
-                is_turn_over = one.queue.finish_batch(size)
+                is_turn_over = publisher.queue.finish_batch(size)
             if not is_turn_over:
                 break
-            one = self._attached(self._router.current)
-        return one
+            publisher = self._attached(self._router.current)
+        return publisher

@@ -1,5 +1,5 @@
 """Messages on their way to the log: the batch in which they wait, the entry that is made of them, and the
-senders that are told.
+results for their senders.
 
 Hot: `Producer.send_async` works on the fields of `BatchContainer`.
 """
@@ -81,7 +81,7 @@ class BatchContainer:
         has_unbatchable: whether some item may be a message with a delivery time, which is a batch by itself;
             never reset, because senders set it without the lock.
         partition: of the topic; 0 without partitions.
-        arm: starts the publish-delay timer.
+        start_timer: starts the publish-delay timer.
         on_full: called by the sender that reached `trigger`.
     """
 
@@ -89,7 +89,6 @@ class BatchContainer:
         "_bytes",
         "_fair",
         "_usual",
-        "arm",
         "armed",
         "counted",
         "has_unbatchable",
@@ -101,10 +100,11 @@ class BatchContainer:
         "on_full",
         "partition",
         "share",
+        "start_timer",
         "trigger",
     )
 
-    arm: Callable[[], object]
+    start_timer: Callable[[], object]
     on_full: Callable[[], object]
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
@@ -312,10 +312,10 @@ class PendingEntry:
         """
         if self.is_duplicate:
             return make(-1, -1, -1, partition, 0)
-        found = make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
+        message_id = make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
         if self.chunks is not None and self.chunks.earlier:
-            found._first_chunk = make(*self.chunks.earlier[0], -1, partition, 0)
-        return found
+            message_id._first_chunk = make(*self.chunks.earlier[0], -1, partition, 0)
+        return message_id
 
     def let_go(self) -> None:
         """Release the payload of a chunked message that is stored or has failed."""
@@ -439,9 +439,9 @@ class Chunks:
                 waiting += 1
                 if waiting > AHEAD:
                     waiting -= 1
-                    yield ahead.take()
+                    yield ahead.pop()
             for _ in range(waiting):
-                yield ahead.take()
+                yield ahead.pop()
         finally:
             ahead.close()
 

@@ -142,6 +142,9 @@ class Producer(ProcessBound, Generic[T]):
             ...     producer.send(b"one", partition_key="customer-7", properties={"kind": "new"}).entry_id()
             0
         """
+        # Hot: options that need no check and no queue; the others are checked, then `Publisher.send` asks
+        # again whether the message may be appended at once. None of the tests is for interceptors or for a
+        # schema: `_raw` is a class without instances then.
         if (
             content.__class__ is self._raw
             and sequence_id is None
@@ -241,14 +244,13 @@ class Producer(ProcessBound, Generic[T]):
             if properties is not None or partition_key is not None:
                 batch = self._keyed
                 if content.__class__ is self._raw and len(content) <= batch.share:  # type: ignore[arg-type]
-                    row = keyed_row(content, callback, properties, partition_key)
+                    items, row = batch.items, keyed_row(content, callback, properties, partition_key)
                     batch.mixed = True
-                    items = batch.items
                     items.append(row)
                     if len(items) >= batch.trigger:
                         batch.on_full()
                     elif not batch.armed:
-                        batch.arm()
+                        batch.start_timer()
                     return
                 options = check_few(content is None, properties, partition_key)
             elif content.__class__ is self._raw:
@@ -263,7 +265,7 @@ class Producer(ProcessBound, Generic[T]):
                     if len(items) >= batch.trigger:
                         batch.on_full()
                     elif not batch.armed:
-                        batch.arm()
+                        batch.start_timer()
                     return
             elif content is None:
                 options = NULL_VALUE

@@ -133,6 +133,8 @@ class ProducerMeter:
     def _on_timer(self) -> None:
         if self._is_closed:
             return
+        # The next interval begins before anything is logged: rates are of whole intervals, and a handler of
+        # the log that takes long shifts none.
         self._timer = self._session.call_later(self._interval_s, self._on_timer)
         stats, totals, before = snapshot_of([self]), self.totals(), self._before
         samples = len(self._latencies)
@@ -169,18 +171,18 @@ def snapshot_of(meters: Iterable[ProducerMeter]) -> ProducerStats:
     messages = size = entries = failures = pending = chunked = 0
     message_rate = byte_rate = 0.0
     latencies: list[float] = []
-    for one in meters:
-        totals, before = one.totals(), one._before
-        passed = max(one._monotonic() - one._begun, 1e-9)
+    for meter in meters:
+        totals, before = meter.totals(), meter._before
+        passed = max(meter._monotonic() - meter._begun, 1e-9)
         messages += totals.messages
         size += totals.size
         failures += totals.failures
-        entries += one.entries
-        chunked += one.chunked
-        pending += 0 if one.publisher is None else one.publisher.pending
+        entries += meter.entries
+        chunked += meter.chunked
+        pending += 0 if meter.publisher is None else meter.publisher.pending
         message_rate += (totals.messages - before.messages) / passed
         byte_rate += (totals.size - before.size) / passed
-        latencies += one._latencies.copy()
+        latencies += meter._latencies.copy()
     return ProducerStats(
         messages,
         size,

@@ -94,7 +94,7 @@ class ProducerSession:
         """Whether each message has to be looked at before it is appended."""
         return self.limiter is not None or self.max_message_size < self._most
 
-    def look_at_policies(self) -> None:
+    def refresh_policies(self) -> None:
         self._topic.policies.look()
 
     def attach(self, name: str | None) -> ProducerRegistration:
@@ -196,7 +196,7 @@ class ProducerSession:
                 self.run_after_all(self._use.release)
         if self._is_member and self._membership is not None:
             self._is_member = False
-            self._membership.left()
+            self._membership.note_detached()
 
     @property
     def is_attached(self) -> bool:
@@ -219,8 +219,10 @@ class ProducerSession:
 
     def highest_stored(self, name: str, end_word: int, floor_word: int) -> int:
         """Return the highest sequence id of a producer between two tail words; -1 for none."""
-        found = self.ledger.sequence_ids([name], end_word, floor_word).get(name, -1)
-        return max(found, self._topic.highest_remembered(name))  # ids of trimmed entries were recorded before
+        stored = self.ledger.sequence_ids([name], end_word, floor_word).get(name, -1)
+        return max(
+            stored, self._topic.highest_remembered(name)
+        )  # ids of trimmed entries were recorded before
 
     def revive(self) -> None:
         self._registration = None
@@ -331,7 +333,7 @@ class PartitionMembership:
             self._lock.release()
         return registration
 
-    def left(self) -> None:
+    def note_detached(self) -> None:
         try:
             self._lock.acquire()
             self._attached -= 1

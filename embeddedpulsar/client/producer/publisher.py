@@ -87,7 +87,7 @@ class Publisher:
         self._alone_flags = FLAG_BATCHED if config.batching else 0
         self._alone_index, self._alone_count = (0, 1) if config.batching else (-1, 0)
         self.meter.publisher = self
-        session.on_limiter = self._follow_limiter
+        session.on_limiter = self._apply_limits
         try:
             self._attach(config.name, config.initial_sequence_id)
             fork.register(self)
@@ -111,10 +111,10 @@ class Publisher:
         self._open_paths()
         self.is_ready = True
         if self.config.chunking or self.max_size != session.max_message_size:
-            self._follow_size()
+            self._apply_size()
         if registration.deduplicates:
             queue.log.keep(registration.last_sequence_id)
-            queue.follow_keeper()
+            queue.close_path_if_all_checked()
 
     def _open_paths(self) -> None:
         """Open the hot paths that the options allow."""
@@ -138,20 +138,20 @@ class Publisher:
             queue.narrow(alone=False)
         queue.to(Event.STORED)
 
-    def _follow_size(self) -> None:
+    def _apply_size(self) -> None:
         self.max_size = size = self.session.max_message_size
         self.queue.encoder.limit_to(size)
         if self.config.chunking:
             room = max(size - self.prefix.metadata_length, 1)
             self.queue.chunk_from = min(room, part_limit(self.config))
 
-    def _follow_limiter(self) -> None:
+    def _apply_limits(self) -> None:
         """The publish rate of the topic, or the size of its messages, may have changed. Called in any thread;
         acquires no lock."""
         queue = self.queue
         queue.limit(self.session.is_limited)
         if self.is_ready and self.max_size != self.session.max_message_size:
-            self._follow_size()
+            self._apply_size()
         if queue.singles or queue.items:
             self.session.flusher.kick(queue)  # it may have waited for the old rate
 
@@ -195,7 +195,7 @@ class Publisher:
             if len(batch.items) >= batch.trigger:
                 batch.on_full()
             elif not batch.armed:
-                batch.arm()
+                batch.start_timer()
             return
         try:
             if queue.is_stale:

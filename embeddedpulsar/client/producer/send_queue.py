@@ -150,7 +150,7 @@ class SendQueue:
         if limit:
             max_messages = max(1, min(max_messages, limit))
         self.batch = BatchContainer(max_messages, config.batching_max_bytes)
-        self.batch.arm, self.batch.on_full = self.arm, self.on_full
+        self.batch.start_timer, self.batch.on_full = self.start_timer, self.on_full
         self.items = self.batch.items
         self.singles: list[Any] = []
         self.on_left: Callable[[], object] | None = None
@@ -178,11 +178,13 @@ class SendQueue:
     def after_fork_in_child(self) -> None:
         """Leave what is queued to the parent."""
         self._use_lock(threads.renewed(self.lock))
-        self._take_all()
+        self._clear()
         self._deadline.clear()
         self.is_storing = self._is_timed = self._is_throttled = self.batch.armed = False
         self.to(Event.HOLD_UP)
         self.completions.reset()
+        if self.log.keeper is not None:
+            self.log.keeper.is_over = True  # its name is the parent's
         self.is_stale = not self.is_closed
 
     # -- the state ---------------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ class SendQueue:
         if batch:
             self.batch.share = self.batch.limit = SHUT
 
-    def follow_keeper(self) -> None:
+    def close_path_if_all_checked(self) -> None:
         """Close the way of single messages for ever if each has to be compared with what is stored."""
         keeper = self.log.keeper
         if keeper is not None and keeper.checks_all:
@@ -257,13 +259,21 @@ class SendQueue:
         try:
             self.log.check_connected()
         finally:
-            self.follow_keeper()
+            self.close_path_if_all_checked()
         self.verified(self.log.checked)
 
     def check_open(self) -> None:
-        """Refuse a closed producer."""
+        """Refuse a closed producer. Under the lock."""
         if self.is_closed:
             raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
+
+    def _check_open_in_turn(self) -> None:
+        """`check_open` with the lock: a `close` in another thread first answers the messages sent before."""
+        try:
+            self.lock.acquire()
+            self.check_open()
+        finally:
+            self.lock.release()
 
     # -- what is queued ----------------------------------------------------------------------------------
 
@@ -306,7 +316,7 @@ class SendQueue:
             del self.items[0]
         return False
 
-    def _take_all(self) -> list[Any]:
+    def _clear(self) -> list[Any]:
         """Empty the queue, and return messages and groups, in order."""
         singles, items = self.singles[:], self.items[:]
         del self.singles[: len(singles)], self.items[: len(items)]
@@ -356,7 +366,7 @@ class SendQueue:
         if is_full or self.state is State.HELD_UP or not self._config.batching_max_delay_ms:
             self.store_soon(1)
         elif not batch.armed:
-            self.arm()
+            self.start_timer()
 
     def _put_single(self, item: bytes | Item, size: int, options: Options | None) -> None:
         """Queue a message as an entry of its own, ahead of the batches."""
@@ -379,7 +389,7 @@ class SendQueue:
             AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it is not accepted.
         """
         if self.is_closed:
-            self.check_open()
+            self._check_open_in_turn()
         if self._limit and (self.state is State.HELD_UP or self.completions.waits_for_disk):
             count = 1 if size <= self.chunk_from else -(-size // self.chunk_from)
             if not self._has_room(count):
@@ -412,7 +422,7 @@ class SendQueue:
             else:
                 self.hold_up()
                 self.completions.waiters.wait(lambda: self.is_closed or self._has_room(count))
-            self.check_open()
+            self._check_open_in_turn()
 
     def on_full(self) -> None:
         """The batch has reached its trigger: store it if it is full, or allot the room that is left."""
@@ -458,7 +468,7 @@ class SendQueue:
         finally:
             self.lock.release()
 
-    def arm(self) -> None:
+    def start_timer(self) -> None:
         """Start the publish-delay timer."""
         batch = self.batch
         try:
@@ -636,7 +646,7 @@ class SendQueue:
         if self._deadline.marks:
             self._deadline.clear()
         if self.log.keeper is not None:
-            self.follow_keeper()
+            self.close_path_if_all_checked()
         self.to(Event.STORED)
         if was_shut or batch.counted or batch.trigger != batch.max_messages:
             batch.begin_next()
@@ -645,7 +655,7 @@ class SendQueue:
         if self.completions.waiters.waiting:
             self.completions.waiters.wake()
         if self.items and not batch.armed and not self.is_closed:
-            self.arm()
+            self.start_timer()
 
     def _encode_group(self, least: int) -> list[PendingEntry] | None:
         """Encode the next messages, and replace them by their entries, the next group.
@@ -771,7 +781,7 @@ class SendQueue:
         if out.entry >= 0 or out.is_duplicate:
             self.ids.last = out.last
         if self.log.keeper is not None:
-            self.follow_keeper()
+            self.close_path_if_all_checked()
         if self.alone_max != self.alone_limit:
             self.reopen()
 
@@ -780,7 +790,7 @@ class SendQueue:
     def wait(self) -> None:
         """Wait until the callbacks of everything stored have run. Raises a failure that no callback got."""
         self.completions.wait()
-        error = self.completions.take_failure()
+        error = self.completions.pop_failure()
         if error is not None:
             raise error
 
@@ -817,7 +827,7 @@ class SendQueue:
     def _fail_queued(self, error: BaseException) -> int:
         """Fail all queued messages, which are not appended later. Under the lock. Returns their number."""
         count = 0
-        for item in self._take_all():
+        for item in self._clear():
             if item.__class__ is not list:
                 out = fate_of(item, error)
                 if self._session.memory is not None:

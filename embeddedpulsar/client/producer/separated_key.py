@@ -32,17 +32,17 @@ def keyed_columns(
     Raises:
         TypeError, ValueError: as `with_key`, when the value is read.
     """
-    made: deque[str | None] = deque()
+    keys_of_values: deque[str | None] = deque()
     given = repeat(None) if keys is None else keys
 
     def payloads() -> Iterator[bytes | None]:
         for content, key in zip(contents, given, strict=keys is not None):
-            payload, found = schema.encode_keyed(content, key)
-            made.append(found)
+            payload, made_key = schema.encode_keyed(content, key)
+            keys_of_values.append(made_key)
             yield payload
 
     def made_keys() -> Iterator[str | None]:
-        while made:
-            yield made.popleft()
+        while keys_of_values:
+            yield keys_of_values.popleft()
 
     return payloads(), made_keys()

@@ -26,22 +26,22 @@ class SequenceIds:
     Attributes:
         following: the next automatic id.
         last: id of the last message stored.
-        found: the value of `last` when the producer was attached.
+        attached_at: the value of `last` when the producer was attached.
         initial: what the application sees as the last id while `last` has that value; usually the same,
             unless it set another.
     """
 
-    __slots__ = ("following", "found", "initial", "last")
+    __slots__ = ("attached_at", "following", "initial", "last")
 
-    def begin(self, found: int, initial: int | None) -> None:
+    def begin(self, stored: int, initial: int | None) -> None:
         """Continue after the last stored id, or after one that the application set."""
-        self.last = self.found = found
-        self.initial = found if initial is None else initial
+        self.last = self.attached_at = stored
+        self.initial = stored if initial is None else initial
         self.following = self.initial + 1
 
     @property
     def shown(self) -> int:
-        return self.initial if self.last == self.found else self.last
+        return self.initial if self.last == self.attached_at else self.last
 
 
 class SequenceKeeper:
@@ -106,7 +106,7 @@ class SequenceKeeper:
             if self._session.durability == "flush":
                 out.end_word = self._session.ledger.tail  # the stored entry may not be on disk yet
             out.is_duplicate = True
-            self._ids.initial = self._ids.found  # the application has a result now
+            self._ids.initial = self._ids.attached_at  # the application has a result now
             return True
         if out.encoded is None or out.encoded.count:
             self._attempted = out.highest

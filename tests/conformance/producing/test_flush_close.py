@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from embeddedpulsar import AlreadyClosed, Client, PulsarException, Result, StorageFullError
+from embeddedpulsar.client.producer.completions import Completions
 from tests.children import ForkedChild
 from tests.conformance.held import Answers, entries, held, payloads
 
@@ -95,6 +97,28 @@ def test_a_message_that_met_the_close_is_answered_in_its_turn(topic):
     producer.send_async(b"after", answers.of(1))
     topic.client._core.callbacks.wait_done()
     assert answers.results == [(0, Result.AlreadyClosed), (1, Result.AlreadyClosed)]
+
+
+def test_a_send_during_the_close_is_answered_in_its_turn(topic, monkeypatch):
+    """Another thread sends while the close answers the queued messages: its own is answered after them."""
+    answers = Answers()
+    producer = topic.producer()
+    queue = producer._publisher.queue
+    queue.singles.extend((b"met %d" % number, answers.of(number)) for number in range(2))
+    late = threading.Thread(target=lambda: producer.send_async(b"late", answers.of(2)))
+    hand_over = Completions.hand_over
+
+    def during(completions: Completions, out: Any) -> None:
+        if not late.ident:
+            late.start()
+            late.join(0.1)  # waits for the lock
+        hand_over(completions, out)
+
+    monkeypatch.setattr(Completions, "hand_over", during)
+    producer.close()
+    late.join()
+    topic.client._core.callbacks.wait_done()
+    assert answers.results == [(number, Result.AlreadyClosed) for number in range(3)]
 
 
 def test_a_full_disk_fails_what_waited(topic, monkeypatch):

@@ -26,7 +26,7 @@ def test_taken_in_order_whoever_encodes(ahead: EncodeAhead[int]):
     """Some on the one thread, some on the other, some only when they are taken."""
     for number in range(40):
         ahead.add(partial(int, number), is_large=number % 5 != 0)
-    assert [ahead.take() for _ in range(40)] == list(range(40))
+    assert [ahead.pop() for _ in range(40)] == list(range(40))
 
 
 def test_small_ones_wait_for_whoever_takes_them(ahead: EncodeAhead[int]):
@@ -40,7 +40,7 @@ def test_small_ones_wait_for_whoever_takes_them(ahead: EncodeAhead[int]):
     for _ in range(3):
         ahead.add(encode, is_large=False)
     assert not encoded
-    assert ahead.take() == 7
+    assert ahead.pop() == 7
     assert encoded == [threading.get_ident()]
     assert not ahead._has_queue
 
@@ -61,8 +61,8 @@ def test_whoever_waits_encodes_what_is_behind(ahead: EncodeAhead[int]):
     ahead.add(first, is_large=True)
     assert begun.wait(PATIENCE_S)
     ahead.add(second, is_large=True)
-    assert ahead.take() == 1
-    assert ahead.take() == threading.get_ident()
+    assert ahead.pop() == 1
+    assert ahead.pop() == threading.get_ident()
 
 
 def test_an_interrupt_ends_the_call_at_once(ahead: EncodeAhead[int]):
@@ -82,7 +82,7 @@ def test_an_interrupt_ends_the_call_at_once(ahead: EncodeAhead[int]):
     assert begun.wait(PATIENCE_S)
     ahead.add(second, is_large=True)
     with pytest.raises(KeyboardInterrupt):
-        ahead.take()
+        ahead.pop()
 
 
 @pytest.mark.parametrize("is_large", [False, True])
@@ -90,10 +90,10 @@ def test_an_error_is_raised_in_its_turn(ahead: EncodeAhead[int], is_large: bool)
     """What came before it is taken first, and what comes behind it can be."""
     for text in ("1", "two", "3"):
         ahead.add(partial(int, text), is_large=is_large)
-    assert ahead.take() == 1
+    assert ahead.pop() == 1
     with pytest.raises(ValueError, match="two"):
-        ahead.take()
-    assert ahead.take() == 3
+        ahead.pop()
+    assert ahead.pop() == 3
 
 
 def test_where_no_thread_is_to_be_had(ahead: EncodeAhead[int], monkeypatch: pytest.MonkeyPatch):
@@ -105,7 +105,7 @@ def test_where_no_thread_is_to_be_had(ahead: EncodeAhead[int], monkeypatch: pyte
     monkeypatch.setattr(threads, "start_daemon", refuse)
     for number in range(3):
         ahead.add(partial(int, number), is_large=True)
-    assert [ahead.take() for _ in range(3)] == [0, 1, 2]
+    assert [ahead.pop() for _ in range(3)] == [0, 1, 2]
 
 
 def test_closing_ends_the_thread_and_drops_the_rest():
