@@ -300,6 +300,8 @@ class SchemaRegistry:
         if not text and document.current:
             text = _answer(lambda known: late.why_unfit(known.infos(), info, strategy), document)
         elif strategy != SchemaCompatibilityStrategy.ALWAYS_COMPATIBLE:
+            # An invalid schema keeps its own text. Of a topic in use without a schema nothing says whether
+            # the consumer can decode its messages: only ALWAYS_COMPATIBLE lets it try.
             text = text or (
                 "the topic is in use and has no schema; start a producer with the schema first, or add it "
                 "with Admin.schemas().create_schema(topic, schema)"

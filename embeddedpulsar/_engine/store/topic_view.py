@@ -104,19 +104,23 @@ class TopicView:
                 place = JournalPlace(self._directory, words, TopicWord.JOURNAL, KIND_TOPIC)
                 self._producers = replica, views.JournalView(place, replica)
             replica, journal = self._producers
+            # EPOCH changes with a reboot or a recovery, and the word of the journal may then be stale. A view
+            # writes nothing: it reads the files, and leaves the check and its mark to an opening.
             is_trusted = words[shared.JOURNAL_CHECKED] == words[TopicWord.EPOCH] + 1
             is_there = journal.refresh(is_trusted=is_trusted)
             table = replica.table
+            # Copies: the next look changes the table, and whether processes live is asked without the lock.
             connected = tuple(table.connected.values()) if is_there else ()
             waiting = tuple(table.waiting.values()) if is_there else ()
             epoch = table.epoch if is_there else 0
         finally:
             self._lock.release()
-        for found in journal.damage:
-            self.report(found)
+        for damage in journal.damage:
+            self.report(damage)
         return ProducerFacts(
-            tuple(one for one in connected if self._lives(one.client_uuid)),
-            sum(self._lives(one.client_uuid) for one in waiting),
+            # The journal keeps producers of killed processes until the next opening of one takes them out.
+            tuple(producer for producer in connected if self._lives(producer.client_uuid)),
+            sum(self._lives(producer.client_uuid) for producer in waiting),
             epoch,
         )
 
