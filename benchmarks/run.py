@@ -134,6 +134,9 @@ def _save(facts: dict[str, Any]) -> Path:
     newest = max(document.RESULTS.glob("*.json"), default=None)
     kept = document.RESULTS / f"{facts['date'][:10]}-{platform.node()}.json"
     tables = report.merged(newest, facts["tables"], WORKLOADS)
+    if newest is not None:  # packages of the other tables that are not installed here
+        versions = json.loads(newest.read_text("utf-8"))["host"]["versions"] | facts["host"]["versions"]
+        facts = facts | {"host": facts["host"] | {"versions": versions}}
     kept.write_text(json.dumps(facts | {"tables": tables}, indent=1) + "\n")
     return kept
 

@@ -27,9 +27,9 @@ def reads(site: LedgerSite, entry: EncodedEntry, count: int, at_once: int) -> Wo
     def work(calls: int) -> None:
         left = calls
         while left > 0:
-            found = cursor.read(min(at_once, left), 1 << 30, 1 << 40)
-            left -= len(found)
-            if not found:
+            entries = cursor.read(min(at_once, left), 1 << 30, 1 << 40)
+            left -= len(entries)
+            if not entries:
                 cursor.seek(position)
 
     return work
