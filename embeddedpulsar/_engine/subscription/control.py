@@ -110,10 +110,15 @@ class SubscriptionControl(ControlFile):
         words[SubscriptionWord.VERSION] = (words[SubscriptionWord.VERSION] + 1) % _MODULUS
 
     def publish(self, mark_delete: Position, consumers: int, epoch: int) -> bool:
-        """Show where the subscription stands. True if the mark-delete position is in another ledger."""
+        """Show where the subscription stands. True if the mark-delete position is in another ledger.
+
+        Words that are right already are not stored: other processes read them all the time, and a store takes
+        their line out of the caches of all processors.
+        """
         words = self.words
         is_elsewhere = self._show_mark_delete(mark_delete)
-        words[SubscriptionWord.CONSUMERS] = consumers
+        if words[SubscriptionWord.CONSUMERS] != consumers:
+            words[SubscriptionWord.CONSUMERS] = consumers
         if words[SubscriptionWord.EPOCH] < epoch:
             words[SubscriptionWord.EPOCH] = epoch
         return is_elsewhere
@@ -126,7 +131,8 @@ class SubscriptionControl(ControlFile):
             # A reader between two stores sees a position that is behind the truth, never ahead of it.
             words[SubscriptionWord.MARK_DELETE_ENTRY] = _MODULUS - 1
             words[SubscriptionWord.MARK_DELETE_LEDGER] = ledger_id
-        words[SubscriptionWord.MARK_DELETE_ENTRY] = entry_id % _MODULUS
+        if words[SubscriptionWord.MARK_DELETE_ENTRY] != entry_id % _MODULUS:
+            words[SubscriptionWord.MARK_DELETE_ENTRY] = entry_id % _MODULUS
         return is_elsewhere
 
     def draw_back(self, mark_delete: Position) -> None:
@@ -137,16 +143,19 @@ class SubscriptionControl(ControlFile):
 
     def publish_dispatch(self, read: Position, next_due_ms: int, waiting: int) -> None:
         """Show where Shared and Key_Shared read on, when the next delayed entry is due (0: none), and how
-        many messages wait for a consumer."""
+        many messages wait for a consumer. As `publish`."""
         words = self.words
         if words[SubscriptionWord.READ_LEDGER] != read.ledger_id:
             # A process that reads between two stores sees a position behind the truth, as in `publish`:
             # what is acknowledged from there on is looked up in the log.
             words[SubscriptionWord.READ_ENTRY] = 0
             words[SubscriptionWord.READ_LEDGER] = read.ledger_id
-        words[SubscriptionWord.READ_ENTRY] = read.entry_id % _MODULUS
-        words[SubscriptionWord.NEXT_DUE_MS] = next_due_ms
-        words[SubscriptionWord.WAITING] = waiting
+        if words[SubscriptionWord.READ_ENTRY] != read.entry_id % _MODULUS:
+            words[SubscriptionWord.READ_ENTRY] = read.entry_id % _MODULUS
+        if words[SubscriptionWord.NEXT_DUE_MS] != next_due_ms:
+            words[SubscriptionWord.NEXT_DUE_MS] = next_due_ms
+        if words[SubscriptionWord.WAITING] != waiting:
+            words[SubscriptionWord.WAITING] = waiting
 
     def note_claim(self) -> None:
         words = self.words

@@ -86,3 +86,44 @@ def test_the_remains_of_a_dead_creator_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "ctl.new").write_bytes(b"half")
     SubscriptionControl.create(str(tmp_path)).close()
     assert os.listdir(tmp_path) == ["ctl"]
+
+
+class StoredWords:
+    """The words of a ctl, and which of them were stored."""
+
+    def __init__(self, words: memoryview) -> None:
+        self._words = words
+        self.stored: list[int] = []
+
+    def __getitem__(self, index: int) -> int:
+        return self._words[index]
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self.stored.append(index)
+        self._words[index] = value
+
+
+def test_what_did_not_change_is_not_stored(tmp_path: Path) -> None:
+    """Processes that read a word keep it in the caches of their processors until it is stored."""
+    control = SubscriptionControl.create(str(tmp_path))
+    control.publish(Position(7, 2), 3, 5)
+    control.publish_dispatch(Position(7, 9), 0, 0)
+    words = control.words
+    control.words = recorded = StoredWords(words)  # type: ignore[assignment,misc]
+    control.publish(Position(7, 2), 3, 5)
+    control.publish_dispatch(Position(7, 10), 0, 0)
+    assert recorded.stored == [SubscriptionWord.READ_ENTRY]
+    control.publish(Position(7, -1), 4, 5)
+    control.publish_dispatch(Position(8, 0), 17, 2)
+    assert recorded.stored[1:] == [
+        SubscriptionWord.MARK_DELETE_ENTRY,
+        SubscriptionWord.CONSUMERS,
+        SubscriptionWord.READ_ENTRY,
+        SubscriptionWord.READ_LEDGER,
+        SubscriptionWord.NEXT_DUE_MS,
+        SubscriptionWord.WAITING,
+    ]
+    assert control.mark_delete == (7, -1)
+    control.words = words  # type: ignore[misc]
+    assert control.read_position == (8, 0)
+    control.close()

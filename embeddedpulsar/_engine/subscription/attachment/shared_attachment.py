@@ -508,7 +508,7 @@ class SharedAttachment(Attachment):
         ahead, known = self._ahead, self._shared.state
         # In the range, the word of the read position is behind by what was taken since the last transaction.
         start = self._range_next if self._has_open_range() else self._shared.control.read_position
-        ahead.look(room, max_bytes, start)
+        ahead.read_ahead(room, max_bytes, start)
         backlog = ahead.backlog(room) if len(known.consumers) > 1 else ahead.messages
         facts = ledgers_of(self._log) if ahead.last_ledger > known.acks.newest_ledger else None
 

@@ -90,10 +90,10 @@ class LookAhead:
     def clear(self) -> None:
         """Forget everything."""
         self._start = None
-        self._forget()
+        self._drop_facts()
         self._passed = {}
 
-    def _forget(self) -> None:
+    def _drop_facts(self) -> None:
         self._facts, self._views = [], {}
 
     @property
@@ -126,12 +126,12 @@ class LookAhead:
         self._read_on_to = ledger_id, entry_id
         return views
 
-    def look(self, max_messages: int, max_bytes: int, hint: Position) -> None:
+    def read_ahead(self, max_messages: int, max_bytes: int, hint: Position) -> None:
         """Read from ``hint`` on, where the subscription reads on; what is there already is kept."""
         self._read_on_to = None
         if self._start is None or not self._start <= hint <= self._next:
             self._start = None  # first: after an interrupt, nothing may stand for entries from elsewhere
-            self._forget()
+            self._drop_facts()
             self._next = hint
             self._start = hint
         elif self._start < hint:
@@ -255,7 +255,7 @@ class LookAhead:
     def _index_of(self, read: Position) -> int:
         return bisect_left(self._facts, read)  # a fact begins as its position does
 
-    def take(self, ledger_id: int, first: int, last: int) -> list[EntryView] | None:
+    def pop_passed(self, ledger_id: int, first: int, last: int) -> list[EntryView] | None:
         """The entries ``first..last`` if `drop_before` just dropped them; None if they must be read again."""
         passed = self._passed
         if (ledger_id, first) not in passed:
@@ -396,7 +396,7 @@ class RangeReader:
         self._ranges = ranges
         while ranges and size < max_bytes:
             part = ranges[0]
-            found = self._ahead.take(part.ledger_id, part.first, part.last)
+            found = self._ahead.pop_passed(part.ledger_id, part.first, part.last)
             if found is not None:
                 ranges.popleft()
                 part.stamp(found)

@@ -48,7 +48,7 @@ def test_an_interrupted_read_loses_nothing(site: VirtualSite, monkeypatch: pytes
 
     with monkeypatch.context() as patch:
         patch.setattr(consumer._reader, "_read_some", interrupt)
-        patch.setattr(consumer._ahead, "take", lambda *_: None)
+        patch.setattr(consumer._ahead, "pop_passed", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             read(consumer)
     assert read(consumer) == [0, 1, 2]
