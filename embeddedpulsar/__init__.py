@@ -15,7 +15,9 @@ from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar import exceptions, schema
+from embeddedpulsar._engine import EXTENSIONS as _EXTENSIONS
 from embeddedpulsar._engine.platform import natives as _natives  # noqa: F401 - binds primitives now
+from embeddedpulsar._engine.platform.descriptors import late_imports as _late_imports
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -118,7 +120,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
     from embeddedpulsar.crypto.keys import CryptoKeyReader, EncryptionKeyInfo
-    from embeddedpulsar.damage import Damage
+    from embeddedpulsar.damage import Damage, DamageHook
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
     from embeddedpulsar.enums import SchemaCompatibilityStrategy
     from embeddedpulsar.functions.context import Context
@@ -184,6 +186,26 @@ _LAZY = {
     "SchemaCompatibilityStrategy": "embeddedpulsar.enums",
     "TableView": "embeddedpulsar.client.consumer.table_view",
 }
+
+
+def _offloading(*arguments: Any) -> Any:
+    """Make the offloading of a topic, for the engine."""
+    with _late_imports():
+        from embeddedpulsar.offload import TopicOffload
+
+    return TopicOffload(*arguments)
+
+
+def _finish_commits(root: str, /, *, report: DamageHook) -> int:
+    """Finish the commits of the sinks of a store, for the engine."""
+    with _late_imports():
+        from embeddedpulsar.spark.sink_commit import finish_commits
+
+    return finish_commits(root, report=report)
+
+
+_EXTENSIONS.offloading = _offloading
+_EXTENSIONS.finish_commits = _finish_commits
 
 
 def __getattr__(name: str) -> Any:

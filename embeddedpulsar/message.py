@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     # A type checker provides typing_extensions itself; nothing needs to be installed for it.
     from typing_extensions import TypeVar
 
+    from embeddedpulsar._engine.store.schema_info import SchemaInfo
     from embeddedpulsar.encryption import EncryptionContext
-    from embeddedpulsar.schema.schema import SchemaInfo
 
     T = TypeVar("T", default=bytes)
     """The type of values that a producer, consumer or reader handles: that of its schema, or ``bytes``."""

@@ -369,3 +369,26 @@ def camel_case(name: str) -> str:
     """
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
+
+
+def json_form(value: Any) -> Any:
+    """The value as dicts, lists, strings and numbers. Fields that are None are left out.
+
+    >>> from typing import NamedTuple
+    >>> class Size(NamedTuple):
+    ...     storage_size: int
+    ...     offload: int | None = None
+    >>> json_form({"a": [Size(7)]})
+    {'a': [{'storageSize': 7}]}
+    """
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {
+            camel_case(name): json_form(field)
+            for name, field in zip(value._fields, value, strict=True)
+            if field is not None
+        }
+    if isinstance(value, dict):
+        return {key: json_form(element) for key, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_form(element) for element in value]
+    return value

@@ -23,7 +23,6 @@ LONG_FUNCTIONS: dict[str, str] = {
 LONE_BASES: dict[str, str] = {
     "ActiveAttachment": "a consumer of a persistent topic; those of others differ in few methods",
     "SharedAttachment": "likewise",
-    "ConsumerCore": "a consumer of a persistent topic, on the side of the application; others differ little",
     "LogView": "its subclass writes nothing: it is for a store that is only looked at",
     "TopicControl": "likewise: the words of its subclass are in memory",
     "ForeignFileError": "one of the reasons is told from the others, because a store can be looked at then",

@@ -17,18 +17,18 @@ from embeddedpulsar._engine.store.policies.resource_groups import GROUPS, GroupC
 from embeddedpulsar._engine.store.policies.table import DYNAMIC_SETTINGS
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.store_root import STORE_FORMAT, ServiceUrl, is_private, read_meta
+from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin import store_care
-from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.namespaces import Namespaces, delete_topics
 from embeddedpulsar.admin.schemas import Schemas
-from embeddedpulsar.admin.topic_access import json_form
 from embeddedpulsar.admin.topic_looks import all_kept_ledgers
 from embeddedpulsar.admin.topic_stats import KeptLedgers
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, NotAllowedError, PulsarException
+from embeddedpulsar.policy_values import json_form
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings, write_setting
 

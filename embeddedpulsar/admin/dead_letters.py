@@ -10,15 +10,14 @@ from embeddedpulsar._engine.format.entry_decoder import EntryView, SealedView
 from embeddedpulsar._engine.format.sealed_entry import raw_view
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, interrupts
-from embeddedpulsar._engine.store.schema_registry import origin_of
-from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
+from embeddedpulsar._engine.store.topic_access import log_names
+from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.subscription_calls import check_number, skip_all
-from embeddedpulsar.admin.topic_access import log_names
 from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
 from embeddedpulsar.message import Message, MessageOrigin, messages_left
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema.schema import BYTES, CopiedSchema
+from embeddedpulsar.schema.schema import BYTES, CopiedSchema, origin_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from embeddedpulsar._engine.store.background.topic_compaction import (
     LongRunningProcessStatus,
     joint_status,
 )
-from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
+from embeddedpulsar._engine.store.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
 

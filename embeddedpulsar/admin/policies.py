@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar._engine.platform import interrupts
 from embeddedpulsar._engine.store.policies import admitting, keeping
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
-from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
+from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.backlog_quota import DESTINATION_STORAGE, BacklogQuota
 from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.policies import Retention

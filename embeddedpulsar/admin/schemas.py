@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.store.schema_compatibility import why_invalid, why_refused
+from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar._engine.store.schema_registry import StoredSchema
-from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.topic_access import json_form
+from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.policy_values import json_form
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema.compatibility import why_invalid, why_refused
-from embeddedpulsar.schema.schema import Schema, SchemaInfo
+from embeddedpulsar.schema.schema import Schema
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.store import Store

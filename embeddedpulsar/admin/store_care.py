@@ -15,9 +15,9 @@ from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
 from embeddedpulsar._engine.store.care.store_check import made_topics
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.store_root import directory_of
-from embeddedpulsar.admin.topic_access import json_form
 from embeddedpulsar.admin.topic_figures import topic_stats
 from embeddedpulsar.exceptions import PulsarException, TopicNotFound
+from embeddedpulsar.policy_values import json_form
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName
 

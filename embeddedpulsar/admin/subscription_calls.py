@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from embeddedpulsar._engine.format.acknowledgement import AckBatch
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import interrupts
-from embeddedpulsar.admin.topic_access import HasStore, in_all, in_each, log_names
-from embeddedpulsar.exceptions import BrokerMetadataError, NotAllowedError
+from embeddedpulsar._engine.store import topic_access
+from embeddedpulsar._engine.store.topic_access import HasStore, in_all, in_each, log_names
+from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName
 
@@ -99,18 +100,8 @@ def delete_subscription(self: HasStore, topic: str, subscription: str, force: bo
 
     # Without force all partitions are checked before the first one is deleted, so a consumer of the last one
     # keeps the subscription whole. One that attaches in between is found by `delete` itself.
-    def check(topic: Topic, cursor: Subscription) -> None:
-        names = ", ".join(repr(consumer.name) for consumer in cursor.consumers()[:5])
-        if names:
-            raise BrokerMetadataError(
-                f"the subscription {cursor.name!r} of {topic.name} has consumers: {names}; close them, or "
-                "delete it with force"
-            )
-
     with interrupts.translated:
-        if not force:
-            in_each(self, topic, subscription, check)
-        in_each(self, topic, subscription, lambda _, cursor: cursor.delete(force))
+        topic_access.delete_subscription(self, topic, subscription, force)
 
 
 # -- moving --------------------------------------------------------------------------------------------------

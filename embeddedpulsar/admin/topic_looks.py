@@ -23,9 +23,8 @@ from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.peers import lease_holders
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
-from embeddedpulsar._engine.store.schema_registry import origin_of
+from embeddedpulsar._engine.store.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.admin import topic_figures
-from embeddedpulsar.admin.topic_access import HasStore, look, partitions_of
 from embeddedpulsar.admin.topic_stats import (
     AnalyzeSubscriptionBacklogResult,
     KeptLedger,
@@ -40,6 +39,7 @@ from embeddedpulsar.admin.topic_stats import (
 from embeddedpulsar.exceptions import InvalidMessage, NotAllowedError, SubscriptionNotFound
 from embeddedpulsar.message import Message, messages_left
 from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.schema.schema import origin_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

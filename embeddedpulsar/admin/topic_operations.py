@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.store.topic_access import HasStore, in_all, in_logs, partitions_of
 from embeddedpulsar.admin.subscription_calls import skip_all
-from embeddedpulsar.admin.topic_access import HasStore, in_all, in_logs, partitions_of
 from embeddedpulsar.exceptions import NotAllowedError, TopicTerminated
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic_name import TopicName

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.store.policies.keeping import KEEP_UNTIL_SUBSCRIBED, RETENTION
-from embeddedpulsar.admin.topic_access import json_form
+from embeddedpulsar.policy_values import json_form
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:

@@ -35,9 +35,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema.avro_definition import (
+from embeddedpulsar._engine.format.avro_definition import (
     ABSENT,
     DefinitionField,
     DefinitionNode,
@@ -45,6 +43,8 @@ from embeddedpulsar.schema.avro_definition import (
     json_of,
     parsed,
 )
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.records import NamedTuple
 
 VALUE: Final = "value"
 KEY: Final = "__key"

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embeddedpulsar._engine import filenames
+from embeddedpulsar._engine.format.avro_definition import parsed, why_unreadable
+from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
 from embeddedpulsar._engine.store.schema_registry import NO_VERSION, SchemaDocument, read_schemas
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.plan import partition_total, topic_directory
@@ -41,9 +43,6 @@ from embeddedpulsar.arrow.value_decoder import (
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema.avro_definition import parsed, why_unreadable
-from embeddedpulsar.schema.key_value_info import KeyValueInfo
-from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.schema.schema_avro import with_defaults
 from embeddedpulsar.topic_name import TopicName
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
+from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
 from embeddedpulsar.arrow.schema import (
     ValueType,
     default_of,
@@ -32,8 +33,6 @@ from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.schema.json_text import loads
 from embeddedpulsar.schema.key_value import payload_decoder, split_pair
-from embeddedpulsar.schema.key_value_info import KeyValueInfo
-from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.schema.schema_avro import definitions_for, library, parsed
 
 Convert = Callable[[Any], Any]

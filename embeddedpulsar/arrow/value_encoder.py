@@ -14,17 +14,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from embeddedpulsar._engine.format.avro_definition import ABSENT, DefinitionField
+from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
 from embeddedpulsar.arrow.schema import record_of, value_type
 from embeddedpulsar.arrow.typed_columns import RECORDS
 from embeddedpulsar.arrow.value_decoder import PARTS
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.schema.avro_definition import ABSENT, DefinitionField
 from embeddedpulsar.schema.json_text import dumps
 from embeddedpulsar.schema.key_value import joined_pair, key_bytes
-from embeddedpulsar.schema.key_value_info import KeyValueInfo
 from embeddedpulsar.schema.primitives import primitive_schema
-from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.schema.schema_avro import AvroSchema
 
 

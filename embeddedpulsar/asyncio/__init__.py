@@ -22,9 +22,8 @@ from typing import Any
 
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.asyncio.client import Client
-from embeddedpulsar.asyncio.consumer import Consumer, Reader
+from embeddedpulsar.asyncio.consumer import Consumer, Reader, TableView
 from embeddedpulsar.asyncio.producer import Producer
-from embeddedpulsar.asyncio.table_view import TableView
 from embeddedpulsar.client.client_config import is_cluster
 from embeddedpulsar.enums import (
     BatchingType,
@@ -62,7 +61,7 @@ def connect(service_url: Any, **options: Any) -> Client:
     """
     if is_cluster(service_url):
         # By name: the client of a cluster is made of that of a store.
-        connected: Client = late_import("embeddedpulsar.cluster.asyncio_client").connected(
+        connected: Client = late_import("embeddedpulsar.asyncio.cluster_client").connected(
             service_url, **options
         )
         return connected

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.asyncio.consumer import Consumer, Reader
+from embeddedpulsar.asyncio.consumer import Consumer, Reader, TableView
 from embeddedpulsar.asyncio.producer import Producer
-from embeddedpulsar.asyncio.table_view import TableView
 from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread
 from embeddedpulsar.client.client import Client as BlockingClient
 from embeddedpulsar.enums import (

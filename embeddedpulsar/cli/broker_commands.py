@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from embeddedpulsar.admin.topic_access import json_form
 from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, print_table
-from embeddedpulsar.policy_values import ResourceGroup
+from embeddedpulsar.policy_values import ResourceGroup, json_form
 
 
 @click.group()

@@ -14,7 +14,6 @@ import click
 
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar.admin.policies import Policies
-from embeddedpulsar.admin.topic_access import json_form
 from embeddedpulsar.backlog_quota import (
     BACKLOG_QUOTA_POLICIES,
     BACKLOG_QUOTA_TYPES,
@@ -25,6 +24,7 @@ from embeddedpulsar.backlog_quota import (
 from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, size
 from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.policies import Retention
+from embeddedpulsar.policy_values import json_form
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from embeddedpulsar.cli.message_commands import consume, dlq, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces, tenants
 from embeddedpulsar.cli.policies import add_quotas
 from embeddedpulsar.cli.schema_commands import schemas
-from embeddedpulsar.cli.subscription_commands import subscriptions
 from embeddedpulsar.cli.terminal import (
     BROKEN_PIPE,
     argument_path,
@@ -27,7 +26,7 @@ from embeddedpulsar.cli.terminal import (
     printable,
     standard_streams,
 )
-from embeddedpulsar.cli.topic_commands import topics
+from embeddedpulsar.cli.topic_commands import subscriptions, topics
 from embeddedpulsar.exceptions import PulsarException
 
 # 128 and the number of SIGINT, as shells report it.

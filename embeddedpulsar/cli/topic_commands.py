@@ -1,4 +1,6 @@
-"""``embeddedpulsar topics``: topics, what acts on all of one, its compaction and its offloading."""
+"""``embeddedpulsar topics`` and ``embeddedpulsar subscriptions``: topics and their subscriptions, what
+acts on all of one topic, its compaction and its offloading.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,12 @@ from embeddedpulsar.cli.policies import SIZE, add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_TOPICS
 from embeddedpulsar.cli.terminal import ProgressLine, is_terminal, printable
 from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
-    from embeddedpulsar.admin.topic_access import HasStore
+    from embeddedpulsar._engine.store.topic_access import HasStore
 
 
 DEFAULT_NAMESPACE = "public/default"
@@ -468,3 +471,122 @@ def export(store: OpenedStore, topic: str, directory: str, file_format: str, col
     finally:
         progress.end()
     click.echo(f"{exported.rows:,} messages in {len(exported.files)} files")
+
+
+# The two positions that have names, which are ids in Pulsar, too.
+_POSITIONS = {"earliest": MessageId.earliest, "latest": MessageId.latest}
+subscription_argument = click.argument("subscription")
+
+
+@click.group()
+def subscriptions() -> None:
+    """List, create, move, empty and delete subscriptions."""
+
+
+@subscriptions.command("list")
+@topic_argument
+@as_json
+@pass_store
+def list_subscriptions(store: OpenedStore, topic: str, is_json: bool) -> None:
+    """List the durable subscriptions of TOPIC."""
+    with store.admin() as admin:
+        names = admin.topics().get_subscriptions(topic)
+    if is_json:
+        print_json(names)
+    else:
+        print_table(("subscription",), [(name,) for name in names])
+
+
+@subscriptions.command("create")
+@topic_argument
+@subscription_argument
+@click.option("--from", "position", type=click.Choice(list(_POSITIONS)), default="latest", show_default=True)
+@pass_store
+def create_subscription(store: OpenedStore, topic: str, subscription: str, position: str) -> None:
+    """Create SUBSCRIPTION of TOPIC."""
+    with store.admin() as admin:
+        admin.topics().create_subscription(topic, subscription, _POSITIONS[position])
+
+
+@subscriptions.command("delete")
+@topic_argument
+@subscription_argument
+@click.option("-f", "--force", is_flag=True, help="Even if consumers are attached.")
+@destroys
+@pass_store
+def delete_subscription(
+    store: OpenedStore, topic: str, subscription: str, force: bool, yes: bool, dry_run: bool
+) -> None:
+    """Delete SUBSCRIPTION of TOPIC: what it has not acknowledged is not kept for it any more."""
+    with store.admin() as admin:
+        if is_confirmed(f"delete the subscription {subscription} of {topic}", yes, dry_run):
+            admin.topics().delete_subscription(topic, subscription, force)
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@click.option("-n", "--count", type=click.IntRange(min=1), required=True, help="How many messages.")
+@destroys
+@pass_store
+def skip(store: OpenedStore, topic: str, subscription: str, count: int, yes: bool, dry_run: bool) -> None:
+    """Acknowledge the first messages of the backlog of SUBSCRIPTION."""
+    with store.admin() as admin:
+        if is_confirmed(f"skip {count:,} messages of {subscription} of {topic}", yes, dry_run):
+            # A subscription may have fewer messages than it is asked to skip, so their number is shown.
+            click.echo(f"{admin.topics().skip_messages(topic, subscription, count):,} messages skipped")
+
+
+@subscriptions.command("skip-all")
+@topic_argument
+@subscription_argument
+@destroys
+@pass_store
+def skip_all(store: OpenedStore, topic: str, subscription: str, yes: bool, dry_run: bool) -> None:
+    """Acknowledge the whole backlog of SUBSCRIPTION."""
+    with store.admin() as admin:
+        if is_confirmed(f"skip all messages of {subscription} of {topic}", yes, dry_run):
+            admin.topics().skip_all_messages(topic, subscription)
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@click.option("--older-than", "seconds", type=click.IntRange(min=0), required=True, metavar="SECONDS")
+@destroys
+@pass_store
+def expire(store: OpenedStore, topic: str, subscription: str, seconds: int, yes: bool, dry_run: bool) -> None:
+    """Acknowledge the messages that were published more than SECONDS ago."""
+    what = f"acknowledge what {subscription} of {topic} has that is older than {seconds:,} s"
+    with store.admin() as admin:
+        if is_confirmed(what, yes, dry_run):
+            admin.topics().expire_messages(topic, subscription, seconds)
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@click.option("--to", "position", type=click.Choice(list(_POSITIONS)), help="The oldest or the next message.")
+@click.option("--time", "timestamp_ms", type=click.IntRange(min=0), metavar="MS", help="Ms since 1970.")
+@destroys
+@pass_store
+def reset(
+    store: OpenedStore,
+    topic: str,
+    subscription: str,
+    position: str | None,
+    timestamp_ms: int | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Move SUBSCRIPTION: what lies before the target counts as acknowledged, the rest is delivered."""
+    # One of the two, because a position and a time may contradict each other.
+    if (position is None) == (timestamp_ms is None):
+        raise click.UsageError("name the target: either --to or --time")
+    target = _POSITIONS[position] if position is not None else timestamp_ms
+    # For the type checker: one of the two is there.
+    assert target is not None
+    with store.admin() as admin:
+        where = position or f"the messages from {timestamp_ms} ms on"
+        if is_confirmed(f"reset {subscription} of {topic} to {where}", yes, dry_run):
+            admin.topics().reset_cursor(topic, subscription, target)

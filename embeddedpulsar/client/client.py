@@ -10,8 +10,8 @@ from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.client.arguments import check_type, check_type_or_none
 from embeddedpulsar.client.client_config import Authentication, ServiceInfo, client_config
-from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
-from embeddedpulsar.client.client_threads import OPENED, ClientLog, close_opened
+from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore, close_opened
+from embeddedpulsar.client.client_threads import OPENED, ClientLog
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.enums import (
     BatchingType,

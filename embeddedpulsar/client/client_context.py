@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         WaitingThreads,
         Workers,
     )
-    from embeddedpulsar.client.listener import ListenerThreads
     from embeddedpulsar.client.partition_watch import PartitionWatch
 
 
@@ -57,6 +56,13 @@ class PublisherLike(Closable, Protocol):
     def save(self) -> None: ...
 
 
+class Listeners(Protocol):
+    """The threads that run message listeners."""
+
+    def add(self, target: Any, /) -> None: ...
+    def remove(self, target: Any, /) -> None: ...
+
+
 class ClientContext(Protocol):
     """The store, the threads and the options of one client. `ClientCore` is its only implementation.
 
@@ -77,7 +83,7 @@ class ClientContext(Protocol):
     waiting: WaitingThreads
 
     @property
-    def listeners(self) -> ListenerThreads: ...
+    def listeners(self) -> Listeners: ...
     def use_topic(self, name: str, create: bool = True, *, to_look: bool = False) -> TopicUse: ...
     def abandon(self, close: Callable[[], object]) -> None: ...
     def when_dropped(self, close: Callable[[], object]) -> Callable[[], object]: ...

@@ -27,7 +27,7 @@ from embeddedpulsar.client.client_threads import (
     Workers,
 )
 from embeddedpulsar.client.partition_watch import PartitionWatch
-from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar.client.client_config import ClientConfig
     from embeddedpulsar.client.client_context import Closable, PublisherLike, Receiver
-    from embeddedpulsar.client.client_threads import ClientLog
-    from embeddedpulsar.client.listener import ListenerThreads
+    from embeddedpulsar.client.client_threads import ClientLog, Close
+    from embeddedpulsar.client.consumer.listener import ListenerThreads
     from embeddedpulsar.damage import Damage
 
 
@@ -284,7 +284,7 @@ class ClientCore:
         """The threads that call listeners, made for the first consumer that has one."""
         made = self._listeners.get(None)
         if made is None:
-            late = late_import("embeddedpulsar.client.listener")
+            late = late_import("embeddedpulsar.client.consumer.listener")
             threads_of: ListenerThreads = late.ListenerThreads(
                 self.config.listener_threads, lambda: self.store.mailbox, self.log
             )
@@ -464,3 +464,26 @@ class ClientCore:
 def _label(closable: Closable) -> str:
     """The type and name without the state, because a log record is formatted later than it is made."""
     return repr(closable).strip("<>").removesuffix(" open").removesuffix(" closed")
+
+
+def close_opened(core: ClientCore, made: Any, opened: list[Close]) -> None:
+    """Close what an interrupted call has made: the whole if it is complete, and each part that is not closed.
+
+    What cannot be closed now, because another process stays in a lock, is closed later.
+    """
+    # First, so that what is opened below, while closing, is not listed.
+    OPENED.set(None)
+    if made is not None:
+        with contextlib.suppress(AlreadyClosed, LockTimeout):
+            core.in_time(made.close)
+    # Last attached, first closed. One that the whole has closed before raises `AlreadyClosed`.
+    while opened:
+        close = opened.pop()
+        try:
+            core.in_time(close)
+        except AlreadyClosed:
+            continue
+        except LockTimeout:
+            # Another process stays in the lock, and the caller has an interrupt or error to raise: it does
+            # not wait any longer.
+            core.abandon(close)

@@ -17,7 +17,6 @@ Threads for work that may have to wait for locks, away from timers.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable
@@ -28,11 +27,10 @@ from embeddedpulsar._engine.platform import deadline, fork, package_log, threads
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.client.client_config import ConsoleLogger, FileLogger
 from embeddedpulsar.enums import LoggerLevel
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, MemoryBufferIsFull
+from embeddedpulsar.exceptions import AlreadyClosed, MemoryBufferIsFull
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.clock import ThreadLike
-    from embeddedpulsar.client.client_core import ClientCore
 
 
 class AwaitedCall:
@@ -428,29 +426,6 @@ OPENED: Final[ContextVar[list[Close] | None]] = ContextVar("embeddedpulsar.opene
 """The functions that close what the call of this thread attaches. A part is listed before it attaches, so an
 interrupt at any later instruction finds it. The finalizers would detach it as well, but not while the program
 keeps the traceback, whose frames refer to it: a notebook keeps the last one."""
-
-
-def close_opened(core: ClientCore, made: Any, opened: list[Close]) -> None:
-    """Close what an interrupted call has made: the whole if it is complete, and each part that is not closed.
-
-    What cannot be closed now, because another process stays in a lock, is closed later.
-    """
-    # First, so that what is opened below, while closing, is not listed.
-    OPENED.set(None)
-    if made is not None:
-        with contextlib.suppress(AlreadyClosed, LockTimeout):
-            core.in_time(made.close)
-    # Last attached, first closed. One that the whole has closed before raises `AlreadyClosed`.
-    while opened:
-        close = opened.pop()
-        try:
-            core.in_time(close)
-        except AlreadyClosed:
-            continue
-        except LockTimeout:
-            # Another process stays in the lock, and the caller has an interrupt or error to raise: it does
-            # not wait any longer.
-            core.abandon(close)
 
 
 # Seconds. The pauses double from the first to the longest while nothing can be stored. A publisher that

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
-from embeddedpulsar.admin.absent_methods import SaysWhatThereIs
-from embeddedpulsar.admin.topics import Topics
+from embeddedpulsar._engine.store.topic_access import delete_subscription, look
+from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -54,6 +54,7 @@ from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.store import Store
+    from embeddedpulsar._engine.store.topic import Topic
 
 
 # The definitions are policies of the namespace `public/functions`: so they are in its document, change under
@@ -397,14 +398,13 @@ class Functions(SaysWhatThereIs):
         self._definitions.remove(name)
 
     def _unsubscribe(self, config: FunctionConfig) -> None:
-        topics = Topics(self._store)
         names = config.named_inputs()
         if config.topics_pattern:
             # Topics that matched once and are gone now took their subscriptions with them.
             names += [name for name in self._store().topics.names() if is_of_pattern(config, name)]
         for name in dict.fromkeys(names):
             with contextlib.suppress(TopicNotFound, SubscriptionNotFound):
-                topics.delete_subscription(name, config.subscription)
+                delete_subscription(self, name, config.subscription, force=False)
 
     # -- running ---------------------------------------------------------------------------------------
 
@@ -579,7 +579,11 @@ class Functions(SaysWhatThereIs):
         name = state_topic(full_name)
         if not store.topics.has(name):
             return set()
-        return {publisher.producer_name for publisher in Topics(lambda: store).get_stats(name).publishers}
+        return look(self, name, lambda used: set() if used is None else _names_of_producers(used))
+
+
+def _names_of_producers(topic: Topic) -> set[str]:
+    return {producer.name for producer in topic.view.producers().connected}
 
 
 def _is_instance(producer_name: str) -> bool:

@@ -11,11 +11,10 @@ import re
 from types import NoneType
 from typing import Any, Final
 
-from embeddedpulsar.admin.topic_access import json_form
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.error_text import naming_fields, nearest
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.policy_values import camel_case
+from embeddedpulsar.policy_values import camel_case, json_form
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import TopicName
 

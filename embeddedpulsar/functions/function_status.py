@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
-from embeddedpulsar.admin.topic_access import json_form
+from embeddedpulsar.policy_values import json_form
 from embeddedpulsar.records import NamedTuple
 
 

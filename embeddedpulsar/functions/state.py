@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import pack_map, unpack_map
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.admin.topics import Topics
+from embeddedpulsar._engine.store.policies.keeping import COMPACTION_THRESHOLD, INACTIVE_TOPICS
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig, NotAllowedError
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
@@ -283,10 +283,9 @@ def make_state_topic(store: Store, full_name: str) -> str:
     name = state_topic(full_name)
     if store.topics.has(name):
         return name
-    topics = Topics(lambda: store)
     store.topics.namespaces.create(NAMESPACE)
     try:
-        topics.create_non_partitioned_topic(name)
+        store.topics.create_topic(name)
     # Another process made it between the look and the call.
     except NotAllowedError:
         if not store.topics.has(name):
@@ -296,12 +295,11 @@ def make_state_topic(store: Store, full_name: str) -> str:
 
 def protect(store: Store, topic: str) -> None:
     """Have a state topic compacted, and never removed because it is not used."""
-    topics = Topics(lambda: store)
     # The threshold is set last, and says that both are. A process that dies in between leaves it to the next
     # one that attaches.
-    if topics.get_compaction_threshold(topic) is None:
-        topics.set_inactive_topic_policies(topic, InactiveTopicPolicies(delete_while_inactive=False))
-        topics.set_compaction_threshold(topic, _COMPACT_AT)
+    if store.own_policy(topic, COMPACTION_THRESHOLD) is None:
+        store.set_policy(topic, INACTIVE_TOPICS, InactiveTopicPolicies(delete_while_inactive=False))
+        store.set_policy(topic, COMPACTION_THRESHOLD, _COMPACT_AT)
 
 
 def read_state(client: Client, full_name: str) -> StateTable:

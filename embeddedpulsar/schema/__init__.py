@@ -5,7 +5,8 @@ from __future__ import annotations
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo, StringSchema
+from embeddedpulsar._engine.store.schema_info import SchemaInfo
+from embeddedpulsar.schema.schema import BytesSchema, Schema, StringSchema
 
 if TYPE_CHECKING:
     from embeddedpulsar.enums import KeyValueEncodingType

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema.key_value import is_separated, key_value_decoder, payload_decoder
-from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo
+from embeddedpulsar.schema.schema import BytesSchema, Schema
 
 
 class GenericRecord:

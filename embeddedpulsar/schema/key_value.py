@@ -12,10 +12,9 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar
 
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
-from embeddedpulsar.schema.key_value_info import KeyValueInfo
-from embeddedpulsar.schema.schema import Schema, SchemaInfo
+from embeddedpulsar.schema.schema import Schema
 
 
 def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
@@ -48,7 +47,7 @@ def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:
     if kind == SchemaType.PROTOBUF_NATIVE:
         return _protobuf_decoder(info.schema())
     if kind == SchemaType.KEY_VALUE:
-        decode: Callable[[bytes], Any] = late_import("embeddedpulsar.schema.key_value").value_decoder(info)
+        decode: Callable[[bytes], Any] = value_decoder(info)
         return decode
     from embeddedpulsar.schema.primitives import primitive_schema
 

@@ -399,11 +399,18 @@ def _finish(root: str, place: SinkPlace) -> int:
         return _publish(root, place, plan, producers, stored, verifies=True)
 
 
+def sealed_producer(client: Client, topic: str, name: str | None = None) -> Producer[bytes]:
+    """A producer of the client for entries that are encrypted already."""
+    producer = producer_of_sealed(client._core, topic, name)
+    client._keep(producer)
+    return producer
+
+
 def _producer(client: Client, topic: str, name: str, seals: bool) -> Producer[bytes]:
     if seals:
         # Encrypted already: a topic that requires encryption must let the producer in without a key of its
         # own.
-        return producer_of_sealed(client, topic, name)
+        return sealed_producer(client, topic, name)
     try:
         return client.create_producer(topic, name)
     except BrokerMetadataError as error:

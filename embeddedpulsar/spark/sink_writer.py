@@ -41,14 +41,20 @@ from embeddedpulsar.arrow.value_encoder import (
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.message_router import BulkRouting, RoundRobinByBatch, random_below
 from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES
-from embeddedpulsar.client.producer.staged_entry import StagedEntry, producer_of_sealed, publish_entries
+from embeddedpulsar.client.producer.staged_entry import StagedEntry, publish_entries
 from embeddedpulsar.crypto.entry_cipher import RowsCipher
 from embeddedpulsar.enums import HashingScheme
 from embeddedpulsar.exceptions import InvalidConfiguration, MessageTooBig, TopicNotFound
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.batch_reader import spare_modules
 from embeddedpulsar.spark.options import DELIVER_AT, SinkOptions
-from embeddedpulsar.spark.sink_commit import SinkCommit, SinkIdentity, StagedFile, encryption_of
+from embeddedpulsar.spark.sink_commit import (
+    SinkCommit,
+    SinkIdentity,
+    StagedFile,
+    encryption_of,
+    sealed_producer,
+)
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -505,6 +511,6 @@ def _made(options: SinkOptions, name: TopicName) -> int:
     except TopicNotFound:
         with Client(options.path) as client:
             # A topic that requires encryption lets no other producer in.
-            open_producer = producer_of_sealed if options.encryption_keys else Client.create_producer
+            open_producer = sealed_producer if options.encryption_keys else Client.create_producer
             open_producer(client, name.full).close()
         return partition_count(options.path, name)

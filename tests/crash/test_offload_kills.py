@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Admin, Client, MessageId
+from embeddedpulsar import (
+    Admin,
+    Client,
+    MessageId,
+    offload,  # declares the steps
+)
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar.offload import topic_offload  # declares the steps
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 from tests.conformance.offloading import TOPIC, Site, finished
@@ -66,4 +70,4 @@ def test_every_step_is_covered() -> None:
         "offload:object_written", "offload:published", "offload:release_noted",
         "offload:removal_noted", "offload:verified",
     }  # fmt: skip
-    assert topic_offload.TopicOffload
+    assert offload.TopicOffload

@@ -39,12 +39,11 @@ SELDOM = (
     "_engine.log.recovery",
     "client.consumer.reader",
     "client.consumer.table_view",
-    "client.interceptor_chain",
     "client.interceptors",
     "crypto.keys",
     "encryption",
-    "schema.avro_definition",
-    "schema.compatibility",
+    "_engine.format.avro_definition",
+    "_engine.store.schema_compatibility",
 )
 
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embeddedpulsar import schema as schemas
+from embeddedpulsar._engine.store.schema_info import KeyValueInfo
 from embeddedpulsar.schema import KeyValue, KeyValueSchema, Schema
 from embeddedpulsar.schema import KeyValueEncodingType as Encoding
 from embeddedpulsar.schema.key_value import key_value_decoder, payload_decoder
-from embeddedpulsar.schema.key_value_info import KeyValueInfo
 
 ZONES = st.sampled_from([timezone(timedelta(minutes=minutes)) for minutes in (0, 345, -720, 840)])
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=ZONES)

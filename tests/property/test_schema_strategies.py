@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format.avro_definition import is_alike, parsed, why_unreadable
+from embeddedpulsar._engine.store.schema_compatibility import is_same, why_refused, why_unfit
+from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar._engine.store.schema_registry import SchemaDocument
 from embeddedpulsar.enums import SchemaCompatibilityStrategy as Strategy
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.schema.avro_definition import is_alike, parsed, why_unreadable
-from embeddedpulsar.schema.compatibility import is_same, why_refused, why_unfit
-from embeddedpulsar.schema.schema import SchemaInfo
 
 fastavro = pytest.importorskip("fastavro", reason="the extra is not installed")
 

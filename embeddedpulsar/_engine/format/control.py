@@ -96,7 +96,7 @@ class TopicWord:
     PUBLISH_RATE: Final = 120  # three words: see `_engine.store.policies.resource_groups.SharedRate`
     PUBLISH_LIMITED: Final = 123  # how often producers had to wait for the publish rate
     DISPATCH_RATE: Final = 128  # three words
-    SUBSCRIBERS: Final = 136  # pairs, as many as `SUBSCRIBERS`: see `_engine.store.policies.rate_policy`
+    SUBSCRIBERS: Final = 136  # pairs, as many as `SUBSCRIBERS`: see `_engine.store.rate_policy`
 
 
 class SubscriptionWord:

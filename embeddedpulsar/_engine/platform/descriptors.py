@@ -11,6 +11,7 @@ import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from sys import modules
 from typing import Any, Final, Protocol, TypeVar
 
@@ -123,6 +124,65 @@ class Sleepers:
         self._open.clear()
 
 
+class Usage:
+    """How many users each of a number of opened things has.
+
+    Role: decides what may be closed to keep file descriptors within bounds; opens and closes nothing itself.
+    Invariants: a name is idle exactly if it had users and has none.
+    Callers: the holder of the lock that guards the things.
+
+    Args:
+        most_idle: how many idle things may stay open for their next user.
+    """
+
+    __slots__ = ("_idle", "_kept", "_most_idle", "_users")
+
+    def __init__(self, most_idle: int) -> None:
+        self._most_idle = most_idle
+        self._users: dict[str, int] = {}
+        self._idle: dict[str, None] = {}  # in the order in which they became idle
+        self._kept: set[str] = set()
+
+    def begin(self, name: str) -> None:
+        """Count one more user."""
+        self._users[name] = self._users.get(name, 0) + 1
+        self._idle.pop(name, None)
+
+    def keep(self, name: str) -> None:
+        """Count a user that never ends its use: the thing stays open."""
+        if name not in self._kept:
+            self._kept.add(name)
+            self.begin(name)
+
+    def end(self, name: str) -> bool:
+        """Count one user less; returns whether it was the last."""
+        users = self._users.get(name, 0) - 1
+        if users > 0:
+            self._users[name] = users
+            return False
+        self._users.pop(name, None)
+        self._idle[name] = None
+        return True
+
+    def count(self, name: str) -> int:
+        """How many users it has."""
+        return self._users.get(name, 0)
+
+    def forget(self, name: str) -> None:
+        """Forget a thing that is closed."""
+        self._users.pop(name, None)
+        self._idle.pop(name, None)
+        self._kept.discard(name)
+
+    def surplus(self) -> list[str]:
+        """The idle names above the budget, the longest idle first."""
+        return list(self._idle)[: max(0, len(self._idle) - self._most_idle)]
+
+    def idle(self) -> list[str]:
+        """All idle names, the longest idle first."""
+        return list(self._idle)
+
+
 SLEEPERS: Final = Sleepers()
 fork.register(SLEEPERS)
 
@@ -168,6 +228,66 @@ def calling(what: str, action: Callable[..., Result], *arguments: Any) -> Result
     # The second failure is final: everything that could be given back was.
     SLEEPERS.make_room()
     return named(what, action, *arguments)
+
+
+def within_limit(action: Callable[[], Result], make_room: Callable[[], object], what: str) -> Result:
+    """Do something that opens files; if there are no descriptors left, make room and do it once more.
+
+    As `descriptors` does where a file is opened, but whole topics are closed.
+
+    Args:
+        action: what to do; may run twice.
+        make_room: closes files that are not in use.
+        what: says in a few words what cannot be done if it fails.
+
+    Raises:
+        DescriptorLimitError: no descriptors were left the second time either.
+    """
+    try:
+        return action()
+    except OSError as e:
+        if not is_shortage(e):
+            raise
+    make_room()
+    SLEEPERS.make_room()
+    return named(what, action)
+
+
+def late_imports() -> AbstractContextManager[object]:
+    """What stands around imports in a function: of what few processes need, in threads that others may
+    fork beside.
+
+    A process that forks while another thread of it executes a module hands its child a module that is half
+    there, under a lock that is never released: an import of it there waits for ever. So a fork waits for the
+    imports that
+    are under way here, a few milliseconds at most. And a program may have used up its descriptors: an
+    import needs
+    one at a time, and one that fails in the middle leaves a module half there, too. So it is made sure
+    before that there is one.
+
+    The lock itself is returned, because its ``__enter__`` is written in C: no interrupt comes between it
+    and the imports.
+
+    Raises:
+        DescriptorLimitError: nothing of this package could give one back.
+
+    Example:
+        >>> with late_imports():
+        ...     from math import pi
+        >>> pi > 3
+        True
+    """
+    try:
+        _probe()
+    except OSError:
+        calling("cannot load a module", _probe)
+    lock: AbstractContextManager[object] = fork.LATE_IMPORTS.lock  # a fork makes a new one
+    return lock
+
+
+def _probe() -> None:
+    """Open and close something, which fails if no descriptor is left."""
+    os.close(os.open(os.sep, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def late_import(name: str) -> Any:

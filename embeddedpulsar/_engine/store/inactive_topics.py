@@ -24,6 +24,7 @@ from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, i
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
     from embeddedpulsar._engine.store.store_session import StoreSession
     from embeddedpulsar._engine.store.topic import Topic
@@ -51,15 +52,23 @@ class InactiveTopics:
     Args:
         session: of the store.
         in_use: the topics that this process uses.
+        use_topic: a hold on a topic that exists, to look at it; takes no lock of the store's registry.
         clock: of the store.
     """
 
     name: Final = "inactive topics"
     is_deleted: Final = False
 
-    def __init__(self, session: StoreSession, in_use: Callable[[], Sequence[Topic]], clock: Clock) -> None:
+    def __init__(
+        self,
+        session: StoreSession,
+        in_use: Callable[[], Sequence[Topic]],
+        use_topic: Callable[[str], TopicUse],
+        clock: Clock,
+    ) -> None:
         self._session: Final = session
         self._in_use: Final = in_use
+        self._use_topic: Final = use_topic
         self._clock: Final = clock
         self._every_s: Final = session.settings.brokerDeleteInactiveTopicsFrequencySeconds
         self._lock: Final = threads.RLock()  # held during a slice
@@ -175,7 +184,7 @@ class InactiveTopics:
         names = [log_entry.name for log_entry in logs] or [_first_log(entry)]
         if all(self._is_inactive(log_name, look) for log_name in names):
             deletion = late_import("embeddedpulsar._engine.store.topic_deletion")
-            deletion.delete(session, entry, self._clock.wall_ms(), look.check)
+            deletion.delete(session, self._use_topic, entry, self._clock.wall_ms(), look.check)
             done.append(f"{name} was deleted: not in use for {seconds} s")
 
     def _is_partition(self, name: str) -> bool:
@@ -187,7 +196,7 @@ class InactiveTopics:
         return base is not None and bool(base.partitions)
 
     def _is_inactive(self, name: str, look: _Look) -> bool:
-        use = self._session.use_topic(name)
+        use = self._use_topic(name)
         try:
             return look.is_inactive(use.topic)
         finally:

@@ -1,7 +1,4 @@
-"""The topics one process has open, and their users.
-
-Counts the users of opened things: which have none any more, the longest idle first.
-"""
+"""The topics one process has open, and their users."""
 
 from __future__ import annotations
 
@@ -9,70 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import ref
 
-from embeddedpulsar._engine.platform import deadline, descriptors, threads
+from embeddedpulsar._engine.platform import deadline, threads
+from embeddedpulsar._engine.platform.descriptors import Usage, within_limit
 from embeddedpulsar._engine.platform.threads import RLock
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.topic import Topic
-
-
-class Usage:
-    """How many users each of a number of opened things has.
-
-    Role: decides what may be closed to keep file descriptors within bounds; opens and closes nothing itself.
-    Invariants: a name is idle exactly if it had users and has none.
-    Callers: the holder of the lock that guards the things.
-
-    Args:
-        most_idle: how many idle things may stay open for their next user.
-    """
-
-    __slots__ = ("_idle", "_kept", "_most_idle", "_users")
-
-    def __init__(self, most_idle: int) -> None:
-        self._most_idle = most_idle
-        self._users: dict[str, int] = {}
-        self._idle: dict[str, None] = {}  # in the order in which they became idle
-        self._kept: set[str] = set()
-
-    def begin(self, name: str) -> None:
-        """Count one more user."""
-        self._users[name] = self._users.get(name, 0) + 1
-        self._idle.pop(name, None)
-
-    def keep(self, name: str) -> None:
-        """Count a user that never ends its use: the thing stays open."""
-        if name not in self._kept:
-            self._kept.add(name)
-            self.begin(name)
-
-    def end(self, name: str) -> bool:
-        """Count one user less; returns whether it was the last."""
-        users = self._users.get(name, 0) - 1
-        if users > 0:
-            self._users[name] = users
-            return False
-        self._users.pop(name, None)
-        self._idle[name] = None
-        return True
-
-    def count(self, name: str) -> int:
-        """How many users it has."""
-        return self._users.get(name, 0)
-
-    def forget(self, name: str) -> None:
-        """Forget a thing that is closed."""
-        self._users.pop(name, None)
-        self._idle.pop(name, None)
-        self._kept.discard(name)
-
-    def surplus(self) -> list[str]:
-        """The idle names above the budget, the longest idle first."""
-        return list(self._idle)[: max(0, len(self._idle) - self._most_idle)]
-
-    def idle(self) -> list[str]:
-        """All idle names, the longest idle first."""
-        return list(self._idle)
 
 
 MOST_IDLE: Final = 8
@@ -290,26 +229,3 @@ def _log(notes: list[str]) -> None:
 
 
 Result = TypeVar("Result")
-
-
-def within_limit(action: Callable[[], Result], make_room: Callable[[], object], what: str) -> Result:
-    """Do something that opens files; if there are no descriptors left, make room and do it once more.
-
-    As `descriptors` does where a file is opened, but whole topics are closed.
-
-    Args:
-        action: what to do; may run twice.
-        make_room: closes files that are not in use.
-        what: says in a few words what cannot be done if it fails.
-
-    Raises:
-        DescriptorLimitError: no descriptors were left the second time either.
-    """
-    try:
-        return action()
-    except OSError as e:
-        if not descriptors.is_shortage(e):
-            raise
-    make_room()
-    descriptors.SLEEPERS.make_room()
-    return descriptors.named(what, action)

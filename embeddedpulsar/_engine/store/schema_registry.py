@@ -1,8 +1,6 @@
 """The registry: adding, finding and deleting the schemas of the topics of a store.
 
 The schemas of one topic: versions that only rise, and the document that holds them.
-
-The topic of received messages, with the schemas that they were written with.
 """
 
 from __future__ import annotations
@@ -14,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import KIND_SCHEMAS, decode_document, encode_document
 from embeddedpulsar._engine.platform import disk, failpoints
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_import, late_imports
 from embeddedpulsar._engine.store.policies.admitting import SCHEMA_AUTO_UPDATE, SCHEMA_COMPATIBILITY
 from embeddedpulsar._engine.store.policies.policy_documents import remove_unfinished
+from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.enums import SchemaCompatibilityStrategy, SchemaType
 from embeddedpulsar.exceptions import (
@@ -26,15 +25,12 @@ from embeddedpulsar.exceptions import (
     StorageError,
     TopicNotFound,
 )
-from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.schema.schema import BYTES, Schema, SchemaInfo
 from embeddedpulsar.topic_name import TopicName, is_system_topic
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.clock import Clock
-    from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar._engine.store.store_session import StoreSession
 
 
@@ -100,10 +96,14 @@ class SchemaDocument(NamedTuple):
         for one in current:  # the usual case, without reading definitions
             if one.data == info.schema() and one.type == kind and kind != SchemaType.KEY_VALUE:
                 return one.version
-        late = late_import("embeddedpulsar.schema.compatibility")
-        if not current or late.why_invalid(info):
+        if not current:
             return NO_VERSION
-        place = late.place_of([one.info() for one in current], info)
+        with late_imports():
+            from embeddedpulsar._engine.store.schema_compatibility import place_of, why_invalid
+
+        if why_invalid(info):
+            return NO_VERSION
+        place = place_of([one.info() for one in current], info)
         return current[place].version if place >= 0 else NO_VERSION
 
     def has_schemas_of(self, other: SchemaDocument) -> bool:
@@ -269,7 +269,9 @@ class SchemaRegistry:
 
     def _why_refused(self, document: SchemaDocument, name: str, info: SchemaInfo) -> str:
         """Why a schema is not compatible with those of a topic; empty if it is."""
-        late = late_import("embeddedpulsar.schema.compatibility")  # on first use: most topics have no schema
+        late = late_import(
+            "embeddedpulsar._engine.store.schema_compatibility"
+        )  # on first use: most topics have no schema
         why: str = late.why_refused(document.infos(), info, self.strategy(name))
         return why
 
@@ -290,7 +292,7 @@ class SchemaRegistry:
                 schema.
             TopicNotFound, StorageError: see `add`.
         """
-        late = late_import("embeddedpulsar.schema.compatibility")
+        late = late_import("embeddedpulsar._engine.store.schema_compatibility")
         document = self.document(name)
         if not document.current and is_idle():
             self.add(name, info)
@@ -336,7 +338,7 @@ class SchemaRegistry:
         *,
         durable: bool = False,
     ) -> int:
-        late = late_import("embeddedpulsar.schema.compatibility")
+        late = late_import("embeddedpulsar._engine.store.schema_compatibility")
         durable = durable or self._durable
         while True:
             # 1. Without the lock: reading and comparing definitions takes as long as these are large.
@@ -429,42 +431,3 @@ def read_schemas(path: str) -> tuple[SchemaDocument, dict[str, Any]]:
         raise type(e)(path=path, offset=e.offset, reason=e.reason, remedy=_RESTORE) from None
     except StorageError as e:
         raise e.at(path) from None
-
-
-def origin_of(store: Callable[[], Store], topic: str, schema: Schema[Any] = BYTES) -> MessageOrigin:
-    """What the messages share that are read from a topic.
-
-    Args:
-        store: of the topic.
-        topic: full name.
-        schema: decodes the messages.
-    """
-    by_message = type(schema).decode_message is not Schema.decode_message
-    writers = Writers(store, topic)
-    if by_message:  # so that messages can be decoded when the client is closed
-        writers.look()
-    return MessageOrigin(topic, schema, writers, by_message, TopicName.parse(topic).partition)
-
-
-class Writers(dict[int, SchemaInfo | None]):
-    """The schemas of a topic by version. What a version is never changes, so it is looked up once.
-
-    A version that cannot be looked up raises the error of the store: Avro that is decoded with another
-    definition may give wrong values.
-    """
-
-    __slots__ = ("_store", "_topic")
-
-    def __init__(self, store: Callable[[], Store], topic: str) -> None:
-        self._store: Final = store
-        self._topic: Final = topic
-
-    def look(self) -> None:
-        """Look all versions up that there are now."""
-        for stored in self._store().schemas.document(self._topic).schemas:
-            self[stored.version] = stored.info()
-
-    def __missing__(self, version: int) -> SchemaInfo | None:
-        if version != NO_VERSION:
-            self.look()
-        return self.setdefault(version, None)  # deleted by force: it does not come back

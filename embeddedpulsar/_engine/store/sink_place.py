@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from embeddedpulsar._engine import filenames
+from embeddedpulsar._engine import EXTENSIONS, filenames
 from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document, encode_document
 from embeddedpulsar._engine.format.staged_rows import staged_chunks
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, package_log
-from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
@@ -291,9 +290,7 @@ class SinkUpkeep:
     def _finish(self) -> None:
         """Finish the commits that were begun, as the next write would."""
         try:
-            stored = late_import("embeddedpulsar.spark.sink_commit").finish_commits(
-                self._root, report=self._report
-            )
+            stored = EXTENSIONS.finish_commits(self._root, report=self._report)
         finally:
             self._is_finishing = False
         if stored:

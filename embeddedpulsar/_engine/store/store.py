@@ -373,8 +373,7 @@ class Store:
             of_store = self.root, lease, self.clock, self.damage, self._refusal
             session = descriptors.named(what, late.open_to_look, *of_store)
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
-        session.use_topic = partial(self._use, session)
-        self._inactive = InactiveTopics(session, self._topics.in_use, self.clock)
+        self._inactive = InactiveTopics(session, self._topics.in_use, partial(self._use, session), self.clock)
         self._topics.on_policies = self._inactive.renew
         PolicyWatch(session.control.words, session.mailbox, session.chores, self._topics.look_at_policies)
         self._session = session
@@ -537,7 +536,9 @@ class Store:
 
     def _delete(self, entry: TopicEntry, force: bool) -> None:
         late = descriptors.late_import("embeddedpulsar._engine.store.topic_deletion")
-        late.delete(self._present(), entry, self.clock.wall_ms(), late.check_unless(force))
+        session = self._present()
+        use_topic = partial(self._use, session)
+        late.delete(session, use_topic, entry, self.clock.wall_ms(), late.check_unless(force))
 
     def trim_topic(self, name: str) -> int:
         """See `Topic.trim_now`; raises TopicNotFound if there is no such topic."""

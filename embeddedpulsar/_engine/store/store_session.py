@@ -65,7 +65,6 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar.policy_values import AutoTopicCreationOverride
 
 
@@ -380,8 +379,6 @@ class StoreSession:
         self.chores: SchedulerLike
         """Timers of housekeeping alone: it waits a little for locks, and the others must not wait with it."""
         self.housekeeping: Housekeeping
-        self.use_topic: Callable[[str], TopicUse]
-        """A hold on a topic that exists, to look at it; takes no lock of the store's registry."""
         self.client_number = -1
         self._producer_numbers = itertools.count()
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+from embeddedpulsar._engine import EXTENSIONS
 from embeddedpulsar._engine.cold.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
 from embeddedpulsar._engine.filenames import (
     compaction_lock_path,
@@ -34,7 +35,7 @@ from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import disk, package_log, threads
 from embeddedpulsar._engine.platform.clock import Clock
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_import, within_limit
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
@@ -42,7 +43,6 @@ from embeddedpulsar._engine.store.background.housekeeping import TopicTrimming, 
 from embeddedpulsar._engine.store.background.upkeep import BacklogQuotas, Check, upkeep_of
 from embeddedpulsar._engine.store.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES
 from embeddedpulsar._engine.store.catalog.root_layout import in_root
-from embeddedpulsar._engine.store.open_topics import within_limit
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION, MAX_PRODUCERS
 from embeddedpulsar._engine.store.policies.keeping import (
     COMPACTION_THRESHOLD,
@@ -277,7 +277,7 @@ def _rules(value_of: ValueOf) -> OffloadRules:
 
 
 class Offloading(PartLike, Protocol):
-    """The part of `offload.topic_offload.TopicOffload` that is used here and above."""
+    """The part of `offload.TopicOffload` that is used here and above."""
 
     @property
     def work(self) -> ExclusiveWork: ...
@@ -345,10 +345,9 @@ class LateOffload(LatePart[Offloading]):
         topic = self._topic
         if not self._is_in_files:
             raise NotAllowedError(f"{topic.ledger.name} is kept in memory, and cannot be offloaded")
-        module = late_import("embeddedpulsar.offload.topic_offload")
         name = TopicName.parse(topic.ledger.name)
         folder = f"{name.namespace_name}/{os.path.basename(topic.directory)}/{topic.incarnation:016x}"
-        made: Offloading = module.TopicOffload(
+        made: Offloading = EXTENSIONS.offloading(
             topic.directory, name.partition, folder, self._leftovers, topic.ledger, self.rules, self._clock
         )
         return made

@@ -28,6 +28,7 @@ from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNot
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
+    from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.store_session import StoreSession
     from embeddedpulsar._engine.store.topic import Topic
 
@@ -42,11 +43,18 @@ Check = Callable[["Topic"], object]
 """Raises if a topic is not to be deleted."""
 
 
-def delete(session: StoreSession, entry: TopicEntry, now_ms: int, check: Check) -> None:
+def delete(
+    session: StoreSession,
+    use_topic: Callable[[str], TopicUse],
+    entry: TopicEntry,
+    now_ms: int,
+    check: Check,
+) -> None:
     """Delete the topic of ``entry``, with all its partitions; see `Store.delete_topic`.
 
     Args:
         session: of the store.
+        use_topic: a hold on a topic that exists, to look at it.
         entry: of the topic.
         now_ms: the time.
         check: called with each log before and after the mark, with nothing changed if it raises.
@@ -59,7 +67,7 @@ def delete(session: StoreSession, entry: TopicEntry, now_ms: int, check: Check) 
         with contextlib.ExitStack() as uses:
             topics = []
             for log_entry in _made(session.catalog.with_logs(entry)):
-                use = session.use_topic(log_entry.name)
+                use = use_topic(log_entry.name)
                 uses.callback(use.release)
                 topics.append(use.topic)
             staged = _delete_topics(session, entry, topics, now_ms, check)

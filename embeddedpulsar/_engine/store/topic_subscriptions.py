@@ -15,10 +15,9 @@ from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.log.log_opening import PROCESS
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, threads
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import Usage, late_import
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.scheduler import BackgroundWork
-from embeddedpulsar._engine.store.open_topics import Usage
 from embeddedpulsar._engine.store.policies.admitting import (
     AUTO_SUBSCRIPTION_CREATION,
     DELAYED_DELIVERY,

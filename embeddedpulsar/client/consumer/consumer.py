@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
     from embeddedpulsar.client.consumer.topic_group.topic_group import ConsumerGroup
-    from embeddedpulsar.client.interceptor_chain import InterceptorChain
+    from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.client.statistics import ConsumerStats
 
 

@@ -36,7 +36,7 @@ from embeddedpulsar.schema import Schema
 from embeddedpulsar.topic_name import NON_PERSISTENT
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.interceptor_chain import InterceptorChain
+    from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.crypto.keys import CryptoKeyReader
 
 _SHORTEST_ACK_TIMEOUT_MS = 10_000
@@ -322,8 +322,7 @@ def _chain(options: dict[str, Any], *, is_reader: bool) -> InterceptorChain | No
     given = options["interceptors"]
     if given is None:
         return None
-    from embeddedpulsar.client.interceptor_chain import chain_of
-    from embeddedpulsar.client.interceptors import ConsumerInterceptor, ReaderInterceptor
+    from embeddedpulsar.client.interceptors import ConsumerInterceptor, ReaderInterceptor, chain_of
 
     return chain_of(given, ReaderInterceptor if is_reader else ConsumerInterceptor)
 

@@ -19,12 +19,12 @@ from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED
 from embeddedpulsar._engine.log.log_positions import read_entry
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.store.policies.creation_policy import check_subscription_type
-from embeddedpulsar._engine.store.policies.rate_policy import check_subscribe_rate, dispatch_limiter
-from embeddedpulsar._engine.store.schema_registry import origin_of
+from embeddedpulsar._engine.store.rate_policy import check_subscribe_rate, dispatch_limiter
 from embeddedpulsar.client.partition_watch import MOST_ATTEMPTS
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import CryptoError, LockTimeout, SubscriptionNotFound
 from embeddedpulsar.message_id import LARGEST_ID, MessageId
+from embeddedpulsar.schema.schema import origin_of
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry import EntryView

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.log.log import Log
+    from embeddedpulsar._engine.store.schema_info import SchemaInfo
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
-    from embeddedpulsar.schema.schema import SchemaInfo
 
     EndWords = dict[Log, int]
 """The word to wait for, for each log to which letters were written."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.delivery import Source
-    from embeddedpulsar.client.listener import ListenerTarget
+    from embeddedpulsar.client.consumer.listener import ListenerTarget
     from embeddedpulsar.message import Message
     from embeddedpulsar.policies import BatchReceivePolicy
 
@@ -102,7 +102,7 @@ class MessageReceiver:
         """Start calling the listener, if there is one, with ``owner`` as its first argument."""
         listener = self._config.listener
         if listener is not None:
-            late = late_import("embeddedpulsar.client.listener")  # on first use: few have one
+            late = late_import("embeddedpulsar.client.consumer.listener")  # on first use: few have one
             target: ListenerTarget = late.ListenerTarget(
                 owner, listener, self._source, self._take, self._client.log
             )

@@ -11,7 +11,6 @@ from embeddedpulsar._engine.log.log_positions import has_chunks
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import fork, interrupts
 from embeddedpulsar._engine.store.policies.creation_policy import check_subscription_type
-from embeddedpulsar._engine.store.schema_registry import origin_of
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.client_context import CloseGuard, ProcessBound
 from embeddedpulsar.client.client_threads import OPENED
@@ -23,6 +22,7 @@ from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError
 from embeddedpulsar.message import T
 from embeddedpulsar.message_id import LARGEST_ID, MessageId, make
+from embeddedpulsar.schema.schema import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
     from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup
-    from embeddedpulsar.client.interceptor_chain import InterceptorChain
+    from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.message import Message
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.arguments import Options
-    from embeddedpulsar.client.interceptor_chain import InterceptorChain
+    from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
     from embeddedpulsar.client.producer.pending_entry import SendCallback
     from embeddedpulsar.client.producer.publisher import Publisher

@@ -31,7 +31,7 @@ from embeddedpulsar.schema import Schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.interceptor_chain import InterceptorChain
+    from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.crypto.keys import Encryption
     from embeddedpulsar.message import Message
 
@@ -182,8 +182,7 @@ def _chain(options: dict[str, Any]) -> InterceptorChain | None:
     given = options["interceptors"]
     if given is None:
         return None
-    from embeddedpulsar.client.interceptor_chain import chain_of
-    from embeddedpulsar.client.interceptors import ProducerInterceptor
+    from embeddedpulsar.client.interceptors import ProducerInterceptor, chain_of
 
     return chain_of(given, ProducerInterceptor)
 

@@ -9,7 +9,7 @@ from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import fork, threads
 from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
 from embeddedpulsar._engine.store.policies.creation_policy import check_encryption
-from embeddedpulsar._engine.store.policies.rate_policy import publish_limiter
+from embeddedpulsar._engine.store.rate_policy import publish_limiter
 from embeddedpulsar.backlog_quota import PRODUCER_REQUEST_HOLD
 from embeddedpulsar.client import client_threads
 from embeddedpulsar.client.topic_schema import check_has_schema, registered

@@ -16,7 +16,7 @@ from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.schema.schema import BYTES
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client import Client
+    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.producer.publisher import Publisher
 
@@ -132,12 +132,10 @@ def publish_entries(producers: Sequence[Producer[Any]], entries: Iterable[Staged
     return len(BulkPublisher(publisher_of, codec).publish(numbered()))
 
 
-def producer_of_sealed(client: Client, topic: str, name: str | None = None) -> Producer[bytes]:
+def producer_of_sealed(core: ClientContext, topic: str, name: str | None = None) -> Producer[bytes]:
     """A producer of entries that are encrypted already, also where encryption is required."""
     config = ProducerConfig(topic, BYTES, name, encryption=Encryption((), CryptoKeyReader("", "")))
-    producer = client._core.in_time(open_producer, client._core, config)
-    client._keep(producer)
-    return producer
+    return core.in_time(open_producer, core, config)
 
 
 def entry_terms(producer: Producer[Any]) -> tuple[ProducerPrefix, int]:

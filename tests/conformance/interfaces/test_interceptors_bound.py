@@ -15,7 +15,7 @@ from embeddedpulsar import (
     MessageId,
     ReaderInterceptor,
 )
-from embeddedpulsar.client.listener import ListenerThreads
+from embeddedpulsar.client.consumer.listener import ListenerThreads
 
 
 class Owners(ConsumerInterceptor, ReaderInterceptor):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyarrow import ArrowInvalid
 
-from embeddedpulsar import ConsumerType, InitialPosition, MessageId
+from embeddedpulsar import ConsumerType, InitialPosition, MessageId, offload
 from embeddedpulsar._engine.cold import cold_ledger, fetching, ledger_log, location
 from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.log.chain_scan import LogWindow
@@ -20,8 +20,7 @@ from embeddedpulsar._engine.platform import deadline, disk
 from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import ColdReadError, LockTimeout, StorageFullError
-from embeddedpulsar.offload import topic_offload
-from embeddedpulsar.offload.topic_offload import TopicOffload
+from embeddedpulsar.offload import TopicOffload
 from embeddedpulsar.testing import assert_clean
 from tests.conformance.ledgers.faulty_location import Faulty, faulty
 from tests.conformance.offloading import TOPIC, Site
@@ -266,7 +265,7 @@ def test_an_error_of_any_kind_is_in_the_status(site: Site, monkeypatch: pytest.M
         raise LockTimeout("another process stays in it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(topic_offload, "write_messages", refuses)
+        patch.setattr(offload, "write_messages", refuses)
         assert "no such table" in site.offload()
         assert not site.notes() and not site.objects()
         patch.setattr(ManagedLedger, "sync", stays)

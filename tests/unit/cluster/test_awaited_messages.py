@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.cluster.handle import AwaitedMessages
+from embeddedpulsar.cluster.client import AwaitedMessages
 from embeddedpulsar.exceptions import AlreadyClosed
 
 OK, CLOSED = SimpleNamespace(name="Ok"), SimpleNamespace(name="AlreadyClosed")

@@ -13,15 +13,15 @@ import pytest
 
 import embeddedpulsar
 import embeddedpulsar.asyncio as asyncio_client
-from embeddedpulsar.cluster import asyncio_client as cluster_asyncio
+from embeddedpulsar.asyncio import cluster_client as cluster_asyncio
 from embeddedpulsar.cluster.client import (
     ClusterClient,
     ClusterConsumer,
+    ClusterMessage,
     ClusterProducer,
     ClusterReader,
     ClusterTableView,
 )
-from embeddedpulsar.cluster.handle import ClusterMessage
 from embeddedpulsar.testing import patched_pulsar
 
 NOWHERE = "pulsar://127.0.0.1:1"

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import PulsarException
+from embeddedpulsar._engine.format.avro_definition import MAX_LEVELS, is_alike, parsed, why_unreadable
+from embeddedpulsar._engine.store.schema_compatibility import is_same, place_of, why_invalid, why_refused
+from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar.enums import SchemaCompatibilityStrategy as Strategy
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import AvroSchema, JsonSchema, KeyValueSchema, Schema, StringSchema
-from embeddedpulsar.schema.avro_definition import MAX_LEVELS, is_alike, parsed, why_unreadable
-from embeddedpulsar.schema.compatibility import is_same, place_of, why_invalid, why_refused
 from embeddedpulsar.schema.definition import Array, Integer, Record
-from embeddedpulsar.schema.schema import SchemaInfo
 
 
 def record(*fields: dict[str, Any], name: str = "R") -> dict[str, Any]:

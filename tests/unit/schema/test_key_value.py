@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar._engine.store.schema_info import KeyValueInfo
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema import (
     AutoConsumeSchema,
@@ -29,7 +30,6 @@ from embeddedpulsar.schema import (
 )
 from embeddedpulsar.schema import KeyValueEncodingType as Encoding
 from embeddedpulsar.schema.key_value import payload_decoder
-from embeddedpulsar.schema.key_value_info import KeyValueInfo
 
 PAIRS = KeyValueSchema(StringSchema(), Int32Schema())
 

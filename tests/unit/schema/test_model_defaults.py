@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import pytest
 
+from embeddedpulsar._engine.store.schema_compatibility import is_same, why_invalid, why_refused
 from embeddedpulsar.enums import SchemaCompatibilityStrategy as Strategy
 from embeddedpulsar.schema import AvroSchema, Integer, JsonSchema, Record
-from embeddedpulsar.schema.compatibility import is_same, why_invalid, why_refused
 
 
 class Color(enum.Enum):

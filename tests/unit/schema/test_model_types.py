@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Ty
 
 import pytest
 
+from embeddedpulsar._engine.store.schema_compatibility import why_invalid
+from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
-from embeddedpulsar.schema.compatibility import why_invalid
 from embeddedpulsar.schema.key_value import payload_decoder
-from embeddedpulsar.schema.schema import SchemaInfo
 
 UserId = NewType("UserId", int)
 ANYTHING = {

@@ -17,10 +17,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from embeddedpulsar import Admin
+from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import BrokerMetadataError, InvalidConfiguration
-from embeddedpulsar.schema.schema import SchemaInfo
 from embeddedpulsar.spark import finish_commits
 from embeddedpulsar.testing import assert_clean
 from tests.support.sinks import source, write

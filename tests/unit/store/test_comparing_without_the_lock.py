@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, IncompatibleSchema
+from embeddedpulsar._engine.store import schema_compatibility
+from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar._engine.store.schema_registry import SchemaDocument, SchemaRegistry
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.schema import compatibility
-from embeddedpulsar.schema.schema import Schema, SchemaInfo
+from embeddedpulsar.schema.schema import Schema
 from embeddedpulsar.testing.trial_store import assert_clean
 
 
@@ -46,7 +47,7 @@ class Comparisons:
         self.known: list[int] = []
         self.meanwhile: list[Callable[[], object]] = []
         lock = registry._session.catalog.lock
-        original = compatibility.why_refused  # `why_unfit` calls it, too
+        original = schema_compatibility.why_refused  # `why_unfit` calls it, too
 
         def why_refused(known: Any, *others: Any) -> str:
             assert not lock.held
@@ -56,14 +57,14 @@ class Comparisons:
                 self.meanwhile.pop(0)()
             return text
 
-        monkeypatch.setattr(compatibility, "why_refused", why_refused)
-        valid = compatibility.why_invalid
+        monkeypatch.setattr(schema_compatibility, "why_refused", why_refused)
+        valid = schema_compatibility.why_invalid
 
         def why_invalid(new: SchemaInfo) -> str:
             assert not lock.held
             return valid(new)
 
-        monkeypatch.setattr(compatibility, "why_invalid", why_invalid)
+        monkeypatch.setattr(schema_compatibility, "why_invalid", why_invalid)
         version_of = SchemaDocument.version_of
 
         def found(document: Any, new: SchemaInfo) -> int:

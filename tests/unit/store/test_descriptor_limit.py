@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from embeddedpulsar._engine.store.open_topics import within_limit
+from embeddedpulsar._engine.platform.descriptors import within_limit
 from embeddedpulsar.exceptions import DescriptorLimitError
 
 

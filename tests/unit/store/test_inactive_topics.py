@@ -21,7 +21,7 @@ def test_a_topic_that_is_closed_meanwhile(tmp_path: Path) -> None:
         words = second.ledger.words
         words[TopicWord.SEEN_ACTIVE_MS] = 0
         first.ledger.close()
-        InactiveTopics(store._current(), lambda: [first, second], store.clock)._note_own()
+        InactiveTopics(store._current(), lambda: [first, second], store.use_topic, store.clock)._note_own()
         assert abs(words[TopicWord.SEEN_ACTIVE_MS] - store.clock.wall_ms()) < 60_000
         for use in uses:
             use.release()

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from embeddedpulsar.client.client_threads import ClientLog
-from embeddedpulsar.client.listener import ListenerTarget, ListenerThreads
+from embeddedpulsar.client.consumer.listener import ListenerTarget, ListenerThreads
 from embeddedpulsar.exceptions import AlreadyClosed
 
 

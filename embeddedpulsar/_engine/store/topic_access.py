@@ -1,19 +1,12 @@
-"""How the methods of `Topics`, which lie in several modules, come to a topic, its partitions and its
-subscriptions.
-
-A method is a function of such a module, whose first argument is the `Topics`; the class names them all.
-
-The JSON form of result types, with the names of fields that Pulsar has.
-"""
+"""How the calls of an operator come to a topic, its partitions and its subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from embeddedpulsar._engine.platform import deadline, interrupts
-from embeddedpulsar.exceptions import SubscriptionNotFound
-from embeddedpulsar.policy_values import camel_case
+from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -31,7 +24,8 @@ R = TypeVar("R")
 class HasStore(Protocol):
     """A part of an Admin."""
 
-    _store: Callable[[], Store]
+    @property
+    def _store(self) -> Callable[[], Store]: ...
 
 
 def log_names(topic: str, partitions: int) -> list[str]:
@@ -87,6 +81,28 @@ def in_each(
     return results
 
 
+def delete_subscription(topics: HasStore, topic: str, subscription: str, force: bool) -> None:
+    """Delete a durable subscription of the topic, or of each partition that has it.
+
+    Raises:
+        BrokerMetadataError: consumers are attached, and ``force`` is False.
+        SubscriptionNotFound: no partition has it.
+    """
+
+    def check(topic: Topic, cursor: Subscription) -> None:
+        names = ", ".join(repr(consumer.name) for consumer in cursor.consumers()[:5])
+        if names:
+            raise BrokerMetadataError(
+                f"the subscription {cursor.name!r} of {topic.name} has consumers: {names}; close them, or "
+                "delete it with force"
+            )
+
+    # All partitions are asked before the first subscription goes.
+    if not force:
+        in_each(topics, topic, subscription, check)
+    in_each(topics, topic, subscription, lambda _, cursor: cursor.delete(force))
+
+
 def in_all(topics: HasStore, topic: str, work: Callable[[Topic, Subscription], object]) -> None:
     """Do ``work`` with every durable subscription of the topic, or of its partitions."""
 
@@ -119,26 +135,3 @@ def _with_subscription(topic: Topic, name: str, work: Callable[[Topic, Subscript
         return [work(topic, subscription)]
     finally:
         topic.end_use(subscription, name)
-
-
-def json_form(value: Any) -> Any:
-    """The value as dicts, lists, strings and numbers. Fields that are None are left out.
-
-    >>> from typing import NamedTuple
-    >>> class Size(NamedTuple):
-    ...     storage_size: int
-    ...     offload: int | None = None
-    >>> json_form({"a": [Size(7)]})
-    {'a': [{'storageSize': 7}]}
-    """
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {
-            camel_case(name): json_form(field)
-            for name, field in zip(value._fields, value, strict=True)
-            if field is not None
-        }
-    if isinstance(value, dict):
-        return {key: json_form(element) for key, element in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_form(element) for element in value]
-    return value

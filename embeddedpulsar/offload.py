@@ -1,12 +1,11 @@
-"""The offloading of a topic: which ledgers are due, moving them in the background, and how it went last.
-
-Moving one closed ledger to a location, removing its log here, and removing it there.
+"""Moving closed ledgers to a location outside of the store, as Parquet: which ledgers of a topic are due,
+moving them in the background, and how it went last.
 
 Each step of `upload` is followed by a failpoint. Whatever dies between two of them leaves the log here, and a
 note that says which objects may be in the location; the next attempt removes these and begins again, under
 other names. The log goes only after all objects were read back and compared, in `release`.
 
-The messages of a ledger as a file of Parquet, with the columns of a batch read and the place of each.
+The messages of a ledger are a file of Parquet, with the columns of a batch read and the place of each.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ from binascii import a2b_base64
 from collections.abc import Sequence
 from typing import Any, Final
 
-from embeddedpulsar.enums import SchemaCompatibilityStrategy, SchemaType
-from embeddedpulsar.schema.avro_definition import (
+from embeddedpulsar._engine.format.avro_definition import (
     DefinitionNode,
     check_levels,
     is_alike,
@@ -15,8 +14,8 @@ from embeddedpulsar.schema.avro_definition import (
     parsed,
     why_unreadable,
 )
-from embeddedpulsar.schema.key_value_info import KeyValueInfo
-from embeddedpulsar.schema.schema import SchemaInfo
+from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
+from embeddedpulsar.enums import SchemaCompatibilityStrategy, SchemaType
 
 _Strategy = SchemaCompatibilityStrategy
 _TRANSITIVE: Final = (_Strategy.BACKWARD_TRANSITIVE, _Strategy.FORWARD_TRANSITIVE, _Strategy.FULL_TRANSITIVE)

@@ -439,7 +439,7 @@ def why_unreadable(writer: DefinitionNode, reader: DefinitionNode) -> str:
     The rules are those of Avro's Java library, by which Pulsar compares schemas: a symbol that an enumeration
     of the reader does not have, and the names of records outside of unions, do not count.
 
-    >>> from embeddedpulsar.schema.avro_definition import parsed
+    >>> from embeddedpulsar._engine.format.avro_definition import parsed
     >>> why_unreadable(parsed('"int"', strict=True), parsed('"long"', strict=True))
     ''
     >>> why_unreadable(parsed('"long"', strict=True), parsed('"int"', strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from embeddedpulsar._engine.store.open_topics import Usage
+from embeddedpulsar._engine.platform.descriptors import Usage
 
 
 def test_a_thing_is_idle_when_its_last_user_is_gone():

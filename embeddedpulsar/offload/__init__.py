@@ -1,1 +1,0 @@
-"""Moving closed ledgers to a location outside of the store, as Parquet."""
