@@ -122,7 +122,7 @@ def test_a_batch_passes_few_functions(topic: Topic, callback: Any, count: int, k
             producer.flush()
         fewest = min(calls, key=len)
         assert len(fewest) <= (40 if callback is None else 44), fewest
-        assert len(files_of(fewest)) <= (12 if callback is None else 14), files_of(fewest)
+        assert len(files_of(fewest)) <= (12 if callback is None else 15), files_of(fewest)
 
 
 def test_a_flush_with_a_batch_passes_few_functions(topic: Topic):
