@@ -119,6 +119,23 @@ def test_parts_that_a_consumer_read_who_is_gone(clocked, kind):
     assert subscription_of(other).mark_delete.entry_id == 1
 
 
+@pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
+def test_parts_that_another_consumer_has_just_read(clocked, kind):
+    """They are as old as they are, not as old as the parts for which this consumer's timer runs."""
+    first = subscribed(clocked.client, kind)
+    HalfSent(chunking(clocked.client), payload(3 * LIMIT)).send(2)
+    assert first.receive_nowait() is None
+    clocked.pass_ms(59_000)
+    second = subscribed(clocked.client, kind)
+    late = HalfSent(chunking(clocked.client), payload(3 * LIMIT)).send(2)
+    assert second.receive_nowait() is None
+    assert first.receive_nowait() is None
+    clocked.pass_ms(1_000)
+    assert subscription_of(second).mark_delete.entry_id == 1
+    late.finish()
+    assert drained(second) + drained(first) == [payload(3 * LIMIT)]
+
+
 @pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared])
 def test_a_consumer_that_comes_later(clocked, kind):
     """The minute begins with the consumer that sees them."""

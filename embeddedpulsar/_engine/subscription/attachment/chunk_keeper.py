@@ -332,11 +332,11 @@ class ChunkKeeper:
         finally:
             self._lock.release()
 
-    def adopt(self, parts: Sequence[EntryView], since: float) -> None:
-        """Watch over parts that another consumer read, which may be gone."""
+    def adopt(self, parts: Sequence[tuple[EntryView, float]]) -> None:
+        """Watch over parts that another consumer read, which may be gone; each with its time of reading."""
         try:
             self._lock.acquire()
-            for part in parts:
+            for part, since in parts:
                 self._pending.add(part, since, is_counted=False)
         finally:
             self._lock.release()
@@ -419,13 +419,15 @@ class Timing(Protocol):
     @property
     def monotonic(self) -> Callable[[], float]: ...
     @property
+    def wall_ms(self) -> Callable[[], int]: ...
+    @property
     def call_later(self) -> Callable[[float, Callable[[], object]], Timer]: ...
 
 
 class ChunkExpiry:
     """Acknowledges the parts of messages whose last part does not come.
 
-    Role: a timer while there are such parts. When the time of a message is over, the log is asked first: its
+    It is a timer while there are such parts. When the time of a message is over, the log is asked first: its
     last part may stand there and only not be read yet, or another consumer may have it; then it gets as much
     time again. On Shared and Key_Shared, parts whose reader died are found in the state. Callers: of
     `start_timer` any thread, not under the subscription's lock; the rest runs in the timer thread.
@@ -456,6 +458,7 @@ class ChunkExpiry:
         self._acknowledge: Final = acknowledge
         self._is_usable: Final = is_usable
         self._monotonic: Final = time.monotonic
+        self._wall_ms: Final = time.wall_ms
         self._call_later: Final = time.call_later
         self._expire_s: Final = expire_ms / 1000
         self._fork_generation: Final = fork.GENERATION
@@ -514,7 +517,7 @@ class ChunkExpiry:
         parts = self._shared.transact(lambda state: state.dispatch.pending.parts())
         strange = [part for part in parts if part not in known]
         if strange:
-            keeper.adopt(self._read(strange), self._armed_at)
+            keeper.adopt([(part, self._read_since(part)) for part in self._read(strange)])
         gone = []
         for message in keeper.expired():
             # The log is asked before the message is given up: its last part may be stored and not
@@ -528,6 +531,16 @@ class ChunkExpiry:
             self._acknowledge([place for message in gone for place in sorted(message.places)])
             keeper.remove(gone)
         return bool(parts) or keeper.next_due() is not None
+
+    def _read_since(self, part: EntryView) -> float:
+        """The earliest time, on the monotonic clock, at which another consumer can have read a part.
+
+        That it was read is seen here only when a timer runs, so it counts from the timer before, or from its
+        publication if that was later: a part that was published a second ago has not waited for a minute.
+        A wall clock that was set back since makes the part wait longer, never shorter than it should.
+        """
+        age_s = max(self._wall_ms() - part.publish_time, 0) / 1000
+        return max(self._armed_at, self._monotonic() - age_s)
 
     def _is_acked(self, position: Position) -> bool:
         return self._shared.transact(lambda state: state.acks.is_acked(position))

@@ -126,7 +126,7 @@ class Membership:
 
     Attributes:
         uuid: the lease of this process.
-        monotonic, call_later: the time, and timers.
+        monotonic, wall_ms, call_later: the time, and timers.
         joined: the threads of this process that attached consumers, by the ids of these; closing the
             subscription detaches them.
         tried: ids that the consumer has, or would have had if a `join` had not been interrupted. None while
@@ -156,6 +156,7 @@ class Membership:
         self._settings: Final = settings
         self._keep_alives: Final = keep_alives
         self.monotonic: Final = options.clock.monotonic
+        self.wall_ms: Final = options.clock.wall_ms
         self.call_later: Final = options.scheduler.call_later
 
     def join(self, state: SubscriptionState, facts: record.Ledgers) -> Consumer:
