@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.store.damage_channel import tell
 from embeddedpulsar._engine.store.policies.policy import OWNER
@@ -160,7 +160,7 @@ class ResourceGroups(SaysWhatThereIs):
         )
 
     def _change(self, change: GroupChange) -> None:
-        with interrupts.translated:
+        with deadline.translated:
             # The groups are one policy of the store, whose `amend` applies the change under the lock of the
             # catalog.
             self._store().set_policy(OWNER, GROUPS, change)
@@ -237,7 +237,7 @@ class Brokers(SaysWhatThereIs):
             ...     admin.brokers().get_all_dynamic_configurations()
             {'allowAutoTopicCreation': 'false'}
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._store().set_policy(OWNER, _named(name), value)
 
     def delete_dynamic_configuration(self, name: str) -> None:
@@ -254,7 +254,7 @@ class Brokers(SaysWhatThereIs):
             ...     admin.brokers().get_all_dynamic_configurations()
             {}
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._store().set_policy(OWNER, _named(name), None)
 
     def _changed(self, store: Store) -> dict[str, str]:
@@ -302,7 +302,7 @@ class Tenants(SaysWhatThereIs):
             ...     "globex" in admin.tenants().get_tenants(), admin.namespaces().get_namespaces("globex")
             (True, [])
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._store().topics.namespaces.create_tenant(tenant)
 
     def get_tenants(self) -> list[str]:
@@ -329,7 +329,7 @@ class Tenants(SaysWhatThereIs):
             ...     "initech" in admin.tenants().get_tenants()
             False
         """
-        with interrupts.translated:
+        with deadline.translated:
             store = self._store()
             namespaces = store.topics.namespaces
             # Before anything is deleted: a tenant that does not exist, or may not be deleted, keeps its

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar._engine.store.store import is_namespace
 from embeddedpulsar.admin.policies import Policies
@@ -48,7 +48,7 @@ class Namespaces(Policies):
             ...     admin.namespaces().get_namespaces("acme")
             ['acme/sales']
         """
-        with interrupts.translated:
+        with deadline.translated:
             store = self._store()
             # Not atomic: a second process may create it in between, and then neither gets an error. `create`
             # does nothing for a namespace that exists, since other calls rely on that.
@@ -79,7 +79,7 @@ class Namespaces(Policies):
             ...     "acme/trial" in admin.namespaces().get_namespaces("acme")
             False
         """
-        with interrupts.translated:
+        with deadline.translated:
             store = self._store()
             store.topics.namespaces.check(self._owner(namespace))
             # Without force, `delete` refuses a namespace that has topics. A kill while topics are deleted

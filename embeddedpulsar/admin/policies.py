@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.store.policies import admitting, keeping
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
 from embeddedpulsar.absent_methods import SaysWhatThereIs
@@ -49,7 +49,7 @@ class Policies(SaysWhatThereIs, ABC):
         """The name under which the policy is stored."""
 
     def _set(self, name: str, policy: TopicPolicy[Any], value: object) -> None:
-        with interrupts.translated:
+        with deadline.translated:
             self._store().set_policy(self._owner(name), policy, value)
 
     def _get(self, name: str, policy: TopicPolicy[Value], applied: bool = False) -> Value | None:
@@ -88,7 +88,7 @@ class Policies(SaysWhatThereIs, ABC):
         for number in (retention_time_in_minutes, retention_size_in_mb):
             if isinstance(number, bool) or not isinstance(number, int):
                 raise ValueError(f"a retention is two integers, minutes and MB, not {number!r}")
-        with interrupts.translated:
+        with deadline.translated:
             retention = Retention(retention_time_in_minutes, retention_size_in_mb).check()
             store, owner = self._store(), self._owner(name)
             # The quotas that hold for this name, from whatever level: the retention has to exceed each of
@@ -134,7 +134,7 @@ class Policies(SaysWhatThereIs, ABC):
         policy = _quota_policy(quota_type)
         if not isinstance(quota, BacklogQuota):
             raise ValueError(f"a backlog quota is a BacklogQuota, not {quota!r}")
-        with interrupts.translated:
+        with deadline.translated:
             owner = self._owner(name)
             # The retention that holds for this name, from whatever level, has to exceed the quota.
             quota.check().check_beside(self._store().policy(owner, keeping.RETENTION))

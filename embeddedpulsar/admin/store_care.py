@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
 from embeddedpulsar._engine.store.care.store_check import made_topics
@@ -259,7 +259,7 @@ class ActivityWatch:
         self._store: Final = store
         self._known: dict[str, tuple[bytes, TopicActivity]] = {}
 
-    @interrupts.translating
+    @deadline.translating
     def look(self, progress: Callable[[str], object] | None = None) -> StoreActivity:
         """What there is now. ``progress`` is called with a line of text for each topic."""
         store = self._store()

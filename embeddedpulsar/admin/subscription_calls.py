@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.acknowledgement import AckBatch
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.store import topic_access
 from embeddedpulsar._engine.store.topic_access import HasStore, in_all, in_each, log_names
 from embeddedpulsar.exceptions import NotAllowedError
@@ -58,7 +58,7 @@ def create_subscription(
     if not subscription or not isinstance(subscription, str):
         raise ValueError(f"a subscription has a name, not {subscription!r}")
     _check_id(message_id)
-    with interrupts.translated:
+    with deadline.translated:
         store = self._store()
         partitions = store.topics.resolve(topic)
         _check_place(topic, partitions, message_id)
@@ -100,7 +100,7 @@ def delete_subscription(self: HasStore, topic: str, subscription: str, force: bo
 
     # Without force all partitions are checked before the first one is deleted, so a consumer of the last one
     # keeps the subscription whole. One that attaches in between is found by `delete` itself.
-    with interrupts.translated:
+    with deadline.translated:
         topic_access.delete_subscription(self, topic, subscription, force)
 
 
@@ -139,7 +139,7 @@ def reset_cursor(self: HasStore, topic: str, subscription: str, target: int | Me
     is_time = isinstance(target, int) and not isinstance(target, bool) and target >= 0
     if not is_time:
         _check_id(target, "a cursor is reset to a time in ms since 1970 or to a MessageId")
-    with interrupts.translated:
+    with deadline.translated:
         # The id of a message of a partition names its partition, so the name of the whole topic is enough.
         if isinstance(target, MessageId) and target.partition() >= 0:
             parsed = TopicName.parse(topic)
@@ -184,7 +184,7 @@ def skip_messages(self: HasStore, topic: str, subscription: str, count: int) -> 
         b'whole'
     """
     check_number("count", count, 1)
-    with interrupts.translated:
+    with deadline.translated:
         if self._store().topics.partitions(topic):
             raise NotAllowedError(
                 f"{TopicName.parse(topic).full} is partitioned, and its partitions have no common order; "
@@ -206,7 +206,7 @@ def skip_all_messages(self: HasStore, topic: str, subscription: str) -> None:
         ...     admin.topics().peek_messages("noise", "listener", 1)
         []
     """
-    with interrupts.translated:
+    with deadline.translated:
         in_each(self, topic, subscription, skip_all)
 
 
@@ -224,7 +224,7 @@ def expire_messages(self: HasStore, topic: str, subscription: str, seconds: int)
         ...     admin.topics().expire_messages_for_all_subscriptions("weather", 3600)
     """
     check_number("seconds", seconds, 0)
-    with interrupts.translated:
+    with deadline.translated:
         # One moment for all partitions and subscriptions.
         cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
         in_each(self, topic, subscription, lambda topic, cursor: _skip_before(topic, cursor, cutoff_ms))
@@ -233,7 +233,7 @@ def expire_messages(self: HasStore, topic: str, subscription: str, seconds: int)
 def expire_messages_for_all_subscriptions(self: HasStore, topic: str, seconds: int) -> None:
     """Do `expire_messages` for every durable subscription of a topic."""
     check_number("seconds", seconds, 0)
-    with interrupts.translated:
+    with deadline.translated:
         cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
         in_all(self, topic, lambda topic, cursor: _skip_before(topic, cursor, cutoff_ms))
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.store.policies import admitting
-from embeddedpulsar.admin import (
-    compaction_calls,
-    offload_calls,
-    subscription_calls,
-    topic_looks,
-    topic_operations,
-)
+from embeddedpulsar.admin import subscription_calls, topic_looks, topic_operations
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
 from embeddedpulsar.exceptions import TopicNotFound
@@ -74,12 +68,12 @@ class Topics(Policies):
 
     # -- compaction and offloading ------------------------------------------------------------------------
 
-    compact = compaction_calls.compact
-    compaction_status = compaction_calls.compaction_status
-    offload = offload_calls.offload
-    trigger_offload = offload_calls.trigger_offload
-    offload_status = offload_calls.offload_status
-    adopt_offloaded = offload_calls.adopt_offloaded
+    compact = topic_operations.compact
+    compaction_status = topic_operations.compaction_status
+    offload = topic_operations.offload
+    trigger_offload = topic_operations.trigger_offload
+    offload_status = topic_operations.offload_status
+    adopt_offloaded = topic_operations.adopt_offloaded
 
     # -- making ------------------------------------------------------------------------------------------
 
@@ -97,7 +91,7 @@ class Topics(Policies):
             ...     "persistent://public/default/audit" in admin.topics().get_list()
             True
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._store().topics.create_topic(topic)
 
     def create_non_partitioned_topics(self, topics: Iterable[str]) -> None:
@@ -120,7 +114,7 @@ class Topics(Policies):
             ...     len([name for name in admin.topics().get_list() if "/sensor-" in name])
             1000
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._store().topics.create_topics(topics, durable=True)
 
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
@@ -135,7 +129,7 @@ class Topics(Policies):
             TopicNotFound: there is no such namespace.
             ValueError: the number is out of range.
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._store().topics.create_partitioned(topic, partitions)
 
     def update_partitioned_topic(self, topic: str, partitions: int) -> None:
@@ -164,7 +158,7 @@ class Topics(Policies):
             PartitionedTopicMetadata(partitions=3)
             3
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._store().grow_partitions(topic, partitions)
 
     # -- deleting ----------------------------------------------------------------------------------------
@@ -189,12 +183,12 @@ class Topics(Policies):
             ...     admin.topics().create_non_partitioned_topic("scratch")
             ...     admin.topics().delete("scratch")
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._store().delete_topic(topic, force=force)
 
     def delete_partitioned_topic(self, topic: str, force: bool = False) -> None:
         """Delete a partitioned topic with all its partitions; see `delete`."""
-        with interrupts.translated:
+        with deadline.translated:
             self._store().delete_partitioned_topic(topic, force=force)
 
     def _owner(self, name: str) -> str:

@@ -38,8 +38,7 @@ from embeddedpulsar.message_id import MessageId
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from embeddedpulsar.arrow.datasets import TopicDataset
-    from embeddedpulsar.arrow.exporting import ExportReport
+    from embeddedpulsar.arrow.datasets import ExportReport, TopicDataset
     from embeddedpulsar.arrow.mapped_segment import Source
     from embeddedpulsar.arrow.plan import EntryRange
     from embeddedpulsar.arrow.typed_columns import TypedColumns
@@ -319,7 +318,7 @@ def export(
     require_pyarrow()
     wanted = check_columns(columns)
     # Only an export loads the writers of files.
-    from embeddedpulsar.arrow.exporting import FORMATS, write_export
+    from embeddedpulsar.arrow.datasets import FORMATS, write_export
 
     if file_format not in FORMATS:
         raise InvalidConfiguration(f"file_format is {', '.join(FORMATS)}, not {file_format!r}")

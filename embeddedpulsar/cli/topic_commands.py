@@ -13,7 +13,7 @@ import click
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
-from embeddedpulsar.admin import compaction_calls, offload_calls
+from embeddedpulsar.admin import topic_operations
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.admin.store_care import held_text
 from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
@@ -374,8 +374,8 @@ def _end(context: click.Context, status: LongRunningProcessStatus, *, is_json: b
 
 _COMPACTION = BackgroundWork(
     "compaction",
-    compaction_calls.compaction_status,
-    compaction_calls.compaction_progress,
+    topic_operations.compaction_status,
+    topic_operations.compaction_progress,
     "{:,} of about {:,} entries read",
 )
 
@@ -395,7 +395,10 @@ _COMPACTION.add_status_command("compaction-status")
 
 
 _OFFLOADING = BackgroundWork(
-    "offloading", offload_calls.offload_status, offload_calls.offload_progress, "{:,} of {:,} ledgers moved"
+    "offloading",
+    topic_operations.offload_status,
+    topic_operations.offload_progress,
+    "{:,} of {:,} ledgers moved",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
-from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.client.arguments import check_type, check_type_or_none
@@ -246,7 +246,7 @@ class Client:
         # second, `producer` is set in the third.
         try:
             OPENED.set(opened)
-            with interrupts.translated:
+            with deadline.translated:
                 producer = self._core.in_time(late.open_producer, self._core, config)
             self._keep(producer)
             config.schema.attach_client(self)
@@ -381,7 +381,7 @@ class Client:
         consumer: Consumer[T] | None = None
         try:
             OPENED.set(opened)
-            with interrupts.translated:
+            with deadline.translated:
                 # See `create_producer` for the cases of the handler.
                 consumer = self._core.in_time(late.open_consumer, self._core, config, topic)
             config.schema.attach_client(self)
@@ -446,7 +446,7 @@ class Client:
         reader: Reader[T] | None = None
         try:
             OPENED.set(opened)
-            with interrupts.translated:
+            with deadline.translated:
                 reader = self._core.in_time(late.open_reader, self._core, config)
             config.schema.attach_client(self)
             self._keep_consumer(reader)
@@ -491,7 +491,7 @@ class Client:
         view: TableView[T] | None = None
         try:
             OPENED.set(opened)
-            with interrupts.translated:
+            with deadline.translated:
                 # Loading is a part of the call, so it has its deadline and may be interrupted.
                 view = self._core.in_time(late.open_table_view, self._core, topic, subscription_name, schema)
                 view._load()
@@ -585,7 +585,7 @@ class Client:
         if self._was_shut_down:
             self._was_shut_down = False
             return
-        with interrupts.translated:
+        with deadline.translated:
             try:
                 self._core.close()
             finally:
@@ -601,7 +601,7 @@ class Client:
         try:
             # After an exception nothing is flushed: what the block sent may be half of something.
             if kind is None:
-                with interrupts.translated:
+                with deadline.translated:
                     self._core.flush()
         finally:
             self.close()

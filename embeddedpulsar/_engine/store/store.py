@@ -22,7 +22,7 @@ from embeddedpulsar._engine.log.log_opening import (
 )
 from embeddedpulsar._engine.log.topic_control import gone
 from embeddedpulsar._engine.platform import clock as clocks
-from embeddedpulsar._engine.platform import descriptors, fork, interrupts, nofollow, threads
+from embeddedpulsar._engine.platform import deadline, descriptors, fork, nofollow, threads
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
@@ -303,7 +303,7 @@ class Store:
         path = os.fspath(root)
         memory_url = store_root.split_settings(path)[0] if store_root.is_memory(path) else ""
         clock = clock or clocks.CLOCK
-        with interrupts.translated:  # it may be removed while it is opened
+        with deadline.translated:  # it may be removed while it is opened
             try:
                 REGISTRY.lock.acquire()
                 store = cls._of_name(memory_url, path) if memory_url else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from embeddedpulsar._engine.platform import deadline, interrupts
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
 from embeddedpulsar.topic_name import TopicName
 
@@ -55,7 +55,7 @@ def look(topics: HasStore, topic: str, body: Callable[[Topic | None], R]) -> R:
         finally:
             use.release()
 
-    with interrupts.translated:
+    with deadline.translated:
         # The limit is that of locks: a process that was stopped in one may hold up the recovery.
         return deadline.within(_PATIENCE_S, used)
 

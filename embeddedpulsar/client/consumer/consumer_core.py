@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.log.log_positions import last_message_id
-from embeddedpulsar._engine.platform import deadline, fork, interrupts
+from embeddedpulsar._engine.platform import deadline, fork
 from embeddedpulsar._engine.platform.deadline import TURN_S
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.client.arguments import id_parts, redelivery_count
@@ -566,7 +566,7 @@ class ConsumerCore:
 
     def acknowledge(self, message: Message[Any] | MessageId) -> None:
         self.delivery.check_open()
-        with interrupts.translated:
+        with deadline.translated:
             parts = id_parts(message)
             if isinstance(message, Message) and message._origin is self.acks.origin:
                 self.in_time(self.acks.acknowledge, *parts)
@@ -581,7 +581,7 @@ class ConsumerCore:
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
         self.delivery.check_open()
-        with interrupts.translated:
+        with deadline.translated:
             parts = id_parts(message)
             self.in_time(self.acks.acknowledge_cumulative, *parts)
             self._leave_out(parts, is_cumulative=True)

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import deadline, interrupts
+from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import deadline as interrupts
 from embeddedpulsar._engine.platform.deadline import LONGEST_S, TURN_S, within
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.scheduler import Backoff

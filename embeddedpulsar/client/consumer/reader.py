@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from embeddedpulsar._engine.log.log_positions import has_chunks
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import fork, interrupts
+from embeddedpulsar._engine.platform import deadline, fork
 from embeddedpulsar._engine.store.policies.creation_policy import check_subscription_type
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.client_context import CloseGuard, ProcessBound
@@ -194,7 +194,7 @@ class Reader(ProcessBound, Generic[T]):
             ...     reader.read_next().data()
             b'line 2'
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._core.seek(checked_seek_target(messageid))
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -230,7 +230,7 @@ class Reader(ProcessBound, Generic[T]):
         Raises:
             AlreadyClosed: it was closed before.
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._core.close()
         self._core.client.forget_consumer(self)
         if self._chain is not None:

@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.entry import NO_EXTRAS, Extras
-from embeddedpulsar._engine.platform import deadline, fork, interrupts, threads
+from embeddedpulsar._engine.platform import deadline, fork, threads
 from embeddedpulsar.client.arguments import DELIVER_AT, PARTITION_KEY, check_options
 from embeddedpulsar.client.producer.message_router import (
     BulkRouting,
@@ -331,7 +331,7 @@ class PartitionedPublisher:
     def _attached(self, index: int) -> Publisher:
         publisher = self._publishers[index]
         if publisher is None:
-            with interrupts.translated:
+            with deadline.translated:
                 return self._partitions.attached(index)
         return publisher
 
@@ -340,7 +340,7 @@ class PartitionedPublisher:
         if options is not None and (options[PARTITION_KEY] or options[DELIVER_AT]):
             return publisher  # the message becomes an entry of its own
         for _ in self._publishers:  # the next batch may hold keyed messages, and be full too
-            with interrupts.translated:
+            with deadline.translated:
                 is_turn_over = publisher.queue.finish_batch(size)
             if not is_turn_over:
                 break

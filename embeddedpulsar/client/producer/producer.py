@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic
 
-from embeddedpulsar._engine.platform import interrupts
+from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar.client.arguments import (
     INT32_MAX,
@@ -527,7 +527,7 @@ class Producer(ProcessBound, Generic[T]):
             ...     client.create_reader("clicks", MessageId.earliest).read_next().data()
             b'click'
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._publisher.flush()
         if self._interception is not None:
             self._interception.raise_failure()
@@ -539,7 +539,7 @@ class Producer(ProcessBound, Generic[T]):
             AlreadyClosed: it was closed before.
             LockTimeout: another process held a lock; the text names the messages that may not be stored.
         """
-        with interrupts.translated:
+        with deadline.translated:
             self._publisher.end()
         if self._interception is not None:
             self._interception.chain.close()

@@ -16,7 +16,7 @@ from embeddedpulsar._engine.format.entry import (
     single_fields,
 )
 from embeddedpulsar._engine.format.frame import FLAG_BATCHED
-from embeddedpulsar._engine.platform import deadline, fork, interrupts
+from embeddedpulsar._engine.platform import deadline, fork
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.client.arguments import DELIVER_AT
@@ -178,7 +178,7 @@ class Publisher:
                 self.meter.durable(out)
             return out.message_id(index, self.partition)
         except BaseException as error:
-            interrupts.translate(error)
+            deadline.translate(error)
             raise
 
     def enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
@@ -209,7 +209,7 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - passed to the callback or to the next flush
             self.tell_later(callback, named(error))
         except BaseException as error:
-            interrupts.translate(error)
+            deadline.translate(error)
             raise
 
     def tell_later(self, callback: SendCallback | None, error: BaseException) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import deadline, interrupts, threads
+from embeddedpulsar._engine.platform import deadline, threads
 from embeddedpulsar.client.arguments import DELIVER_AT, SEQUENCE_ID
 from embeddedpulsar.client.producer.completions import CALLBACK_BACKLOG, Completions
 from embeddedpulsar.client.producer.log_writer import LogWriter
@@ -445,7 +445,7 @@ class SendQueue:
             if completions.handed - completions.told > CALLBACK_BACKLOG:
                 completions.wait_for_callbacks()
         except BaseException as error:
-            interrupts.translate(error)
+            deadline.translate(error)
             raise
 
     def finish_batch(self, size: int) -> bool:

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from embeddedpulsar.arrow import arrow_schema, export, read_topic
-from embeddedpulsar.arrow.exporting import FORMATS, write_export
+from embeddedpulsar.arrow.datasets import FORMATS, write_export
 from embeddedpulsar.arrow.schema import TOPIC as TOPIC_COLUMN
 from embeddedpulsar.exceptions import InvalidConfiguration
 from tests.conformance.offloading import TOPIC, Site
