@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform import deadline as interrupts
 from embeddedpulsar._engine.platform.deadline import LONGEST_S, TURN_S, within
 from embeddedpulsar._engine.platform.descriptors import late_import
 from embeddedpulsar._engine.platform.scheduler import Backoff
@@ -74,7 +73,7 @@ class MessageReceiver:
             self.check(timeout_ms)
             message = self._source.wait(self._take, timeout_ms)
         except BaseException as error:
-            interrupts.translate(error)
+            deadline.translate(error)
             raise
         return message if self._config.chain is None else self.passed(message)
 
