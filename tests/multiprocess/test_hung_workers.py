@@ -120,11 +120,17 @@ def _hear_hangups() -> None:
 
 
 def is_there(pid: int) -> bool:
-    """Whether a worker of these tests lives."""
+    """Whether a worker of these tests lives, or still has its locks.
+
+    A process that dies has no command line from the moment when it gives up its memory. Its files, and the
+    lock of its lease with them, are closed behind that; only then does it become a zombie.
+    """
     try:
-        return b"functions.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
         return False
+    return state not in (b"Z", b"X") and (not command or b"functions.worker" in command)
 
 
 LIMITED = "with a time limit"
