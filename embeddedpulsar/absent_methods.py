@@ -27,7 +27,7 @@ _NOT_BUILT: Final = {
 
 class SaysWhatThereIs:
     """Adds the similar or available methods, or the feature that is not built, to the error for a method that
-    is not there. What the methods of the classes below it raise is named as `interrupts.translate` does."""
+    is not there. What the methods of the classes below it raise is named as `deadline.translate` does."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -122,15 +122,17 @@ def _hear_hangups() -> None:
 def is_there(pid: int) -> bool:
     """Whether a worker of these tests lives, or still has its locks.
 
-    A process that dies has no command line from the moment when it gives up its memory. Its files, and the
-    lock of its lease with them, are closed behind that; only then does it become a zombie.
+    Each thread of a process that dies gives up the memory, with the command line, and then the files, with the
+    lock of the lease. The first thread is a zombie behind that, but others may not have come so far.
     """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state not in (b"Z", b"X") and (not command or b"functions.worker" in command)
+    state, threads = fields[0], int(fields[17])
+    has_ended = state in (b"Z", b"X") and threads <= 1
+    return not has_ended and (not command or b"functions.worker" in command)
 
 
 LIMITED = "with a time limit"
