@@ -24,11 +24,6 @@ from embeddedpulsar.arrow.schema import (
     FAILFAST,
     PERMISSIVE,
     UnreadableMessage,
-    ValueType,
-    default_of,
-    plain_type,
-    record_of,
-    value_type,
 )
 from embeddedpulsar.arrow.value_decoder import (
     PARTS,
@@ -39,6 +34,13 @@ from embeddedpulsar.arrow.value_decoder import (
     decode_valid,
     is_pair,
     pair_definition,
+)
+from embeddedpulsar.arrow.value_types import (
+    ValueType,
+    default_of,
+    plain_type,
+    record_of,
+    value_type,
 )
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
-from embeddedpulsar.arrow.schema import (
+from embeddedpulsar.arrow.value_types import (
     ValueType,
     default_of,
     has_decimal,

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from embeddedpulsar._engine.format.avro_definition import ABSENT, DefinitionField
 from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
-from embeddedpulsar.arrow.schema import record_of, value_type
 from embeddedpulsar.arrow.typed_columns import RECORDS
 from embeddedpulsar.arrow.value_decoder import PARTS
+from embeddedpulsar.arrow.value_types import record_of, value_type
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.json_text import dumps

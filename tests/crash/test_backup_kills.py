@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import embeddedpulsar._engine.store.care.store_backup  # noqa: F401 - declares failpoints
 from embeddedpulsar import Admin, Client, InitialPosition
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.testing import assert_clean

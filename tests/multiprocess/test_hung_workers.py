@@ -122,8 +122,8 @@ def _hear_hangups() -> None:
 def is_there(pid: int) -> bool:
     """Whether a worker of these tests lives, or still has its locks.
 
-    Each thread of a process that dies gives up the memory, with the command line, and then the files, with the
-    lock of the lease. The first thread is a zombie behind that, but others may not have come so far.
+    Each thread of a process that dies gives up the memory, with the command line, and then the files, with
+    the lock of the lease. The first thread is a zombie behind that, but others may not have come so far.
     """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()

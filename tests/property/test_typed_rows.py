@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
-from embeddedpulsar.arrow.schema import record_of, value_type  # noqa: E402
 from embeddedpulsar.arrow.value_decoder import (  # noqa: E402
     AvroDecoder,
     JsonDecoder,
     ValueDecoder,
     decode_valid,
 )
+from embeddedpulsar.arrow.value_types import record_of, value_type  # noqa: E402
 
 DEFINITION = json.dumps(
     {

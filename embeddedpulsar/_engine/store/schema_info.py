@@ -62,7 +62,7 @@ class SchemaInfo:
         """Return the definition as Pulsar stores it. Not in ``pulsar-client``.
 
         Example:
-            >>> from embeddedpulsar.schema import KeyValueSchema
+            >>> from embeddedpulsar.schema import KeyValueSchema, StringSchema
             >>> SchemaInfo(SchemaType.AVRO, "AVRO", '"int"').data(), StringSchema().schema_info().data()
             (b'"int"', b'')
             >>> KeyValueSchema(StringSchema(), StringSchema()).schema_info().data()

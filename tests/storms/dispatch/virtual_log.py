@@ -79,6 +79,7 @@ class VirtualView:
         "origin",
         "payload",
         "producer_name",
+        "publish_time",
         "redelivery_count",
         "skip",
     )
@@ -92,6 +93,7 @@ class VirtualView:
         self.offsets = [0, entry.size]
         self.key_hash = entry.key
         self.payload = bytes(entry.size)
+        self.publish_time = 0  # long ago: parts expire by the timer of who sees them
         self.redelivery_count = 0
         self.number = 0
         self.skip: int | None = None

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from embeddedpulsar import Client, InvalidConfiguration, MessageId
 from embeddedpulsar.arrow import dataset, export, read_topic, scan_topic
-from embeddedpulsar.arrow.schema import record_of, value_type
 from embeddedpulsar.arrow.value_decoder import AvroDecoder, JsonDecoder, PairDecoder, decode_valid
+from embeddedpulsar.arrow.value_types import record_of, value_type
 from embeddedpulsar.schema import (
     Array,
     AvroSchema,

@@ -248,14 +248,14 @@ class MemoryRing:
         self.slots = itertools.count()
         self.firsts: dict[int, int] = defaultdict(int)
 
-    def note(self, *position: int) -> None:
+    def store(self, *position: int) -> None:
         """An entry is acknowledged."""
 
     def note_part(self, *part: int) -> bool:
         """A message is."""
         return True
 
-    note_cumulative = note
+    note_cumulative = store
 
     def begin(self, epoch: int) -> None:
         """What was acknowledged is void."""
