@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.arguments import NO_OPTIONS
+from embeddedpulsar.client.arguments import NO_OPTIONS, with_key
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker, tell_failure
 from embeddedpulsar.client.producer.producer_message import ProducerMessage
-from embeddedpulsar.client.producer.separated_key import with_key
 from embeddedpulsar.exceptions import PulsarException, UnknownError
 
 if TYPE_CHECKING:

@@ -15,13 +15,14 @@ from embeddedpulsar.client.arguments import (
     check_range,
     check_type,
     check_type_or_none,
+    keyed_columns,
     keyed_row,
+    with_key,
 )
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.client.producer.pending_entry import shut_batch
 from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES
 from embeddedpulsar.client.producer.publisher import Publisher
-from embeddedpulsar.client.producer.separated_key import keyed_columns, with_key
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import T
 from embeddedpulsar.schema import BytesSchema, StringSchema

@@ -55,8 +55,8 @@ def test_a_seed_decides_all(workspace: str):
 def test_faults_are_found(
     workspace: str, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, instead, first: int
 ):
-    """A subscription that does something wrong does not pass. Some faults show in few schedules: ``first`` is the
-    first of 200 seeds that have one."""
+    """A subscription that does something wrong does not pass. Some faults show in few schedules:
+    ``first`` is the first of 200 seeds that have one."""
     monkeypatch.setattr(owner, name, instead)
     assert dispatch_storm.storm(200, first, workspace).violations
 
