@@ -1,6 +1,6 @@
 # make near    the tests nearest to a change, in seconds
 # make quick   format, lint, types, unit tests and a sample of conformance, in less than two minutes on two cores
-# make test    format, lint, types and all tests, in about twelve minutes on two cores; the twenty slowest are printed
+# make test    format, lint, types and all tests, in about sixteen minutes on two cores; the twenty slowest are printed
 # make storm   long properties, then all storms in full, in hours
 # make demo    a year of flights through one topic      make bench   side by side with its peers
 # make format  rewrite the files in our style           make clean   remove .venv and caches
