@@ -18,6 +18,7 @@ JOB: dict[str, Any] = {
     "note": "y" * 260,
 }
 """About 340 bytes as JSON, 320 as msgpack."""
+RECEIVE_MS = 10_000
 
 
 class JobQueue:
@@ -45,6 +46,39 @@ class JobQueue:
     def close(self) -> None:
         """Close what `open` opened, also after a failure half way through it."""
         raise NotImplementedError
+
+
+class PulsarJobs(JobQueue):
+    """By the API of pulsar-client: `send`, and `receive` and `acknowledge` on a Shared subscription.
+
+    Jobs are msgpack. `open` makes the producer and the consumer.
+    """
+
+    _producer: Any
+    _consumer: Any
+
+    def putter(self) -> Callable[[Any], object]:
+        import msgpack
+
+        send, pack = self._producer.send, msgpack.packb
+
+        def put(job: Any) -> object:
+            return send(pack(job))
+
+        return put
+
+    def getter(self) -> Callable[[], object]:
+        import msgpack
+
+        receive, acknowledge, unpack = self._consumer.receive, self._consumer.acknowledge, msgpack.unpackb
+
+        def get_one() -> object:
+            message = receive(RECEIVE_MS)
+            job: object = unpack(message.data())
+            acknowledge(message)
+            return job
+
+        return get_one
 
 
 class Put(Contestant):

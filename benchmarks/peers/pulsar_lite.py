@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import Unavailable
-from benchmarks.jobs import JobQueue
+from benchmarks.jobs import PulsarJobs
 
-RECEIVE_MS = 10_000
 LOG = Path("/tmp/pulsar-lite.log")
 """Where the package writes what its broker says."""
 
 
-class PulsarLite(JobQueue):
+class PulsarLite(PulsarJobs):
     """`PulsarClient("./demo.db")`, a producer and a Shared consumer. Jobs are msgpack."""
 
     key = "pulsar-lite"
@@ -37,29 +35,6 @@ class PulsarLite(JobQueue):
             raise Unavailable(f"its broker does not start: {error}") from error
         self._producer = self._client.create_producer("jobs")
         self._consumer = self._client.subscribe("jobs", "workers", consumer_type=pulsar.ConsumerType.Shared)
-
-    def putter(self) -> Callable[[Any], object]:
-        import msgpack
-
-        send, pack = self._producer.send, msgpack.packb
-
-        def put(job: Any) -> object:
-            return send(pack(job))
-
-        return put
-
-    def getter(self) -> Callable[[], object]:
-        import msgpack
-
-        receive, acknowledge, unpack = self._consumer.receive, self._consumer.acknowledge, msgpack.unpackb
-
-        def get_one() -> object:
-            message = receive(RECEIVE_MS)
-            job: object = unpack(message.data())
-            acknowledge(message)
-            return job
-
-        return get_one
 
     def close(self) -> None:
         client, self._client = self._client, None

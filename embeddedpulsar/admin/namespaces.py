@@ -50,11 +50,8 @@ class Namespaces(Policies):
         """
         with deadline.translated:
             store = self._store()
-            # Not atomic: a second process may create it in between, and then neither gets an error. `create`
-            # does nothing for a namespace that exists, since other calls rely on that.
-            if namespace in store.topics.namespaces.names():
+            if not store.topics.namespaces.create(namespace):
                 raise NotAllowedError(f"there is a namespace {namespace} in {store.root} already")
-            store.topics.namespaces.create(namespace)
 
     def delete_namespace(self, namespace: str, force: bool = False) -> None:
         """Delete a namespace, with its policies. On return the deletion survives a power failure.

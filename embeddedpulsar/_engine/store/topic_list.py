@@ -76,8 +76,9 @@ class NamespaceList:
         names = self._catalog.namespaces()
         return names if tenant is None else [name for name in names if name.partition("/")[0] == tenant]
 
-    def create(self, name: str) -> None:
-        """Make the namespace ``tenant/namespace``, and its tenant with it. Does nothing if it is there.
+    def create(self, name: str) -> bool:
+        """Make the namespace ``tenant/namespace``, and its tenant with it. False if it is there, for one of
+        the processes that create it at the same time as well.
 
         Raises:
             InvalidTopicName: the text names no namespace.
@@ -87,11 +88,13 @@ class NamespaceList:
             raise InvalidTopicName(f"{name!r}: a namespace is written tenant/namespace")
         try:
             self._catalog.lock.acquire()
-            if not self._catalog.has_namespace(name):
-                self._remove_policies(name)
-                if failpoints.ACTIVE:
-                    failpoints.hit("namespace:policies_removed")
-                self._catalog.append_namespace(name, self._clock.wall_ms(), durable=self._durable)
+            if self._catalog.has_namespace(name):
+                return False
+            self._remove_policies(name)
+            if failpoints.ACTIVE:
+                failpoints.hit("namespace:policies_removed")
+            self._catalog.append_namespace(name, self._clock.wall_ms(), durable=self._durable)
+            return True
         finally:
             self._catalog.lock.release()
 

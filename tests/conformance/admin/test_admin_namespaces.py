@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -31,6 +32,30 @@ def test_an_empty_namespace_is_deleted(admin, client):
         admin.namespaces().delete_namespace("acme/sales")
     with pytest.raises(TopicNotFound, match="no namespace acme/sales"):
         admin.namespaces().get_topics("acme/sales")
+
+
+def test_one_of_several_that_create_a_namespace_at_once_makes_it(admin):
+    """The others get the error, whatever the order."""
+    barrier = threading.Barrier(4)
+    outcomes: list[tuple[int, bool]] = []
+
+    def create() -> None:
+        for number in range(20):
+            barrier.wait(30)
+            try:
+                admin.namespaces().create_namespace(f"acme/n{number}")
+            except NotAllowedError:
+                outcomes.append((number, False))
+            else:
+                outcomes.append((number, True))
+
+    workers = [threading.Thread(target=create) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert sorted(number for number, is_new in outcomes if is_new) == list(range(20))
+    assert len(outcomes) == 80
 
 
 @pytest.mark.in_memory

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +13,8 @@ from embeddedpulsar._engine.filenames import sync_lock_path
 from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.log import group_commit
 from embeddedpulsar._engine.log.topic_control import FLUSHER, FLUSHING
-from embeddedpulsar._engine.platform import deadline, disk, failpoints, mapped_file
+from embeddedpulsar._engine.platform import deadline, failpoints, mapped_file
 from embeddedpulsar.exceptions import LockTimeout, PoisonedSegment
-from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import PREFIX, LedgerSite, send, values
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.held_elsewhere import held_elsewhere
@@ -24,19 +22,10 @@ from tests.support.held_elsewhere import held_elsewhere
 NO_PROCESS = 0x7FFFFFFF  # beyond the largest number of a process
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[LedgerSite]:
-    """A place for ledgers, with a clock that stands still."""
-    with LedgerSite(tmp_path, clock=ManualClock()) as place:
-        yield place
-
-
-@pytest.fixture
-def faulty() -> Iterator[FaultyDisk]:
-    """A disk that counts and fails calls."""
-    with disk.use(FaultyDisk()) as used:
-        assert isinstance(used, FaultyDisk)
-        yield used
+@pytest.fixture(autouse=True)
+def clear_failpoints() -> Iterator[None]:
+    """None is set for the next test."""
+    yield
     failpoints.clear()
 
 

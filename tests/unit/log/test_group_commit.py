@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,21 +19,6 @@ from tests.ledger_site import PREFIX, LedgerSite, send, values
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.ledger_files import LedgerIds, open_ledger, pretend_reboot
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[LedgerSite]:
-    """A place for ledgers, with a clock that stands still."""
-    with LedgerSite(tmp_path, clock=ManualClock()) as made:
-        yield made
-
-
-@pytest.fixture
-def faulty() -> Iterator[FaultyDisk]:
-    """A disk that counts and fails calls."""
-    with disk.use(FaultyDisk()) as used:
-        assert isinstance(used, FaultyDisk)
-        yield used
 
 
 def flushes(faulty: FaultyDisk) -> list[str]:

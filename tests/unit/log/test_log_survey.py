@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from embeddedpulsar._engine.filenames import index_path
 from embeddedpulsar._engine.log.log_survey import Behind
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import LedgerSite, send, send_batch
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[LedgerSite]:
-    """A place for logs, with a clock that the test moves."""
-    with LedgerSite(tmp_path, clock=ManualClock()) as made:
-        yield made
 
 
 def one_by_one(ledger: ManagedLedger, position: Position) -> Behind:

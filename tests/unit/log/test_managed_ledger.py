@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import AlreadyClosed, StorageError, TopicTerminated
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, send_batch, values
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[LedgerSite]:
-    """A place for logs, with a clock that stands still."""
-    with LedgerSite(tmp_path, clock=ManualClock()) as made:
-        yield made
 
 
 def test_what_is_appended_is_read_in_order(site: LedgerSite):
