@@ -23,6 +23,7 @@ from embeddedpulsar.policy_values import (
 )
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.store.policies.policy_documents import ValueOf
     from embeddedpulsar._engine.store.store import Store
 
 
@@ -91,11 +92,14 @@ class Policies(SaysWhatThereIs, ABC):
         with deadline.translated:
             retention = Retention(retention_time_in_minutes, retention_size_in_mb).check()
             store, owner = self._store(), self._owner(name)
+
             # The quotas that hold for this name, from whatever level: the retention has to exceed each of
             # them.
-            for quota in keeping.QUOTAS.values():
-                store.policy(owner, quota).check_beside(retention)
-            store.set_policy(owner, keeping.RETENTION, retention)
+            def check(value_of: ValueOf) -> None:
+                for quota in keeping.QUOTAS.values():
+                    value_of(quota).check_beside(retention)
+
+            store.set_policy(owner, keeping.RETENTION, retention, check)
 
     def get_retention(self, name: str) -> Retention | None:
         """Return the value set for this topic or namespace; None if it is not set."""
@@ -135,10 +139,12 @@ class Policies(SaysWhatThereIs, ABC):
         if not isinstance(quota, BacklogQuota):
             raise ValueError(f"a backlog quota is a BacklogQuota, not {quota!r}")
         with deadline.translated:
-            owner = self._owner(name)
+            store, owner = self._store(), self._owner(name)
+            quota.check()
             # The retention that holds for this name, from whatever level, has to exceed the quota.
-            quota.check().check_beside(self._store().policy(owner, keeping.RETENTION))
-        self._set(name, policy, quota)
+            store.set_policy(
+                owner, policy, quota, lambda value_of: quota.check_beside(value_of(keeping.RETENTION))
+            )
 
     def get_backlog_quota_map(self, name: str, applied: bool = False) -> dict[str, BacklogQuota]:
         """Return the quotas by type; a type without a quota is left out."""

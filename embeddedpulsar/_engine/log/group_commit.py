@@ -20,7 +20,7 @@ from embeddedpulsar._engine.log.topic_control import (
 )
 from embeddedpulsar._engine.platform import deadline, disk, failpoints, threads
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.lease import seems_to_run
+from embeddedpulsar._engine.platform.lease import hold_number, is_number_held, seems_to_run
 from embeddedpulsar._engine.platform.natives import system
 from embeddedpulsar._engine.platform.scheduler import Backoff, Timer, is_idle
 from embeddedpulsar.exceptions import (
@@ -60,7 +60,9 @@ class GroupCommit:
     it stores that it is flushing (`FLUSHING`), and looks at `FLUSHER` again. Another one that gets the lock
     stores its number there first, and then waits for the end of a flush that is under way. So of two, at
     least one sees the other; between the store and the look of either there is a system call. A process that
-    was killed in its flush leaves `FLUSHING` behind; one that is stopped there is waited for 2 s.
+    was killed in its flush leaves `FLUSHING` behind; one that is stopped there is waited for 2 s. Whether it
+    lives, a byte of the sync lock's file says, which it has locked since it became the one that flushes: the
+    numbers of processes differ between containers.
 
     Lock order: sync lock, then topic lock, never the other way round.
     Callers: any thread, without the topic lock.
@@ -88,6 +90,7 @@ class GroupCommit:
         self._is_closed = False
         self._failed_from: int | None = None  # of a flush that failed, until its range is poisoned
         self._identity = _NOBODY  # what this one stores as FLUSHER; not inherited by a forked child
+        self._mark = 0  # what it stores as FLUSHING: the number of this process, and half of the identity
         self._segment: Segment | None = None  # that of the last flush
         self.syncs = 0
         """Flushes this process did."""
@@ -108,6 +111,7 @@ class GroupCommit:
                 raise AlreadyClosed(f"{directory}: the topic was closed or deleted")
             lock = FileLock(sync_lock_path(directory))
             lock.check_reopened = self._control.check_in_place
+            lock.close_others = self._forget_identity  # the byte that shows that it lives ends with the file
             if self._lock is None:  # no call between this and the store: no other thread can come between
                 self._lock = lock
             else:
@@ -161,9 +165,8 @@ class GroupCommit:
         The threads of this process take turns by the thread part of the lock: who waited may find that its
         entry was flushed meanwhile.
         """
-        words, identity = self._words, self._identity
-        lock = self._lock
-        if words[FLUSHER] != identity or lock is None:
+        words, lock = self._words, self._lock
+        if words[FLUSHER] != self._identity or lock is None:
             return False
         let_threads_in = lock.let_threads_in
         try:
@@ -172,10 +175,11 @@ class GroupCommit:
                 return True
             # 1. Say that a flush is under way. A crash from here to step 4 lets the next flusher wait until
             # it has found out that this process is gone.
-            words[FLUSHING] = os.getpid() << 32 | self.syncs + 1 & _LOW
+            words[FLUSHING] = self._mark
             try:
-                # 2. Look again: another one may have got the lock, and have seen no flush.
-                if words[FLUSHER] != identity or self._failed_from is not None:
+                # 2. Look again: another one may have got the lock, and have seen no flush. Or its file was
+                # closed here.
+                if words[FLUSHER] != self._identity or self._failed_from is not None:
                     return False
                 if failpoints.ACTIVE:
                     failpoints.hit("sync:alone")
@@ -196,7 +200,10 @@ class GroupCommit:
         """
         words = self._words
         if self._identity == _NOBODY:
-            self._identity = int.from_bytes(os.urandom(8), "little") >> 1
+            identity = int.from_bytes(os.urandom(8), "little") >> 1
+            hold_number(self.lock.fd, identity & _LOW)
+            self._mark = os.getpid() << 32 | identity & _LOW
+            self._identity = identity
         if words[FLUSHER] == self._identity:
             return
         words[FLUSHER] = self._identity
@@ -205,7 +212,7 @@ class GroupCommit:
             return
         began, pause_s = system.monotonic(), _FIRST_PAUSE_S
         patience_s = deadline.left(self._timeout_s)
-        while words[FLUSHING] == flushing and seems_to_run(flushing >> 32):
+        while words[FLUSHING] == flushing and self._lives(flushing):
             waited_s = system.monotonic() - began
             if waited_s >= _LONGEST_ALONE_S:
                 break  # it was interrupted, or its number is another process's
@@ -219,6 +226,16 @@ class GroupCommit:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         if words[FLUSHING] == flushing:
             words[FLUSHING] = 0
+
+    def _lives(self, flushing: int) -> bool:
+        """Whether the process that stored `FLUSHING` may still be there. Under the sync lock."""
+        # The byte is true in every container. A file system may have no such locks: there the number of the
+        # process decides, which another one may have by now.
+        return is_number_held(self.lock.fd, flushing & _LOW) or seems_to_run(flushing >> 32)
+
+    def _forget_identity(self) -> None:
+        """Take the sync lock for the next flush: its file is closed, and with it the byte of this one."""
+        self._identity = _NOBODY
 
     def _flush(self) -> None:
         """Flush and publish the synced word. No other flush of the topic is under way."""
@@ -350,7 +367,7 @@ class GroupCommit:
         """Forget the timer, whose thread does not exist here, and that this one had the lock: the parent
         goes on to flush by that."""
         self._timer = None
-        self._identity = _NOBODY
+        self._forget_identity()
 
     def close(self) -> None:
         """Cancel the timer and close the lock. The owner decides about a last `sync`."""

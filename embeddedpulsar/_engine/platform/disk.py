@@ -57,7 +57,7 @@ _PAGE: Final = 4096
 _READ_STEP: Final = 1 << 20
 # Below IOV_MAX, which is 1,024 on Linux.
 _BUFFERS_PER_CALL: Final = 512
-# From so many files on, one ``sync`` of all file systems costs less than a flush of each.
+# Beyond so many files, ``sync`` writes them all first, in one go: the flush of each then finds little to do.
 _FLUSHED_SINGLY: Final = 16
 _seek_mutex = system.allocate_lock()
 
@@ -292,16 +292,22 @@ class Disk:
             self.fsync(fd, path)
 
     def flush_files(self, paths: Sequence[str]) -> None:
-        """Flush the bytes of many files that are complete, of which none is open."""
-        # On Linux ``sync`` waits until all is written; elsewhere it may only start that, so each file
-        # is flushed.
+        """Flush the bytes of many files that are complete, of which none is open.
+
+        Raises:
+            OSError: some bytes of a file, which is named, are not on the disk.
+        """
+        # ``sync`` reports no failed write, and does not take it from the files either: each flush below
+        # reports it.
         if len(paths) > _FLUSHED_SINGLY and sys.platform == "linux":
-            os.sync()  # once for all: it returns when everything is written
-            return
+            os.sync()
         for path in paths:
             fd = self.open_file(path, os.O_RDWR)
             try:
                 self.fdatasync(fd, path)
+            except OSError as e:
+                e.filename = path
+                raise
             finally:
                 os.close(fd)
 

@@ -116,6 +116,20 @@ def identity(directory: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def hold_number(fd: int, number: int) -> None:
+    """Lock the byte of ``number`` (0 to 2**32 - 1) of the open file ``fd`` until that opening is closed, by
+    `close` or because the process ends. Does nothing on a file system without such locks."""
+    if _ARE_THERE:
+        with contextlib.suppress(OSError):
+            lock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _FIRST | number, 1, 0)
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
+
+
+def is_number_held(fd: int, number: int) -> bool:
+    """Whether another opening of the file ``fd`` holds ``number``, in whatever container its process is."""
+    return _ARE_THERE and _ask(fd, _FIRST | number, 1)
+
+
 def seems_to_run(pid: int) -> bool:
     """Whether a process has this number here: a hint, for waits that end anyway.
 

@@ -34,7 +34,7 @@ from embeddedpulsar._engine.store.inactive_topics import InactiveTopics
 from embeddedpulsar._engine.store.open_topics import OpenTopics, TopicUse
 from embeddedpulsar._engine.store.policies.keeping import LETTERS
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
-from embeddedpulsar._engine.store.policies.policy_documents import PolicyWatch
+from embeddedpulsar._engine.store.policies.policy_documents import PolicyWatch, ValueOf
 from embeddedpulsar._engine.store.policies.resource_groups import GroupWords
 from embeddedpulsar._engine.store.store_session import StoreSession
 from embeddedpulsar._engine.store.topic import Topic
@@ -59,9 +59,24 @@ def is_namespace(name: str) -> bool:
 
 
 def change_policy(
-    session: StoreSession, name: str, policy: TopicPolicy[Value], value: Value | None, *, durable: bool
+    session: StoreSession,
+    name: str,
+    policy: TopicPolicy[Value],
+    value: Value | None,
+    *,
+    check: Callable[[ValueOf], object] | None = None,
+    durable: bool,
 ) -> list[TopicEntry]:
     """Note a policy of a topic or namespace, and ring all processes; None takes it away.
+
+    Args:
+        session: of the store.
+        name: of the topic or namespace.
+        policy: which policy.
+        value: its value from now on.
+        check: called under the lock of the change with a function that returns what holds for ``name`` by
+            then; it raises if ``value`` does not fit that.
+        durable: whether the change has to survive a power loss.
 
     Returns:
         The topics and partitions that are to be changed at once, and that were opened before.
@@ -88,6 +103,10 @@ def change_policy(
             if policy.owners and has_policy == (value is not None):
                 exists = partial(_exists, session)
                 documents.note_owner(policy.owners, name, has_policy, exists, durable=durable)
+
+        # Under the lock, as another process may have changed since what the value has to fit.
+        if check is not None:
+            check(lambda beside: documents.value(beside, name))
 
         def write() -> None:
             if policy.amend is not None and value is not None:
@@ -548,11 +567,17 @@ class Store:
         finally:
             use.release()
 
-    def set_policy(self, name: str, policy: TopicPolicy[Value], value: Value | None) -> None:
+    def set_policy(
+        self,
+        name: str,
+        policy: TopicPolicy[Value],
+        value: Value | None,
+        check: Callable[[ValueOf], object] | None = None,
+    ) -> None:
         """Set a policy of a topic or a ``tenant/namespace``, which open topics of all processes follow; None:
-        as what is above it says. Errors are those of `change_policy`."""
+        as what is above it says. ``check`` and the errors are those of `change_policy`."""
         session, durable = self._present(), self.durability != PROCESS
-        entries = change_policy(session, name, policy, value, durable=durable)
+        entries = change_policy(session, name, policy, value, check=check, durable=durable)
         self._topics.look_at_policies()
         apply_policy(session, policy, entries, lambda entry: self.use_topic(entry.name, create=False))
 

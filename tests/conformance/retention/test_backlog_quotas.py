@@ -16,6 +16,7 @@ from embeddedpulsar import (
     Timeout,
     exceptions,
 )
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.backlog_quota import MESSAGE_AGE, BacklogQuota
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance import retention_site
@@ -220,6 +221,38 @@ def test_the_check_can_be_switched_off(tmp_path: Path) -> None:
     finally:
         time.close()
     assert_clean(path)
+
+
+@pytest.mark.parametrize("name", [TOPIC, "public/default"], ids=["topic", "namespace"])
+@pytest.mark.parametrize("first", ["retention", "quota"])
+def test_a_retention_and_a_quota_set_at_once_fit(
+    path: Path, time: ManualTime, first: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process sets the one just before the lock is taken for the other: that is refused."""
+    subscribe(time).close()
+    acquire = FileLock.acquire
+    with Admin(path) as admin:
+        owner = admin.topics() if name == TOPIC else admin.namespaces()
+
+        def set_quota() -> None:
+            owner.set_backlog_quota(name, BacklogQuota(10 << 20))
+
+        def set_retention() -> None:
+            owner.set_retention(name, 10, 10)
+
+        before, after = (set_retention, set_quota) if first == "retention" else (set_quota, set_retention)
+
+        def acquire_later(lock: FileLock, *timeout: float) -> None:
+            if lock.path.endswith("catalog.lock"):
+                monkeypatch.undo()
+                before()
+            acquire(lock, *timeout)
+
+        monkeypatch.setattr(FileLock, "acquire", acquire_later)
+        with pytest.raises(InvalidConfiguration, match="must exceed the backlog quota"):
+            after()
+        assert (owner.get_retention(name) is None) == (first == "quota")
+        assert (owner.get_backlog_quota_map(name) == {}) == (first == "retention")
 
 
 def test_a_retention_exceeds_the_quota(path: Path, time: ManualTime) -> None:

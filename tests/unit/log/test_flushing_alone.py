@@ -14,6 +14,7 @@ from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.log import group_commit
 from embeddedpulsar._engine.log.topic_control import FLUSHER, FLUSHING
 from embeddedpulsar._engine.platform import deadline, failpoints, mapped_file
+from embeddedpulsar._engine.platform.lease import is_number_held
 from embeddedpulsar.exceptions import LockTimeout, PoisonedSegment
 from tests.ledger_site import PREFIX, LedgerSite, send, values
 from tests.support.disks.faulty_disk import FaultyDisk
@@ -107,6 +108,37 @@ def test_what_a_dead_flush_left_is_cleared(site: LedgerSite, pid: int, monkeypat
     words[FLUSHER], words[FLUSHING] = 1, (pid or os.getpid()) << 32 | 7
     send(ledger, b"next")
     assert words[FLUSHING] == 0 and ledger.statistics().is_synced
+
+
+def test_a_flush_of_another_container_is_waited_for(site: LedgerSite):
+    """Its process has no number here. What it has locked says that it lives, until it has closed that."""
+    ledger, waiting = site.open(durability="flush"), site.open(durability="flush")
+    send(ledger, b"warm")
+    words = ledger.view.words
+    words[FLUSHING] = NO_PROCESS << 32 | words[FLUSHER] & 0xFFFFFFFF
+    end = waiting.append_nowait(encode_single(b"next", 0, PREFIX))[3]
+    for _ in range(2):  # who gives up takes nothing from the next
+        with pytest.raises(LockTimeout, match="did not end its flush"):
+            deadline.within(0.01, waiting.wait_durable, end)
+    ledger.close()
+    deadline.within(1.0, waiting.wait_durable, end)
+    assert waiting.view.words[FLUSHING] == 0 and waiting.statistics().is_synced
+
+
+def test_a_lock_at_rest_is_taken_for_the_next_flush(site: LedgerSite):
+    """With its descriptor goes what shows that the one that flushes lives, so it takes the lock again."""
+    ledger = site.open(durability="flush")
+    send(ledger, b"warm")
+    holder = ledger.view.words[FLUSHER]
+    assert ledger._commit.lock.close_descriptor()
+    send(ledger, b"next")
+    assert ledger.view.words[FLUSHER] not in (0, holder)
+    fd = os.open(sync_lock_path(site.directory), os.O_RDWR)
+    try:
+        assert is_number_held(fd, ledger.view.words[FLUSHER] & 0xFFFFFFFF)
+        assert not is_number_held(fd, holder & 0xFFFFFFFF)
+    finally:
+        os.close(fd)
 
 
 def test_threads_share_a_flush_alone(site: LedgerSite):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import resource
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.disk import Disk
 from embeddedpulsar._engine.platform.failpoints import InjectedFailure
 from embeddedpulsar.exceptions import StorageFullError
+from tests.support.disks.faulty_disk import FaultyDisk
 
 
 @pytest.fixture(params=["native", "portable"])
@@ -201,3 +203,18 @@ def test_a_read_that_fails_names_its_file(tmp_path: Path):
     finally:
         os.close(fd)
     assert caught.value.filename == str(tmp_path)
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_failed_flush_of_many_files_is_reported(tmp_path: Path, count: int):
+    """However many there are, the file whose bytes did not reach the disk is named."""
+    paths = [str(tmp_path / f"{n:02}") for n in range(count)]
+    for path in paths:
+        Path(path).write_bytes(b"x")
+    faulty = FaultyDisk()
+    faulty.flush_files(paths)
+    assert [path for call, path in faulty.log if call == "fdatasync"] == paths
+    faulty.fail("fdatasync", path=paths[-2])
+    with pytest.raises(OSError, match=re.escape(paths[-2])) as error:
+        faulty.flush_files(paths)
+    assert error.value.errno == errno.EIO
