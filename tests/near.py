@@ -3,8 +3,8 @@
 ``python -m tests.near FILE...`` runs them; without a file, those nearest to what git says is changed. No
 module is listed here, so that renaming one needs no care:
 
-* A test is near by what it names: the module itself (an import, or the dotted name in a string, as late
-  imports and patches have it), or a module of the package or of the helpers here that names it, a step away.
+* A test is near by what it names: the module itself (an import, or the dotted name in a string, as
+  patches have it), or a module of the package or of the helpers here that names it, a step away.
 * Tests of behaviour use the public names only. They are near by words: those of the paths, and of the first
   lines of the docstrings, of the module and of the test, a rare word counting more than a common one.
 """

@@ -60,15 +60,15 @@ def _imported_modules(name: str, tree: ast.Module, with_types: bool) -> set[str]
     return found
 
 
-def late_modules(tree: ast.Module) -> set[str]:
-    """The names of the modules that a module imports by `late_import`, each of which it spells out."""
-    found = [
-        node.args[0]
+def modules_by_string(tree: ast.Module) -> list[str]:
+    """The calls of a module that import another by a string, which neither a type checker nor the table of
+    layers follows."""
+    return [
+        ast.unparse(node)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "late_import"
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in ("__import__", "import_module", "late_import")
     ]
-    assert all(isinstance(name, ast.Constant) for name in found), [ast.unparse(name) for name in found]
-    return {name.value for name in found if isinstance(name, ast.Constant)}
 
 
 def _submodule_or(module: str, name: str) -> str:

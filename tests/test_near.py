@@ -19,7 +19,7 @@ def tree(tmp_path: Path) -> Path:
         "embeddedpulsar/log/__init__.py": "",
         "embeddedpulsar/log/trimming.py": '"""What is given back of a log."""\n',
         "embeddedpulsar/log/chores.py": "from embeddedpulsar.log import trimming\n",
-        "embeddedpulsar/log/late.py": 'late_import("embeddedpulsar.log.trimming")\n',
+        "embeddedpulsar/log/late.py": "def run():\n    from embeddedpulsar.log import trimming\n",
         "embeddedpulsar/codec.py": "",
         "tests/conftest.py": "from embeddedpulsar.log import trimming\n",
         "tests/support/sites.py": "from embeddedpulsar.log.trimming import Trimmer\n",

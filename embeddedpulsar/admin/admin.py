@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.damage_channel import tell
 from embeddedpulsar._engine.store.policies.policy import OWNER
 from embeddedpulsar._engine.store.policies.resource_groups import GROUPS, GroupChange, HeldGroup, no_group
@@ -486,10 +486,9 @@ class Admin(SaysWhatThereIs):
 
     def functions(self) -> Functions:
         """Return the methods for functions."""
-        functions: Functions = late_import("embeddedpulsar.functions.function_calls").Functions(
-            self._open_store
-        )
-        return functions
+        with late_imports():
+            from embeddedpulsar.functions.function_calls import Functions
+        return Functions(self._open_store)
 
     def dead_letters(
         self, topic: str, subscription: str, dead_letter_topic: str | None = None
@@ -576,7 +575,8 @@ class Admin(SaysWhatThereIs):
             ()
         """
         store = self._open_store()
-        late = late_import("embeddedpulsar._engine.store.care.store_repair")
+        with late_imports():
+            from embeddedpulsar._engine.store.care.store_repair import repair_store
         # A plan reads beside other processes. A repair needs the store for itself, so this Admin gives it up
         # first and opens it again afterwards.
         if not dry_run:
@@ -587,14 +587,13 @@ class Admin(SaysWhatThereIs):
                     "a copy"
                 )
         else:
-            planned: RepairReport = late.repair_store(store.root, is_dry_run=True, on_progress=on_progress)
-            return planned
+            return repair_store(store.root, is_dry_run=True, on_progress=on_progress)
         # The repair reports what it finds in its result. As damage the same places would be reported twice.
         store.damage.remove(self._note_damage)
         self._is_closed = True  # for other threads, and if it cannot be opened again
         store.release()
         try:
-            done: RepairReport = late.repair_store(store.root, on_progress=on_progress)
+            done = repair_store(store.root, on_progress=on_progress)
         finally:
             self._store = self._opened()
             self._is_closed = False
@@ -626,9 +625,9 @@ class Admin(SaysWhatThereIs):
             'producer'
         """
         self._open_store()
-        late = late_import("embeddedpulsar.admin.store_care")
-        watch: ActivityWatch = late.ActivityWatch(self._open_store)
-        return watch
+        with late_imports():
+            from embeddedpulsar.admin.store_care import ActivityWatch
+        return ActivityWatch(self._open_store)
 
     def close(self) -> None:
         """Release the store. Idempotent."""

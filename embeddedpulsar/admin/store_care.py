@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
 from embeddedpulsar._engine.store.care.store_check import made_topics
 from embeddedpulsar._engine.store.catalog import root_layout
@@ -70,9 +70,9 @@ def check(
     store = self._open_store()
     name = None if topic is None else TopicName.parse(topic).full
     # Not loaded with every Admin: few programs check a store.
-    late = late_import("embeddedpulsar._engine.store.care.store_check")
-    done: StoreReport = late.check_store(store.root, is_closed=False, topic=name, on_progress=on_progress)
-    return done
+    with late_imports():
+        from embeddedpulsar._engine.store.care.store_check import check_store
+    return check_store(store.root, is_closed=False, topic=name, on_progress=on_progress)
 
 
 def backup(
@@ -119,11 +119,11 @@ def backup(
         (1, 1)
     """
     store = self._open_store()
-    late = late_import("embeddedpulsar._engine.store.care.store_backup")
+    with late_imports():
+        from embeddedpulsar._engine.store.care.store_backup import backup_store
     # An iterator is read here, before the copy begins.
     names = None if topics is None else [TopicName.parse(topic).full for topic in topics]
-    report: BackupReport = late.backup_store(store, directory_of(target), names, on_progress)
-    return report
+    return backup_store(store, directory_of(target), names, on_progress)
 
 
 def restore(
@@ -148,9 +148,9 @@ def restore(
         NotAllowedError: the target is not empty, or another process makes or restores a backup there.
         StorageError: the backup is damaged, or no room. Nothing is made.
     """
-    late = late_import("embeddedpulsar._engine.store.care.store_backup")
-    report: RestoreReport = late.restore_store(directory_of(source), directory_of(target), on_progress)
-    return report
+    with late_imports():
+        from embeddedpulsar._engine.store.care.store_backup import restore_store
+    return restore_store(directory_of(source), directory_of(target), on_progress)
 
 
 _UNSAID: Final = ProcessFacts()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.background.topic_compaction import (
     NOT_RUN,
     LongRunningProcessStatus,
@@ -373,10 +373,11 @@ def adopt_offloaded(self: HasStore, topic: str, moved: Mapping[str, str] | None 
         ...     admin.topics().adopt_offloaded("adopted", {"./cold": "/mnt/cold"})
         0
     """
-    location = late_import("embeddedpulsar._engine.cold.location")
+    with late_imports():
+        from embeddedpulsar._engine.cold.location import absolute_location
     root = self._store().root
     # A relative place is one in the store, as in the policy of offloading.
-    new = {old: location.absolute_location(place, root) for old, place in (moved or {}).items()}
+    new = {old: absolute_location(place, root) for old, place in (moved or {}).items()}
     count = 0
     for name in partitions_of(self, topic) or [topic]:
         use = self._store().use_topic(name, create=False)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader, TableView
 from embeddedpulsar.asyncio.producer import Producer
@@ -60,11 +60,9 @@ def connect(service_url: Any, **options: Any) -> Client:
         ['persistent://public/default/orders']
     """
     if is_cluster(service_url):
-        # By name: the client of a cluster is made of that of a store.
-        connected: Client = late_import("embeddedpulsar.asyncio.cluster_client").connected(
-            service_url, **options
-        )
-        return connected
+        with late_imports():
+            from embeddedpulsar.asyncio.cluster_client import connected
+        return connected(service_url, **options)
     return Client(service_url, **options)
 
 

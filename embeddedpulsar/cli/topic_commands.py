@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
 from embeddedpulsar.admin import topic_operations
 from embeddedpulsar.admin.admin import Admin
@@ -458,7 +458,8 @@ def adopt_offloaded(store: OpenedStore, topic: str, moved: tuple[tuple[str, str]
 def export(store: OpenedStore, topic: str, directory: str, file_format: str, columns: str | None) -> None:
     """Write the messages of TOPIC as files into DIRECTORY, a folder for each day."""
     # pyarrow is an extra requirement, and takes long to import: commands that need none do not load it.
-    late = late_import("embeddedpulsar.arrow")
+    with late_imports():
+        from embeddedpulsar import arrow
     progress = ProgressLine(sys.stderr)
 
     def show(rows: int) -> None:
@@ -468,7 +469,7 @@ def export(store: OpenedStore, topic: str, directory: str, file_format: str, col
     names = columns.split(",") if columns else None
     # The line of progress is removed before an error is printed.
     try:
-        exported = late.export(
+        exported = arrow.export(
             store.directory, topic, directory, names, file_format=file_format, on_progress=show
         )
     finally:

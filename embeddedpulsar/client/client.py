@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.client.arguments import check_type, check_type_or_none
 from embeddedpulsar.client.client_config import Authentication, ServiceInfo, client_config
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import re
 
     from embeddedpulsar.client.consumer.consumer import Consumer
+    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
     from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.table_view import TableView
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         ReaderInterceptor,
     )
     from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -52,6 +55,26 @@ if TYPE_CHECKING:
         ConsumerDeadLetterPolicy,
         ConsumerKeySharedPolicy,
     )
+
+
+# What a client makes is imported on first use. What a process does not load it need not free: the kernel
+# reports a death when the memory of the process is freed, 70 us a MB.
+
+
+@cache
+def _of_producers() -> tuple[Callable[..., ProducerConfig], Callable[..., Producer[Any]]]:
+    with late_imports():
+        from embeddedpulsar.client.producer.producer_config import producer_config
+        from embeddedpulsar.client.producer.producer_opening import open_producer
+    return producer_config, open_producer
+
+
+@cache
+def _of_consumers() -> tuple[Callable[..., ConsumerConfig], Callable[..., Consumer[Any]]]:
+    with late_imports():
+        from embeddedpulsar.client.consumer.consumer_config import consumer_config
+        from embeddedpulsar.client.consumer.consumer_opening import open_consumer
+    return consumer_config, open_consumer
 
 
 class Client:
@@ -234,11 +257,8 @@ class Client:
             ('persistent://public/default/orders', 'till-1')
         """
         given = _given(locals())
-        # On first use, as all that a client makes. What a process does not load it need not free: the kernel
-        # reports a death when the memory of the process is freed, 70 us a MB.
-        late = late_import("embeddedpulsar.client.producer.producer_config")
-        config = late.producer_config(given)
-        late = late_import("embeddedpulsar.client.producer.producer_opening")
+        producer_config, open_producer = _of_producers()
+        config = producer_config(given)
         opened: list[Callable[[], object]] = []
         producer: Producer[T] | None = None
         # Three cases end in the handler: an error, an interrupt in the middle of the opening, and one behind
@@ -247,7 +267,7 @@ class Client:
         try:
             OPENED.set(opened)
             with deadline.translated:
-                producer = self._core.in_time(late.open_producer, self._core, config)
+                producer = self._core.in_time(open_producer, self._core, config)
             self._keep(producer)
             config.schema.attach_client(self)
             OPENED.set(None)
@@ -374,16 +394,15 @@ class Client:
             'persistent://public/default/orders-eu'
         """
         given = _given(locals())
-        late = late_import("embeddedpulsar.client.consumer.consumer_config")
-        config = late.consumer_config(given)
-        late = late_import("embeddedpulsar.client.consumer.consumer_opening")
+        consumer_config, open_consumer = _of_consumers()
+        config = consumer_config(given)
         opened: list[Callable[[], object]] = []
         consumer: Consumer[T] | None = None
         try:
             OPENED.set(opened)
             with deadline.translated:
                 # See `create_producer` for the cases of the handler.
-                consumer = self._core.in_time(late.open_consumer, self._core, config, topic)
+                consumer = self._core.in_time(open_consumer, self._core, config, topic)
             config.schema.attach_client(self)
             # Last, because it starts the listener: from here on messages may be delivered.
             self._keep_consumer(consumer)
@@ -439,15 +458,16 @@ class Client:
             False
         """
         given = _given(locals())
-        late = late_import("embeddedpulsar.client.consumer.consumer_config")
-        config = late.reader_config(given)
-        late = late_import("embeddedpulsar.client.consumer.consumer_opening")
+        with late_imports():
+            from embeddedpulsar.client.consumer.consumer_config import reader_config
+            from embeddedpulsar.client.consumer.consumer_opening import open_reader
+        config = reader_config(given)
         opened: list[Callable[[], object]] = []
         reader: Reader[T] | None = None
         try:
             OPENED.set(opened)
             with deadline.translated:
-                reader = self._core.in_time(late.open_reader, self._core, config)
+                reader = self._core.in_time(open_reader, self._core, config)
             config.schema.attach_client(self)
             self._keep_consumer(reader)
             OPENED.set(None)
@@ -486,14 +506,15 @@ class Client:
         check_type(str, topic, "topic")
         check_type_or_none(str, subscription_name, "subscription_name")
         check_type(Schema, schema, "schema")
-        late = late_import("embeddedpulsar.client.consumer.consumer_opening")
+        with late_imports():
+            from embeddedpulsar.client.consumer.consumer_opening import open_table_view
         opened: list[Callable[[], object]] = []
         view: TableView[T] | None = None
         try:
             OPENED.set(opened)
             with deadline.translated:
                 # Loading is a part of the call, so it has its deadline and may be interrupted.
-                view = self._core.in_time(late.open_table_view, self._core, topic, subscription_name, schema)
+                view = self._core.in_time(open_table_view, self._core, topic, subscription_name, schema)
                 view._load()
             schema.attach_client(self)
             self._keep_consumer(view._reader)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine.platform import deadline, fork, threads
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import in_order, results
 from embeddedpulsar._engine.platform.scheduler import BackgroundWork
 from embeddedpulsar._engine.store.damage_channel import tell
@@ -284,10 +284,9 @@ class ClientCore:
         """The threads that call listeners, made for the first consumer that has one."""
         made = self._listeners.get(None)
         if made is None:
-            late = late_import("embeddedpulsar.client.consumer.listener")
-            threads_of: ListenerThreads = late.ListenerThreads(
-                self.config.listener_threads, lambda: self.store.mailbox, self.log
-            )
+            with late_imports():
+                from embeddedpulsar.client.consumer.listener import ListenerThreads
+            threads_of = ListenerThreads(self.config.listener_threads, lambda: self.store.mailbox, self.log)
             made = self._listeners.setdefault(None, threads_of)
             if self.is_closed:  # meanwhile: `close` may not have seen them
                 made.close()

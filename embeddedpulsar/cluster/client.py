@@ -296,9 +296,10 @@ class ClusterSource(ClusterHandle):
     def __init__(self, theirs: Any, request: Callable[[Any], object]) -> None:
         super().__init__(theirs)
         self._awaited = AwaitedMessages(request, self._wrapped)
+        self._make_message: Any = library().Message
 
     def _wrapped(self, raw: Any) -> ClusterMessage[Any]:
-        message = library().Message()
+        message = self._make_message()
         # As `pulsar-client` makes its own messages: its Python class around the raw one, with the schema of
         # the consumer.
         message._message, message._schema = raw, self.theirs._schema

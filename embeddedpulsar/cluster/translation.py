@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from embeddedpulsar import enums, error_text, exceptions
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.client import client_config
 from embeddedpulsar.crypto.keys import CryptoKeyReader
 from embeddedpulsar.enums import Result
@@ -103,11 +103,20 @@ def library() -> Any:
         ImportError: ``pulsar-client`` is not installed; the text has the command that installs it.
     """
     try:
-        return late_import("pulsar")
+        with late_imports():
+            import pulsar
     except ImportError as error:
         raise ImportError(
             'a Pulsar cluster needs the package pulsar-client: pip install "embeddedpulsar[pulsar]"'
         ) from error
+    return pulsar
+
+
+def _extension() -> Any:
+    """Return the extension module of ``pulsar-client``."""
+    with late_imports():
+        import _pulsar
+    return _pulsar
 
 
 def given(call: Callable[..., Any], theirs: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any]:
@@ -151,7 +160,7 @@ def to_pulsar(value: Any) -> Any:
 def _enum(value: Enum) -> Any:
     # Both packages have the enumerations by the same names; `pulsar-client` has its values in its extension
     # module.
-    theirs = getattr(getattr(late_import("_pulsar"), type(value).__name__, None), value.name, None)
+    theirs = getattr(getattr(_extension(), type(value).__name__, None), value.name, None)
     if theirs is None:
         raise InvalidConfiguration(f"pulsar-client has no {value}")
     return theirs
@@ -277,7 +286,7 @@ def _adapter() -> Any:
             self._client: Any = None
             self._writers: dict[tuple[str, int], SchemaInfo | None] = {}
             kind = max(info.schema_type(), enums.SchemaType.BYTES)  # those that depend on the topic are bytes
-            make = late_import("_pulsar").SchemaInfo
+            make = _extension().SchemaInfo
             self._schema_info = make(_kind(enums.SchemaType(kind)), info.name(), info.schema())
 
         def encode(self, obj: Any) -> Any:
@@ -313,7 +322,7 @@ def _adapter() -> Any:
 def _kind(kind: enums.SchemaType) -> Any:
     """The type of a schema that ``pulsar-client`` registers: not those whose properties it does not send."""
     # The schema of a pair lies in properties, which `pulsar-client` neither sends nor returns.
-    if kind == enums.SchemaType.KEY_VALUE or not hasattr(late_import("_pulsar").SchemaType, kind.name):
+    if kind == enums.SchemaType.KEY_VALUE or not hasattr(_extension().SchemaType, kind.name):
         raise InvalidConfiguration(
             f"pulsar-client does not register schemas of the type {kind.name}; leave the schema out, and "
             "call it yourself: send(schema.encode(value)) and schema.decode(message.data()); of a "

@@ -17,10 +17,11 @@ from embeddedpulsar._engine.format.entry import (
     encode_plain,
     encode_single,
 )
+from embeddedpulsar._engine.log import recovery  # noqa: F401 - declares its failpoints
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import POISON_TO, TopicControl
-from embeddedpulsar._engine.platform import descriptors, failpoints
+from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.platform.failpoints import InjectedFailure
 from embeddedpulsar.exceptions import PoisonedSegment
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
@@ -29,7 +30,6 @@ from tests.support.disks.crash_image import CrashState
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.ledger_files import LedgerIds, open_ledger
 
-descriptors.late_import("embeddedpulsar._engine.log.recovery")  # declares its failpoints
 _SUBJECTS: Final = ("append", "roll", "sync", "trim", "recover")
 POINTS: Final = tuple(name for name in failpoints.names() if name.partition(":")[0] in _SUBJECTS)
 _WORST: Final = ("append:body_done", "append:index_done", "roll:header_written", "roll:synced")

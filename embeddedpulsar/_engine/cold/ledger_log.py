@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from embeddedpulsar._engine.cold.cold_ledger import offloaded_ledger
 from embeddedpulsar._engine.filenames import parse_ledger
 from embeddedpulsar._engine.platform import disk
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ def fetch(path: str) -> str:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     # Looked up again here: between the failed opening and now another process may have fetched it or
     # trimmed the ledger.
-    fetched: str = late_import("embeddedpulsar._engine.cold.fetching").fetch(directory, note)
-    return fetched
+    with late_imports():
+        from embeddedpulsar._engine.cold import fetching
+    return fetching.fetch(directory, note)
 
 
 def map_log(path: str, *, lean: bool = False) -> MappedFile:

@@ -67,7 +67,7 @@ from embeddedpulsar._engine.log.segments import Link, walk_segments
 from embeddedpulsar._engine.log.topic_control import is_of_this_boot
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar._engine.platform.access import irregular, named
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -330,7 +330,9 @@ def _check_cold(directory: str, link: Link, note: ColdLedger) -> list[Problem]:
     if link.is_closed and said != (link.end_offset, link.last_entry_id, link.last_crc, link.messages):
         text = f"the note says (end, last entry, crc, messages) {said}, and the next ledger something else"
         problems.append(Problem(LINK, path, 0, text, ledger))
-    wrong: str = late_import("embeddedpulsar._engine.cold.fetching").problem_of(note)
+    with late_imports():
+        from embeddedpulsar._engine.cold.fetching import problem_of
+    wrong = problem_of(note)
     if wrong:
         problems.append(Problem(COLD, path, 0, wrong, ledger, 0, note.entries - 1))
     index = index_path(directory, ledger)

@@ -28,7 +28,7 @@ from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.log.topic_control import TopicControl
 from embeddedpulsar._engine.platform import clock, descriptors, disk, package_log
 from embeddedpulsar._engine.platform.access import Refusal
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock, RefusedLock
 from embeddedpulsar._engine.platform.mapped_file import NO_FILE, MemoryFile
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
@@ -403,7 +403,8 @@ def _recover(
     options: LedgerOptions,
     report: DamageHook,
 ) -> None:
-    recovery = descriptors.late_import("embeddedpulsar._engine.log.recovery")
+    with descriptors.late_imports():
+        from embeddedpulsar._engine.log.recovery import recover_topic
     try:
         lock.acquire(options.lock_timeout_s)
         # The header that was read before may be old: another process recovered the topic while this
@@ -417,9 +418,7 @@ def _recover(
                 report(Damage(control.path, reason="its header is damaged", kind=CONTROL))
             elif control.is_trusted(options.boot_id):
                 report(Damage(control.path, reason="its words are damaged", kind=CONTROL))
-            recovery.recover_topic(
-                directory, control, incarnation=incarnation, boot_id=options.boot_id, report=report
-            )
+            recover_topic(directory, control, incarnation=incarnation, boot_id=options.boot_id, report=report)
     finally:
         lock.release()
 
@@ -503,7 +502,9 @@ def read_control(
     if not is_kept:
         derived.clear()
         return derived
-    late_import("embeddedpulsar._engine.log.recovery").derive_words(directory, derived, report)
+    with late_imports():
+        from embeddedpulsar._engine.log.recovery import derive_words
+    derive_words(directory, derived, report)
     return derived
 
 

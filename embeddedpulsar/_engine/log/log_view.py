@@ -48,7 +48,7 @@ from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_index import SegmentIndex, slot_of, visible_slots, write_index
 from embeddedpulsar._engine.log.segments import SEGMENTS, LedgerChain, SegmentSet
 from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TopicControl
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
@@ -198,9 +198,9 @@ def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
         return segment.frame_of(entry_id, segment.file.size)
     except (CorruptionError, FileNotFoundError):
         header = segment.header
-        scan = late_import("embeddedpulsar._engine.log.chain_scan").scan_log(
-            segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms
-        )
+        with late_imports():
+            from embeddedpulsar._engine.log.chain_scan import scan_log
+        scan = scan_log(segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms)
         slots = bytes(scan.slots)
         if entry_id > scan.last_entry_id or not slot_of(slots, entry_id).crc:
             _refuse((segment.ledger_id, entry_id), "it cannot be found")
@@ -389,7 +389,9 @@ class LogView:
     def _derived_slots(self, segment: Segment) -> bytes:
         """The slots of a ledger by its frames alone: a scan of the file, some 0.2 s for 64 MiB."""
         closed = self._segments.chain().find(segment.ledger_id)
-        scan = late_import("embeddedpulsar._engine.log.chain_scan").scan_log(
+        with late_imports():
+            from embeddedpulsar._engine.log.chain_scan import scan_log
+        scan = scan_log(
             segment.path,
             chain_seed=segment.header.chain_seed,
             base_publish_ms=segment.header.base_publish_ms,

@@ -39,7 +39,7 @@ from embeddedpulsar._engine.log.trimming import EVERYTHING, Trimming, remove_tri
 from embeddedpulsar._engine.log.waiter_slots import OnlookerWait, Ringing, TailWait
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar._engine.platform.clock import Clock
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
@@ -296,9 +296,9 @@ class ManagedLedger:
         self._check_open()
         if end_word == floor_word or not split_tail(end_word)[0]:
             return {}  # nothing was appended since: most openings, which need no survey then
-        scan = late_import("embeddedpulsar._engine.log.log_survey").SequenceScan
-        highest: dict[str, int] = scan(self.view, wanted, on_progress).run(end_word, floor_word)
-        return highest
+        with late_imports():
+            from embeddedpulsar._engine.log.log_survey import SequenceScan
+        return SequenceScan(self.view, wanted, on_progress).run(end_word, floor_word)
 
     @property
     def tail(self) -> int:
@@ -406,8 +406,9 @@ class ManagedLedger:
     def survey(self) -> LogSurvey:
         """See `Log`."""
         self._check_open()
-        survey: LogSurvey = late_import("embeddedpulsar._engine.log.log_survey").LogSurvey(self.view)
-        return survey
+        with late_imports():
+            from embeddedpulsar._engine.log.log_survey import LogSurvey
+        return LogSurvey(self.view)
 
     def entries_between(self, after: Position, through: Position) -> int:
         """Entries behind `after`, up to and including `through`."""
@@ -417,16 +418,16 @@ class ManagedLedger:
     def segments(self) -> list[SegmentInfo]:
         """The retained segments, oldest first, with what they hold now."""
         self._check_open()
-        late = late_import("embeddedpulsar._engine.log.log_survey")
-        infos: list[SegmentInfo] = late.segment_infos(self.view)
-        return infos
+        with late_imports():
+            from embeddedpulsar._engine.log.log_survey import segment_infos
+        return segment_infos(self.view)
 
     def statistics(self) -> LedgerStatistics:
         """A snapshot of sizes and counts."""
         here = (self._writer.rolls, self._commit.syncs, self._damage.count)
-        late = late_import("embeddedpulsar._engine.log.log_survey")
-        statistics: LedgerStatistics = late.gathered(self.segments(), self.words, *here)
-        return statistics
+        with late_imports():
+            from embeddedpulsar._engine.log.log_survey import gathered
+        return gathered(self.segments(), self.words, *here)
 
     @property
     def damage(self) -> DamageHook | None:
@@ -503,4 +504,6 @@ def _types(options: LedgerOptions) -> tuple[type[LogView], type[TailWait]]:
     """The classes of the read side of a log, and of waiting for it."""
     if options.refusal is None:
         return LogView, TailWait
-    return late_import("embeddedpulsar._engine.log.log_opening").ReadOnlyLogView, OnlookerWait
+    with late_imports():
+        from embeddedpulsar._engine.log.log_opening import ReadOnlyLogView
+    return ReadOnlyLogView, OnlookerWait

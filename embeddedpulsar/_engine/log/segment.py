@@ -151,8 +151,9 @@ def is_of_another(error: CorruptionError) -> bool:
 
 def is_never_written(path: str) -> bool:
     """Whether there is nothing in a segment: its creator died before it wrote the header."""
-    late = descriptors.late_import("embeddedpulsar._engine.log.chain_scan")
-    log: LogWindow = late.LogWindow(path)
+    with descriptors.late_imports():
+        from embeddedpulsar._engine.log.chain_scan import LogWindow
+    log = LogWindow(path)
     try:
         return log.is_empty_behind(0, log.size)
     finally:
@@ -201,8 +202,9 @@ class _Witness(NamedTuple):
 def _witness(directory: str, ledger_id: int) -> _Witness | None:
     """The first frame if it is intact; else one of the next that the index knows at their place."""
     slots, capacity = _index(directory, ledger_id)
-    late = descriptors.late_import("embeddedpulsar._engine.log.chain_scan")
-    log = late.LogWindow(log_path(directory, ledger_id))
+    with descriptors.late_imports():
+        from embeddedpulsar._engine.log.chain_scan import LogWindow
+    log = LogWindow(log_path(directory, ledger_id))
     try:
         # The first frame names the seed of the chain. Its time and its slot give the base from which
         # the index counts.
@@ -267,8 +269,9 @@ def _behind(directory: str, header: SegmentHeader) -> SegmentHeader:
         if witness is None:
             return header
         seed, base_ms = witness.seed, witness.base_ms
-    late = descriptors.late_import("embeddedpulsar._engine.log.chain_scan")
-    scan = late.scan_log(path, chain_seed=seed, base_publish_ms=base_ms)
+    with descriptors.late_imports():
+        from embeddedpulsar._engine.log.chain_scan import scan_log
+    scan = scan_log(path, chain_seed=seed, base_publish_ms=base_ms)
     return header._replace(
         prev_end_offset=scan.end_offset,
         prev_last_entry_id=scan.last_entry_id,

@@ -290,8 +290,9 @@ class AppendPoint:
             self._control.check_in_place()
             self._reset()
             words[TopicWord.STATE] |= MUST_ROLL
-            late = descriptors.late_import("embeddedpulsar._engine.log.recovery")
-            ending, damage = late.salvaged_ending(self._directory, ledger_id, end, e)
+            with descriptors.late_imports():
+                from embeddedpulsar._engine.log.recovery import salvaged_ending
+            ending, damage = salvaged_ending(self._directory, ledger_id, end, e)
             self._report(damage)
         _, _, entry_id, crc, messages, published = ending
         last_ms = words[_LAST_PUBLISH_MS]

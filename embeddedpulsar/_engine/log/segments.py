@@ -444,7 +444,9 @@ class SegmentSet:
         if header is None:
             return ClosedLedger(ledger_id, 0, -1, 0, 0, 0, base)
         # The header that said where this ledger ends is lost: as after a reboot, its frames have to tell.
-        scan = descriptors.late_import("embeddedpulsar._engine.log.chain_scan").scan_log(
+        with descriptors.late_imports():
+            from embeddedpulsar._engine.log.chain_scan import scan_log
+        scan = scan_log(
             log_path(self._directory, ledger_id),
             chain_seed=header.chain_seed,
             base_publish_ms=header.base_publish_ms,

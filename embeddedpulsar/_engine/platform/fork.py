@@ -16,15 +16,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from importlib import import_module
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from embeddedpulsar._engine.platform.threads import RLock
 
 GENERATION: int = 0
 
 LATE_IMPORTS = RLock()
-"""Held by `late_import` while a module is executed; a fork waits for it, after the hooks."""
+"""Held by `descriptors.late_imports` while a module is executed; a fork waits for it, after the hooks."""
 
 
 class _Reference(weakref.ref[object]):
@@ -91,24 +90,6 @@ def _after_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
-
-
-def late_import(name: str) -> Any:
-    """Import a module in a thread that others may fork beside.
-
-    A process that forks while another thread of it executes a module hands its child a module that is half
-    there, under a lock that is never released: an import of it there waits for ever. So a fork waits for
-    the imports in progress here, a few milliseconds at most.
-
-    >>> late_import("math").pi > 3
-    True
-    """
-    lock = LATE_IMPORTS  # a fork makes a new one
-    try:
-        lock.acquire()
-        return import_module(name)
-    finally:
-        lock.release()
 
 
 def at_exit(function: Callable[[], object]) -> None:

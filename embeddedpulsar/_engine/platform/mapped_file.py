@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar._engine.platform import descriptors, disk, fork, nofollow
 from embeddedpulsar._engine.platform.access import irregular
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import LOCK_EX_NB, flock
 from embeddedpulsar.exceptions import CorruptionError, StorageOSError
 from embeddedpulsar.records import NamedTuple
@@ -140,7 +140,9 @@ def _load() -> _Calls | None:
     global _calls
     if _calls is None:
         try:
-            c: Any = late_import("_ctypes")
+            with late_imports():
+                import _ctypes
+            c: Any = _ctypes  # what is in it is not public
             library = c.dlopen(None, os.RTLD_NOW)
             _calls = _calls_of(c, lambda name: c.dlsym(library, name))
         except (ImportError, OSError, AttributeError, TypeError, ValueError):

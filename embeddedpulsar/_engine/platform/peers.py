@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from embeddedpulsar._engine.platform import descriptors, fork, lease, nofollow
+from embeddedpulsar._engine.platform.doorbell import ring_file
 from embeddedpulsar._engine.platform.lease import Liveness, OnlookerLiveness
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.natives import system
@@ -166,7 +167,7 @@ def _ring_bell(fd: int, is_fifo: bool) -> bool:
     if not is_fifo:
         if lease.is_free(fd):
             return False
-        descriptors.late_import("embeddedpulsar._engine.platform.doorbell").ring_file(fd)
+        ring_file(fd)
         return True
     try:
         if _SIGPIPE is not None and getsignal(_SIGPIPE) == signal.SIG_DFL:

@@ -11,7 +11,7 @@ from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.control import StoreWord, TopicWord
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import deadline, disk, threads
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.background.housekeeping import PATIENCE_S, SLICE, SLICE_S
 from embeddedpulsar._engine.store.policies.keeping import INACTIVE_TOPICS, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, StorageError, TopicNotFound
@@ -183,8 +183,9 @@ class InactiveTopics:
         # The first look at a topic that was never opened opens it: it has to be noted when that was.
         names = [log_entry.name for log_entry in logs] or [_first_log(entry)]
         if all(self._is_inactive(log_name, look) for log_name in names):
-            deletion = late_import("embeddedpulsar._engine.store.topic_deletion")
-            deletion.delete(session, self._use_topic, entry, self._clock.wall_ms(), look.check)
+            with late_imports():
+                from embeddedpulsar._engine.store.topic_deletion import delete
+            delete(session, self._use_topic, entry, self._clock.wall_ms(), look.check)
             done.append(f"{name} was deleted: not in use for {seconds} s")
 
     def _is_partition(self, name: str) -> bool:

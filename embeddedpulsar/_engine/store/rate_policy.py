@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.control import SUBSCRIBERS, SubscriptionWord, TopicWord
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.policies.admitting import (
     DISPATCH_RATE,
     PUBLISH_RATE,
@@ -144,7 +144,9 @@ def check_subscribe_rate(topic: Topic, consumer: str, now_ns: int) -> None:
         return
     words, period_ns = topic.ledger.words, period_s * _SECOND_NS
     # A word holds a digest of the name: names are of any length. 0 stands for an empty pair.
-    digest = late_import("hashlib").blake2b(consumer.encode(), digest_size=8).digest()
+    with late_imports():
+        from hashlib import blake2b
+    digest = blake2b(consumer.encode(), digest_size=8).digest()
     key = int.from_bytes(digest, "little") or 1
     first = TopicWord.SUBSCRIBERS
     pairs = range(first, first + 2 * SUBSCRIBERS, 2)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import KIND_SCHEMAS, decode_document, encode_document
 from embeddedpulsar._engine.platform import disk, failpoints
-from embeddedpulsar._engine.platform.descriptors import late_import, late_imports
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.policies.admitting import SCHEMA_AUTO_UPDATE, SCHEMA_COMPATIBILITY
 from embeddedpulsar._engine.store.policies.policy_documents import remove_unfinished
 from embeddedpulsar._engine.store.schema_info import SchemaInfo
@@ -269,11 +269,9 @@ class SchemaRegistry:
 
     def _why_refused(self, document: SchemaDocument, name: str, info: SchemaInfo) -> str:
         """Why a schema is not compatible with those of a topic; empty if it is."""
-        late = late_import(
-            "embeddedpulsar._engine.store.schema_compatibility"
-        )  # on first use: most topics have no schema
-        why: str = late.why_refused(document.infos(), info, self.strategy(name))
-        return why
+        with late_imports():  # most topics have no schema
+            from embeddedpulsar._engine.store.schema_compatibility import why_refused
+        return why_refused(document.infos(), info, self.strategy(name))
 
     def copy(self, name: str, info: SchemaInfo, *, durable: bool = False) -> int:
         """As `add`, whatever the strategy says: for a topic that takes messages as another one has them."""
@@ -292,15 +290,16 @@ class SchemaRegistry:
                 schema.
             TopicNotFound, StorageError: see `add`.
         """
-        late = late_import("embeddedpulsar._engine.store.schema_compatibility")
+        with late_imports():
+            from embeddedpulsar._engine.store.schema_compatibility import why_invalid, why_unfit
         document = self.document(name)
         if not document.current and is_idle():
             self.add(name, info)
             return
-        text: str = late.why_invalid(info)
+        text = why_invalid(info)
         strategy = self.strategy(name)
         if not text and document.current:
-            text = _answer(lambda known: late.why_unfit(known.infos(), info, strategy), document)
+            text = _answer(lambda known: why_unfit(known.infos(), info, strategy), document)
         elif strategy != SchemaCompatibilityStrategy.ALWAYS_COMPATIBLE:
             # An invalid schema keeps its own text. Of a topic in use without a schema nothing says whether
             # the consumer can decode its messages: only ALWAYS_COMPATIBLE lets it try.
@@ -338,7 +337,8 @@ class SchemaRegistry:
         *,
         durable: bool = False,
     ) -> int:
-        late = late_import("embeddedpulsar._engine.store.schema_compatibility")
+        with late_imports():
+            from embeddedpulsar._engine.store.schema_compatibility import why_invalid
         durable = durable or self._durable
         while True:
             # 1. Without the lock: reading and comparing definitions takes as long as these are large.
@@ -347,7 +347,7 @@ class SchemaRegistry:
             if version != NO_VERSION and (document.is_durable or not durable):
                 return version
             if version == NO_VERSION:
-                text = late.why_invalid(info) or _answer(check, document)
+                text = why_invalid(info) or _answer(check, document)
                 if text:
                     raise _refused(name, info, text)
                 wanted = document.with_schema(info, self._clock.wall_ms())

@@ -388,9 +388,10 @@ class Store:
         if self._refusal is None:
             session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock, self.damage)
         else:
-            late = descriptors.late_import("embeddedpulsar._engine.store.store_session")
+            with descriptors.late_imports():
+                from embeddedpulsar._engine.store.store_session import open_to_look
             of_store = self.root, lease, self.clock, self.damage, self._refusal
-            session = descriptors.named(what, late.open_to_look, *of_store)
+            session = descriptors.named(what, open_to_look, *of_store)
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
         self._inactive = InactiveTopics(session, self._topics.in_use, partial(self._use, session), self.clock)
         self._topics.on_policies = self._inactive.renew
@@ -513,8 +514,9 @@ class Store:
         if self._refusal is not None:
             self._note_whether_derived(topic)
         elif topic.is_deleted:
-            late = descriptors.late_import("embeddedpulsar._engine.store.topic_deletion")
-            late.take_mark_back(session, entry, topic)
+            with descriptors.late_imports():
+                from embeddedpulsar._engine.store.topic_deletion import take_mark_back
+            take_mark_back(session, entry, topic)
         return topic
 
     def _note_whether_derived(self, topic: Topic) -> None:
@@ -554,10 +556,11 @@ class Store:
         self._delete(self.topics.partitioned_entry(TopicName.parse(name)), force)
 
     def _delete(self, entry: TopicEntry, force: bool) -> None:
-        late = descriptors.late_import("embeddedpulsar._engine.store.topic_deletion")
+        with descriptors.late_imports():
+            from embeddedpulsar._engine.store.topic_deletion import check_unless, delete
         session = self._present()
         use_topic = partial(self._use, session)
-        late.delete(session, use_topic, entry, self.clock.wall_ms(), late.check_unless(force))
+        delete(session, use_topic, entry, self.clock.wall_ms(), check_unless(force))
 
     def trim_topic(self, name: str) -> int:
         """See `Topic.trim_now`; raises TopicNotFound if there is no such topic."""
@@ -617,9 +620,9 @@ class Store:
     @property
     def schemas(self) -> SchemaRegistry:
         """The schemas of the topics."""
-        registry = descriptors.late_import("embeddedpulsar._engine.store.schema_registry").SchemaRegistry
-        made: SchemaRegistry = registry(self._present(), self.clock, durable=self.durability != PROCESS)
-        return made
+        with descriptors.late_imports():
+            from embeddedpulsar._engine.store.schema_registry import SchemaRegistry
+        return SchemaRegistry(self._present(), self.clock, durable=self.durability != PROCESS)
 
     @property
     def settings(self) -> BrokerSettings:

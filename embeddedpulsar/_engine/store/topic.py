@@ -35,7 +35,7 @@ from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import disk, package_log, threads
 from embeddedpulsar._engine.platform.clock import Clock
-from embeddedpulsar._engine.platform.descriptors import late_import, within_limit
+from embeddedpulsar._engine.platform.descriptors import late_imports, within_limit
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.scheduler import SchedulerLike
@@ -185,24 +185,18 @@ class LateCompaction(LatePart["TopicCompaction"]):
         return self._topic.policies.value(COMPACTION_THRESHOLD)
 
     def _make(self) -> TopicCompaction:
-        module = late_import("embeddedpulsar._engine.store.background.topic_compaction")
-        records = late_import("embeddedpulsar._engine.log.compacted_ledger")
+        with late_imports():
+            from embeddedpulsar._engine.log.compacted_ledger import CompactedLedgers
+            from embeddedpulsar._engine.store.background.topic_compaction import TopicCompaction
         topic = self._topic
-        ledgers = records.CompactedLedgers(
-            topic.directory, topic.incarnation, lambda found: topic.view.report(found)
-        )
-        made: TopicCompaction = module.TopicCompaction(
-            ledgers, topic.ledger, self._threshold, self._settings, self._clock
-        )
-        return made
+        ledgers = CompactedLedgers(topic.directory, topic.incarnation, lambda found: topic.view.report(found))
+        return TopicCompaction(ledgers, topic.ledger, self._threshold, self._settings, self._clock)
 
     def cursor(self, position: Position, *, inclusive: bool) -> Cursor:
         """As `Log.cursor`, in what compaction left of the log."""
-        module = late_import("embeddedpulsar._engine.log.compacted_ledger")
-        made: Cursor = module.CompactedCursor(
-            self.get().ledgers, self._topic.ledger, position, inclusive=inclusive
-        )
-        return made
+        with late_imports():
+            from embeddedpulsar._engine.log.compacted_ledger import CompactedCursor
+        return CompactedCursor(self.get().ledgers, self._topic.ledger, position, inclusive=inclusive)
 
     def find_by_publish_time(self, publish_ms: int) -> Position:
         """As `Log.find_by_publish_time`, in what compaction left of the log."""
@@ -393,14 +387,16 @@ class LateProducers:
         return self._topic.ledger.words[TopicWord.JOURNAL] & 0xFFFFFFFF != 0
 
     def get(self) -> Producers:
-        """The producers. Errors are those of `late_import`."""
+        """The producers. Errors are those of `late_imports`."""
         return self._made[None] if self._made else self._made.setdefault(None, self._make())
 
     def _make(self) -> Producers:
-        late = late_import("embeddedpulsar._engine.store.topic_journal")
+        with late_imports():
+            from embeddedpulsar._engine.store.producers import Producers, SequenceMemory
+            from embeddedpulsar._engine.store.topic_journal import TopicJournal
         topic, options = self._topic, self._topic.ledger.options
         log = topic.ledger
-        journal = late.TopicJournal(
+        journal = TopicJournal(
             topic.directory,
             log.words,
             log.lock,
@@ -409,14 +405,9 @@ class LateProducers:
             lambda found: topic.view.report(found),
             lock_timeout_s=options.lock_timeout_s,
         )
-        late = late_import("embeddedpulsar._engine.store.producers")
-        memory = late.SequenceMemory(journal, log, self._settings, options.boot_id, self._on_progress)
-        late = late_import("embeddedpulsar._engine.store.producers")
+        memory = SequenceMemory(journal, log, self._settings, options.boot_id, self._on_progress)
         most = partial(topic.policies.values, (MAX_PRODUCERS,))
-        made: Producers = late.Producers(
-            journal, memory, self._mailbox, self._clock, self._scheduler, most=most
-        )
-        return made
+        return Producers(journal, memory, self._mailbox, self._clock, self._scheduler, most=most)
 
     def _save_before_trim(self, ledger_id: int, lock_timeout_s: float | None) -> int:
         # Also if there seem to be none: only the journal knows whether its word survived a reboot.
@@ -782,9 +773,9 @@ class Topic:
         """What an onlooker sees of producers and subscriptions, made by the first look."""
         made = self._view.get(None)
         if made is None:
-            late = late_import("embeddedpulsar._engine.store.topic_view")
-            view: TopicView = late.TopicView(self.directory, self.ledger, self._session)
-            made = self._view.setdefault(None, view)
+            with late_imports():
+                from embeddedpulsar._engine.store.topic_view import TopicView
+            made = self._view.setdefault(None, TopicView(self.directory, self.ledger, self._session))
         return made
 
     def abandon(self) -> None:
@@ -803,9 +794,10 @@ def _open_log(
     """The log of a topic: a managed ledger that is kept, or the ring of a non-persistent topic."""
     open_ledger: Callable[..., ManagedLedger] = ManagedLedger.open
     if entry.name.startswith(NON_PERSISTENT):
-        volatile = late_import("embeddedpulsar._engine.log.volatile_ledger")
-        open_ledger = volatile.open_volatile_ledger
-        options = volatile.volatile_options(options, session.settings.nonPersistentTopicRingSizeInMB << 20)
+        with late_imports():
+            from embeddedpulsar._engine.log.volatile_ledger import open_volatile_ledger, volatile_options
+        open_ledger = open_volatile_ledger
+        options = volatile_options(options, session.settings.nonPersistentTopicRingSizeInMB << 20)
     return open_ledger(
         directory,
         name=entry.name,

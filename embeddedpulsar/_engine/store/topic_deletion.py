@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import ATTENTION, DELETED
 from embeddedpulsar._engine.platform import deadline, failpoints
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.catalog.root_layout import OFFLOADED, in_root, remove_tree
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNotFound
 
@@ -76,8 +76,9 @@ def delete(
     # The slow part: removing files needs no lock, since nothing refers to these directories any more.
     had_notes = [session.directories.staging.remove(directory) for directory in staged]
     if any(had_notes):
-        late = late_import("embeddedpulsar._engine.cold.fetching")
-        late.remove_leftovers(in_root(session.root, OFFLOADED))
+        with late_imports():
+            from embeddedpulsar._engine.cold.fetching import remove_leftovers
+        remove_leftovers(in_root(session.root, OFFLOADED))
 
 
 def _delete_topics(

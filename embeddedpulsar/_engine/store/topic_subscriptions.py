@@ -15,7 +15,7 @@ from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.log.log_opening import PROCESS
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, threads
-from embeddedpulsar._engine.platform.descriptors import Usage, late_import
+from embeddedpulsar._engine.platform.descriptors import Usage, late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.scheduler import BackgroundWork
 from embeddedpulsar._engine.store.policies.admitting import (
@@ -471,15 +471,17 @@ class SubscriptionOpening:
             ReadOnlyStoreError: the store is open read-only.
         """
         # Imported on first use: most processes that publish have no subscription.
-        live = late_import("embeddedpulsar._engine.store.topic_subscriptions").live_settings
-        module = late_import("embeddedpulsar._engine.subscription.subscription")
+        with late_imports():
+            from embeddedpulsar._engine.subscription.subscription import Subscription
 
         self._check_open()
         session = self._session
         if session.refusal is not None:
             raise session.refusal.error()
-        self._settings = self._settings or live(session.settings, self._policies, among, session.chores)
-        opened: Subscription = module.Subscription.open(
+        self._settings = self._settings or live_settings(
+            session.settings, self._policies, among, session.chores
+        )
+        return Subscription.open(
             directory,
             name,
             managed_ledger=self._log,
@@ -492,7 +494,6 @@ class SubscriptionOpening:
             durability=self._durability if durable else PROCESS,
             damage=session.damage.report,
         )
-        return opened
 
 
 class LiveSettings:

@@ -13,7 +13,7 @@ from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import TERMINATED
 from embeddedpulsar._engine.platform import deadline, descriptors, threads
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar.damage import Damage
@@ -76,7 +76,7 @@ class TopicView:
         self._lock: Final = threads.RLock()  # guards everything below
         self._views: dict[str, SubscriptionView] = {}
         self._drops: dict[str, tuple[Look, Look]] = {}
-        self._producers: tuple[TopicReplica, JournalView] | None = None  # made by the first look
+        self._producers: tuple[TopicReplica, JournalView, int] | None = None  # made by the first look
 
     @property
     def is_terminated(self) -> bool:
@@ -94,19 +94,20 @@ class TopicView:
         Raises:
             StorageError: the topic's journal cannot be read.
         """
-        shared = late_import("embeddedpulsar._engine.store.topic_journal")
-        views = late_import("embeddedpulsar._engine.log.journal_file")
         try:
             deadline.enter(self._lock, f"a look at {self._log.name}")
             words = self._log.words
             if self._producers is None:
-                replica = shared.TopicReplica()
+                with late_imports():
+                    from embeddedpulsar._engine.log.journal_file import JournalView
+                    from embeddedpulsar._engine.store.topic_journal import JOURNAL_CHECKED, TopicReplica
+                replica = TopicReplica()
                 place = JournalPlace(self._directory, words, TopicWord.JOURNAL, KIND_TOPIC)
-                self._producers = replica, views.JournalView(place, replica)
-            replica, journal = self._producers
+                self._producers = replica, JournalView(place, replica), JOURNAL_CHECKED
+            replica, journal, checked = self._producers
             # EPOCH changes with a reboot or a recovery, and the word of the journal may then be stale. A view
             # writes nothing: it reads the files, and leaves the check and its mark to an opening.
-            is_trusted = words[shared.JOURNAL_CHECKED] == words[TopicWord.EPOCH] + 1
+            is_trusted = words[checked] == words[TopicWord.EPOCH] + 1
             is_there = journal.refresh(is_trusted=is_trusted)
             table = replica.table
             # Copies: the next look changes the table, and whether processes live is asked without the lock.
@@ -225,10 +226,10 @@ class TopicView:
         view = self._views.get(directory_name)
         if view is None:
             # Imported on first use: most processes look at nothing.
-            module = late_import("embeddedpulsar._engine.subscription.subscription_view")
+            with late_imports():
+                from embeddedpulsar._engine.subscription.subscription_view import SubscriptionView
             path = os.path.join(filenames.subscriptions_path(self._directory), directory_name)
-            made: SubscriptionView = module.SubscriptionView(path, self._log, self.report)
-            view = self._views[directory_name] = made
+            view = self._views[directory_name] = SubscriptionView(path, self._log, self.report)
         return view
 
     def close(self) -> None:

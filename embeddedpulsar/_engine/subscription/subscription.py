@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
@@ -21,7 +21,7 @@ from embeddedpulsar._engine.log.journal_file import COMPACT_BYTES
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import deadline, disk, nofollow, package_log, threads
 from embeddedpulsar._engine.platform.clock import Clock
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.lease import Holder
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.subscription.operator_commands import OperatorCommands
 
 
+@cache
 def attachment_kind(is_claiming: bool, is_volatile: bool) -> Callable[..., Attachment]:
     """Return the class of the attachment of a consumer. May import it, so not to be called under a lock.
 
@@ -90,18 +91,23 @@ def attachment_kind(is_claiming: bool, is_volatile: bool) -> Callable[..., Attac
     # Imported on first use: most processes have consumers of one kind.
     kind: Callable[..., Attachment]
     if is_claiming:
-        late_import("sortedcontainers")  # for counts that a command keeps, under the lock
+        with late_imports():  # for counts that a command keeps, under the lock
+            import sortedcontainers  # noqa: F401
     if is_volatile:
-        late = late_import("embeddedpulsar._engine.subscription.attachment.volatile_attachment")
-        kind = late.VolatileSharedAttachment if is_claiming else late.VolatileActiveAttachment
+        with late_imports():
+            from embeddedpulsar._engine.subscription.attachment.volatile_attachment import (
+                VolatileActiveAttachment,
+                VolatileSharedAttachment,
+            )
+        kind = VolatileSharedAttachment if is_claiming else VolatileActiveAttachment
     elif is_claiming:
-        kind = late_import(
-            "embeddedpulsar._engine.subscription.attachment.shared_attachment"
-        ).SharedAttachment
+        with late_imports():
+            from embeddedpulsar._engine.subscription.attachment.shared_attachment import SharedAttachment
+        kind = SharedAttachment
     else:
-        kind = late_import(
-            "embeddedpulsar._engine.subscription.attachment.active_attachment"
-        ).ActiveAttachment
+        with late_imports():
+            from embeddedpulsar._engine.subscription.attachment.active_attachment import ActiveAttachment
+        kind = ActiveAttachment
     return kind
 
 
@@ -560,10 +566,10 @@ class Subscription:
 
     def operator_commands(self) -> OperatorCommands:
         """Acknowledging and giving back without being a consumer. Raises SubscriptionNotFound."""
-        late = late_import("embeddedpulsar._engine.subscription.operator_commands")
+        with late_imports():
+            from embeddedpulsar._engine.subscription.operator_commands import OperatorCommands
         own, clock = self._mailbox.uuid, self._options.clock
-        commands: OperatorCommands = late.OperatorCommands(self._existing(), self._log, own, clock)
-        return commands
+        return OperatorCommands(self._existing(), self._log, own, clock)
 
     def backlog(self) -> int:
         return messages_left(self._log, self._existing().transact(acknowledged_in))

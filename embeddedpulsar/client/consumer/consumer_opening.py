@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ReaderConfig, made_name
 from embeddedpulsar.client.consumer.consumer_core import consumer_core
@@ -121,8 +121,9 @@ def _warn_if_idle(client: ClientContext, config: ConsumerConfig) -> None:
 
 def _with_letter_topics(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:
     policy = config.dead_letter
-    late = late_import("embeddedpulsar.client.consumer.dead_letter")
-    found = late.letter_topics(
+    with late_imports():
+        from embeddedpulsar.client.consumer.dead_letter import letter_topics
+    found = letter_topics(
         topics, config.subscription_name, policy, config.retry_letter_topic, client.store.topics.has
     )
     initial = policy.initial_subscription_name if policy is not None else ""
@@ -164,9 +165,9 @@ def open_table_view(
         raise InvalidConfiguration(
             f"{topic}: a table view needs a topic that keeps its messages: persistent://"
         )
-    # On first use: few processes have one.
-    late = late_import("embeddedpulsar.client.consumer.table_view")
-    view: TableView[Any] = late.TableView(topic, subscription_name, schema, client.log)
+    with late_imports():  # few processes have one
+        from embeddedpulsar.client.consumer.table_view import TableView
+    view: TableView[Any] = TableView(topic, subscription_name, schema, client.log)
     config = ReaderConfig(
         topic=topic,
         start=MessageId.earliest,
@@ -182,13 +183,12 @@ def open_table_view(
 
 
 def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
-    late = late_import("embeddedpulsar.client.consumer.reader")  # on first use: consumers need none
+    with late_imports():  # consumers need none
+        from embeddedpulsar.client.consumer.reader import Reader, ReaderCore
     partitions = client.store.partitions_of(full)
     admit_all(client.store, (full,), config.schema)
     if not partitions:
-        reader: Reader[Any] = late.Reader(late.ReaderCore(client, config), config.chain)
-        return reader
+        return Reader(ReaderCore(client, config), config.chain)
     from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup  # as for consumers
 
-    group: Reader[Any] = late.Reader(ReaderGroup(client, config, full, partitions), config.chain)
-    return group
+    return Reader(ReaderGroup(client, config, full, partitions), config.chain)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar._engine.log.log_positions import read_whole_entry
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, fork, threads
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.policies.admitting import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.client.arguments import Options, check_type, check_type_or_none, checked_properties
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.producer.producer import Producer
-    from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
@@ -136,11 +135,12 @@ class DeadLetterProducer:
         # The original may be a chunked message.
         self._versions = type(schema).check_topic is not Schema.check_topic
         schema = schema if self._versions else BYTES
-        late = late_import("embeddedpulsar.client.producer.producer_config")
-        self._config: ProducerConfig = late.ProducerConfig(
+        with late_imports():
+            from embeddedpulsar.client.producer.producer_config import LONGEST_NAME, ProducerConfig
+        self._config: ProducerConfig = ProducerConfig(
             topic, schema, chunking=True, lazy_start=True, is_of_letters=True
         )
-        self._name = name if name is None or len(name.encode()) < late.LONGEST_NAME - 16 else None
+        self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
         self._initial_subscription = initial_subscription
         self._lock = threads.RLock()
         self._key_reader = key_reader
@@ -234,8 +234,9 @@ class DeadLetterProducer:
             if self._key_reader is None:
                 raise CryptoError("there is no crypto_key_reader; give one with the public key")
             config = config._replace(encryption=Encryption(names, self._key_reader))
-        late = late_import("embeddedpulsar.client.producer.producer_opening")
-        opened: Producer[Any] = late.open_producer(self._client, config)
+        with late_imports():
+            from embeddedpulsar.client.producer.producer_opening import open_producer
+        opened: Producer[Any] = open_producer(self._client, config)
         self._opened[use] = opened
         try:
             # Without the mark, a topic without a subscription would not keep its letters.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.platform.deadline import LONGEST_S, TURN_S, within
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.scheduler import Backoff
 from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockTimeout, Timeout
@@ -102,10 +102,9 @@ class MessageReceiver:
         """Start calling the listener, if there is one, with ``owner`` as its first argument."""
         listener = self._config.listener
         if listener is not None:
-            late = late_import("embeddedpulsar.client.consumer.listener")  # on first use: few have one
-            target: ListenerTarget = late.ListenerTarget(
-                owner, listener, self._source, self._take, self._client.log
-            )
+            with late_imports():  # few consumers have one
+                from embeddedpulsar.client.consumer.listener import ListenerTarget
+            target = ListenerTarget(owner, listener, self._source, self._take, self._client.log)
             self._listener = target
             self._client.listeners.add(target)
 

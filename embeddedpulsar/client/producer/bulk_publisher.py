@@ -34,6 +34,7 @@ from embeddedpulsar.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar.client.producer.producer_config import BulkLimits
     from embeddedpulsar.client.producer.publisher import Publisher
 
 
@@ -359,14 +360,6 @@ V = TypeVar("V")
 WINDOW: Final = 1 << 16
 """Messages processed together: an iterable is read in such portions, and keys are grouped within them."""
 _NONE: Final = type(None)
-
-
-class BulkLimits(NamedTuple):
-    """The limits of an entry, and whether an entry holds one key only."""
-
-    messages: int
-    payload: int
-    key_based: bool
 
 
 class OptionColumns(NamedTuple):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.client.arguments import (
     INT32_MAX,
     NO_OPTIONS,
@@ -21,19 +22,24 @@ from embeddedpulsar.client.arguments import (
 )
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.client.producer.pending_entry import shut_batch
-from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES
+from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES, BulkLimits
 from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import T
 from embeddedpulsar.schema import BytesSchema, StringSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import timedelta
     from types import TracebackType
 
     from embeddedpulsar.client.arguments import Options
-    from embeddedpulsar.client.producer.bulk_publisher import BulkLimits, BulkPublisher, SentMessages
+    from embeddedpulsar.client.producer.bulk_publisher import (
+        BulkPublisher,
+        OptionColumns,
+        Rows,
+        SentMessages,
+    )
     from embeddedpulsar.client.producer.interception import Interception
     from embeddedpulsar.client.producer.message_router import Router
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
@@ -43,6 +49,14 @@ if TYPE_CHECKING:
     from embeddedpulsar.message_id import MessageId
 
 _MOST_MESSAGES = 1 << 20  # the limit of a batch acknowledgement
+
+
+@cache
+def _of_columns() -> tuple[type[BulkPublisher], type[OptionColumns], Callable[..., Iterator[Rows]]]:
+    """What publishes columns, which few producers send; imported once, because a column may be short."""
+    with late_imports():
+        from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher, OptionColumns, entries_of
+    return BulkPublisher, OptionColumns, entries_of
 
 
 class Producer(ProcessBound, Generic[T]):
@@ -385,13 +399,9 @@ class Producer(ProcessBound, Generic[T]):
         if self._separates_key:
             values, partition_keys = keyed_columns(schema, contents, partition_keys)
             encode_value = None
-        late = late_import("embeddedpulsar.client.producer.bulk_publisher")  # on first use: few send columns
-        columns = late.OptionColumns(
-            partition_keys, ordering_keys, properties, event_timestamps, sequence_ids
-        )
-        return self._publish_all(
-            late.entries_of(values, columns, encode_value, limits, self._publisher.routing)
-        )
+        _, OptionColumns, entries_of = _of_columns()
+        columns = OptionColumns(partition_keys, ordering_keys, properties, event_timestamps, sequence_ids)
+        return self._publish_all(entries_of(values, columns, encode_value, limits, self._publisher.routing))
 
     def send_arrow(
         self,
@@ -496,9 +506,7 @@ class Producer(ProcessBound, Generic[T]):
                 "sequence ids would not rise in the order in which key-based batching stores the messages; "
                 "leave them out, or use a producer without it"
             )
-        late = late_import("embeddedpulsar.client.producer.bulk_publisher")
-        limits: BulkLimits = late.BulkLimits(messages, payload, key_based)
-        return limits
+        return BulkLimits(messages, payload, key_based)
 
     def _publish_all(self, portions: Any) -> SentMessages:
         if self._interception is not None:
@@ -506,9 +514,9 @@ class Producer(ProcessBound, Generic[T]):
                 "interceptors see single messages, and send_many and send_arrow publish columns; use "
                 "send_async, or a producer without interceptors"
             )
-        late = late_import("embeddedpulsar.client.producer.bulk_publisher")
+        BulkPublisher, *_ = _of_columns()
         publisher = self._publisher
-        bulk: BulkPublisher = late.BulkPublisher(publisher.of_partition, publisher.config.compression)
+        bulk = BulkPublisher(publisher.of_partition, publisher.config.compression)
         return bulk.publish(portions)
 
     def flush(self) -> None:

@@ -43,6 +43,14 @@ LONGEST_NAME = 4096
 """Most bytes of a producer's name, which every entry contains."""
 
 
+class BulkLimits(NamedTuple):
+    """The limits of an entry of columns, and whether an entry holds one key only."""
+
+    messages: int
+    payload: int
+    key_based: bool
+
+
 class ProducerConfig(NamedTuple):
     """The options of a producer for one topic; see `Client.create_producer`. Immutable.
 

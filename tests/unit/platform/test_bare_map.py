@@ -178,7 +178,6 @@ def test_where_there_is_none(path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without a C library to call, plain maps serve."""
     monkeypatch.setattr(mapped_file, "_calls", None)
     monkeypatch.setitem(sys.modules, "_ctypes", None)
-    monkeypatch.setattr(mapped_file, "late_import", __import__)
     assert not mapped_file.is_available()
     file = MappedFile.open(path, writable=True, size=8192)
     assert isinstance(file.slices, mmap.mmap)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import importlib
 import os
 import resource
 import sys
@@ -137,6 +138,8 @@ def test_a_child_starts_empty():
 
 def import_without_descriptors(folder: str) -> int:
     """Import a module when all descriptors are in use but one that a sleeper gives back."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("no_such_module_anywhere")  # the directories are searched while they can be
     most = max(map(int, os.listdir("/proc/self/fd"))) + 8  # whatever this process has open
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     taken = []
@@ -150,11 +153,21 @@ def import_without_descriptors(folder: str) -> int:
             return True
 
     lender = Lender()
+    with descriptors.late_imports():
+        from embeddedpulsar import enums  # loaded before: found without a descriptor
+    assert enums.ConsumerType.Shared
+    refused = pytest.raises(DescriptorLimitError, match=r"cannot load a module from \S*xxlimited")
+    with refused, descriptors.late_imports():
+        import xxlimited  # noqa: F401 - an extension module
+    with pytest.raises(ModuleNotFoundError), descriptors.late_imports():
+        importlib.import_module("no_such_module_anywhere")
     sys.path.insert(0, folder)
-    with pytest.raises(DescriptorLimitError, match="cannot load imported_late"):
-        descriptors.late_import("imported_late")
+    with pytest.raises(DescriptorLimitError, match=f"from {folder}"), descriptors.late_imports():
+        importlib.import_module("imported_late")
     descriptors.SLEEPERS.opened(lender)
-    value: int = descriptors.late_import("imported_late").value
+    with descriptors.late_imports():
+        import imported_late
+    value: int = imported_late.value
     return value
 
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from embeddedpulsar._engine.platform.fork import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from tests.children import in_child
 
 WITHIN_S = 10
+
+
+def late_import(name: str) -> Any:
+    """Import a module as functions of the package do."""
+    with late_imports():
+        return import_module(name)
 
 
 @pytest.fixture

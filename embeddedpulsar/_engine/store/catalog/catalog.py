@@ -563,10 +563,11 @@ class Catalog:
             # 2. The index, as a whole. Until then the old one holds, with more records after it.
             covers = self._seed, self._crc, self._last, self._end
             names = {"namespaces": list(self._table.namespaces), "tenants": list(self._table.tenants)}
-            write = descriptors.late_import(
-                "embeddedpulsar._engine.store.catalog.topic_index"
-            ).TopicIndex.write
-            write(self._index_path, covers=covers, topics=topics, ended=ended, lives=lives, names=names)
+            with descriptors.late_imports():
+                from embeddedpulsar._engine.store.catalog.topic_index import TopicIndex
+            TopicIndex.write(
+                self._index_path, covers=covers, topics=topics, ended=ended, lives=lives, names=names
+            )
             if failpoints.ACTIVE:
                 failpoints.hit("catalog_index:replaced")
             self._adopt_index()
@@ -579,9 +580,10 @@ class Catalog:
         """Let the index in place hold what it covers; at first, begin behind what it covers."""
         if not os.path.exists(self._index_path):
             return
-        late = descriptors.late_import("embeddedpulsar._engine.store.catalog.topic_index")
+        with descriptors.late_imports():
+            from embeddedpulsar._engine.store.catalog.topic_index import TopicIndex
         try:
-            index = late.TopicIndex.open(self._index_path, self.path, os.fstat(self._fd).st_ino, self._seed)
+            index = TopicIndex.open(self._index_path, self.path, os.fstat(self._fd).st_ino, self._seed)
         except (FileNotFoundError, StorageError):
             return  # none that is of use: the log says the same
         is_first, present = self._end == FIRST_RECORD_OFFSET, self._table.index

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.policies.policy import (
     BOTH,
     LARGEST_LIMIT,
@@ -407,8 +407,9 @@ COMPACTION_THRESHOLD: Final = number_policy(
 def _with_absolute_location(value: OffloadPolicies, root: str) -> OffloadPolicies:
     """Policies with the location as it is stored; see `_engine.cold.location.absolute_location`."""
     if isinstance(value, OffloadPolicies) and isinstance(value.offload_location, str):
-        late = late_import("embeddedpulsar._engine.cold.location")
-        return value._replace(offload_location=late.absolute_location(value.offload_location, root))
+        with late_imports():
+            from embeddedpulsar._engine.cold.location import absolute_location
+        return value._replace(offload_location=absolute_location(value.offload_location, root))
     return value  # what is wrong with it is said by its check
 
 

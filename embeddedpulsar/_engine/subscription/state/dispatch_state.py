@@ -28,7 +28,7 @@ from embeddedpulsar._engine.format.subscription_record import (
     Share,
 )
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform.descriptors import late_import
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
 from embeddedpulsar._engine.subscription.state.entry_states import (
     FIRST_OWNER,
@@ -384,7 +384,9 @@ class RestingCounts:
             known = self._ledgers.get(ledger_id)
             if known is None:
                 # Late: few subscriptions have such counts, and the package takes 1 MB.
-                known = self._ledgers[ledger_id] = late_import("sortedcontainers").SortedDict()
+                with late_imports():
+                    from sortedcontainers import SortedDict
+                known = self._ledgers[ledger_id] = SortedDict()
             known[entry] = count
 
     def pop_range(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
