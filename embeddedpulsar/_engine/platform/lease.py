@@ -179,7 +179,11 @@ def try_lock(fd: int, *, shared: bool) -> bool:
 
 def remove_if_orphan(path: str) -> bool:
     """Unlink the lease at ``path`` when its owner is gone. The lock is held while it goes, so a process that
-    created the same file a moment ago and could not lock it knows to start again."""
+    created the same file a moment ago and could not lock it knows to start again.
+
+    The lock is shared: it keeps an owner out as an exclusive one does, and who asks meanwhile whether the
+    owner lives, with a shared lock as well, hears that it does not.
+    """
     try:
         fd = descriptors.opening(f"cannot open {path}", nofollow.open_file, path, _SWEEP_FLAGS)
     except OSError:
@@ -188,12 +192,9 @@ def remove_if_orphan(path: str) -> bool:
         if not is_lease_mode(os.fstat(fd).st_mode):
             return False
         # The lock is held until the file is closed, and the name goes meanwhile: a process that made
-        # it and did not lock it yet sees one of the two, and starts again.
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        if not is_same_file(fd, path):
+        # it and did not lock it yet sees one of the two, and starts again. An exclusive lock would make the
+        # dead owner look alive for that moment: its name and its exclusive subscription would look taken.
+        if not try_lock(fd, shared=True) or not is_same_file(fd, path):
             return False
         try:
             nofollow.unlink(path)
