@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar._engine.store.policies import admitting
-from embeddedpulsar.admin import subscription_calls, topic_looks, topic_operations
+from embeddedpulsar._engine.store.topic_access import TopicAccess
 from embeddedpulsar.admin.policies import Policies
+from embeddedpulsar.admin.subscription_calls import SubscriptionCalls
+from embeddedpulsar.admin.topic_looks import TopicLooks
+from embeddedpulsar.admin.topic_operations import TopicOperations
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
 from embeddedpulsar.exceptions import TopicNotFound
 from embeddedpulsar.policy_values import DelayedDeliveryPolicies
 from embeddedpulsar.topic_name import TopicName, without_system_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from embeddedpulsar._engine.store.store import Store
 
 _DEFAULT_NAMESPACE = "public/default"
 
 
-class Topics(Policies):
+class Topics(TopicLooks, SubscriptionCalls, TopicOperations, Policies):
     """Creates, grows, lists and deletes topics, manages their subscriptions, and sets their policies.
     `Admin.topics` returns it.
 
@@ -32,48 +35,9 @@ class Topics(Policies):
     is closed, and a `StorageError` if files cannot be used.
     """
 
-    # -- looking -----------------------------------------------------------------------------------------
-
-    get_stats = topic_looks.get_stats
-    get_partitioned_stats = topic_looks.get_partitioned_stats
-    get_internal_stats = topic_looks.get_internal_stats
-    get_subscriptions = topic_looks.get_subscriptions
-    analyze_subscription_backlog = topic_looks.analyze_subscription_backlog
-    get_backlog_size_by_message_id = topic_looks.get_backlog_size_by_message_id
-    peek_messages = topic_looks.peek_messages
-    examine_message = topic_looks.examine_message
-    get_message_by_id = topic_looks.get_message_by_id
-    get_messages_by_id = topic_looks.get_messages_by_id
-    get_last_message_id = topic_looks.get_last_message_id
-    get_message_id_by_timestamp = topic_looks.get_message_id_by_timestamp
-
-    # -- subscriptions -----------------------------------------------------------------------------------
-
-    create_subscription = subscription_calls.create_subscription
-    delete_subscription = subscription_calls.delete_subscription
-    reset_cursor = subscription_calls.reset_cursor
-    skip_messages = subscription_calls.skip_messages
-    skip_all_messages = subscription_calls.skip_all_messages
-    expire_messages = subscription_calls.expire_messages
-    expire_messages_for_all_subscriptions = subscription_calls.expire_messages_for_all_subscriptions
-
-    # -- operation ---------------------------------------------------------------------------------------
-
-    terminate_topic = topic_operations.terminate_topic
-    terminate_partitioned_topic = topic_operations.terminate_partitioned_topic
-    unload = topic_operations.unload
-    roll_ledger = topic_operations.roll_ledger
-    trim_topic = topic_operations.trim_topic
-    truncate = topic_operations.truncate
-
-    # -- compaction and offloading ------------------------------------------------------------------------
-
-    compact = topic_operations.compact
-    compaction_status = topic_operations.compaction_status
-    offload = topic_operations.offload
-    trigger_offload = topic_operations.trigger_offload
-    offload_status = topic_operations.offload_status
-    adopt_offloaded = topic_operations.adopt_offloaded
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+        self._access = TopicAccess(store)
 
     # -- making ------------------------------------------------------------------------------------------
 

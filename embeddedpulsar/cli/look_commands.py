@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from embeddedpulsar.admin.store_care import Attached, StoreActivity, TopicActivity
+from embeddedpulsar.admin.activity import Attached, StoreActivity, TopicActivity
 from embeddedpulsar.cli.base import (
     MessagePrinter,
     OpenedStore,

@@ -13,10 +13,11 @@ import click
 from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
-from embeddedpulsar.admin import topic_operations
+from embeddedpulsar.admin.activity import held_text
 from embeddedpulsar.admin.admin import Admin
-from embeddedpulsar.admin.store_care import held_text
+from embeddedpulsar.admin.topic_operations import compaction_progress, offload_progress
 from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
+from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.base import (
     ArgumentPath,
     MessagePrinter,
@@ -40,7 +41,6 @@ from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
-    from embeddedpulsar._engine.store.topic_access import HasStore
 
 
 DEFAULT_NAMESPACE = "public/default"
@@ -316,8 +316,8 @@ class BackgroundWork(NamedTuple):
     """
 
     name: str
-    status: Callable[[HasStore, str], LongRunningProcessStatus]
-    progress: Callable[[HasStore, str], tuple[int, int]]
+    status: Callable[[Topics, str], LongRunningProcessStatus]
+    progress: Callable[[Topics, str], tuple[int, int]]
     text: str
 
     def wait(self, context: click.Context, admin: Admin, topic: str) -> None:
@@ -374,8 +374,8 @@ def _end(context: click.Context, status: LongRunningProcessStatus, *, is_json: b
 
 _COMPACTION = BackgroundWork(
     "compaction",
-    topic_operations.compaction_status,
-    topic_operations.compaction_progress,
+    Topics.compaction_status,
+    compaction_progress,
     "{:,} of about {:,} entries read",
 )
 
@@ -396,8 +396,8 @@ _COMPACTION.add_status_command("compaction-status")
 
 _OFFLOADING = BackgroundWork(
     "offloading",
-    topic_operations.offload_status,
-    topic_operations.offload_progress,
+    Topics.offload_status,
+    offload_progress,
     "{:,} of {:,} ledgers moved",
 )
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
-from embeddedpulsar._engine.store.topic_access import delete_subscription, look
+from embeddedpulsar._engine.store.topic_access import TopicAccess
 from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import (
@@ -299,6 +299,7 @@ class Functions(SaysWhatThereIs):
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store: Final = store
+        self._access: Final = TopicAccess(store)
         self._definitions: Final = Definitions(store)
 
     # -- which there are -------------------------------------------------------------------------------
@@ -404,7 +405,7 @@ class Functions(SaysWhatThereIs):
             names += [name for name in self._store().topics.names() if is_of_pattern(config, name)]
         for name in dict.fromkeys(names):
             with contextlib.suppress(TopicNotFound, SubscriptionNotFound):
-                delete_subscription(self, name, config.subscription, force=False)
+                self._access.delete_subscription(name, config.subscription, force=False)
 
     # -- running ---------------------------------------------------------------------------------------
 
@@ -579,7 +580,7 @@ class Functions(SaysWhatThereIs):
         name = state_topic(full_name)
         if not store.topics.has(name):
             return set()
-        return look(self, name, lambda used: set() if used is None else _names_of_producers(used))
+        return self._access.inspect(name, lambda used: set() if used is None else _names_of_producers(used))
 
 
 def _names_of_producers(topic: Topic) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.platform import deadline
 from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
@@ -21,108 +21,106 @@ _PATIENCE_S: Final = 5.0
 R = TypeVar("R")
 
 
-class HasStore(Protocol):
-    """A part of an Admin."""
-
-    @property
-    def _store(self) -> Callable[[], Store]: ...
-
-
 def log_names(topic: str, partitions: int) -> list[str]:
     """The full names of the topics that have the log of a topic."""
     parsed = TopicName.parse(topic)
     return [parsed.of_partition(index).full for index in range(partitions)] or [parsed.full]
 
 
-def partitions_of(topics: HasStore, topic: str) -> list[str]:
-    """The partitions of a topic; none if it is not partitioned, or does not exist."""
-    name = TopicName.parse(topic)
-    return [name.of_partition(index).full for index in range(topics._store().topics.partitions(topic))]
+class TopicAccess:
+    """Finds what a call of an operator names: a topic, each of its partitions, or a subscription in each.
 
+    Thread-safe. What it finds is used for the length of a call, and released.
 
-def look(topics: HasStore, topic: str, body: Callable[[Topic | None], R]) -> R:
-    """``body(topic)``; with None for a topic that was never used."""
-
-    def used() -> R:
-        store = topics._store()
-        # Opening it would make its files, and these methods change nothing. What this process has open was
-        # used; the catalog need not be asked for its directory.
-        if not store.has_open(topic) and not store.topics.was_used(topic):
-            return body(None)
-        use = store.use_topic(topic, create=False, to_look=True)
-        try:
-            return body(use.topic)
-        finally:
-            use.release()
-
-    with deadline.translated:
-        # The limit is that of locks: a process that was stopped in one may hold up the recovery.
-        return deadline.within(_PATIENCE_S, used)
-
-
-def in_each(
-    topics: HasStore, topic: str, subscription: str, work: Callable[[Topic, Subscription], R]
-) -> list[R]:
-    """Do ``work`` in the topic, or in each partition, that has the subscription.
-
-    Raises:
-        SubscriptionNotFound: none has it.
+    Args:
+        store: the store of the Admin; raises if that is closed.
     """
-    results: list[R] = []
-    # Partitions without the subscription are left out, as those that were added after it was made.
-    in_logs(
-        topics, topic, lambda used_topic: results.extend(_with_subscription(used_topic, subscription, work))
-    )
-    if not results:
-        raise SubscriptionNotFound(
-            f"{TopicName.parse(topic).full} has no subscription {subscription!r}; make it with "
-            "create_subscription"
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self.store: Final = store
+
+    def partitions_of(self, topic: str) -> list[str]:
+        """The partitions of a topic; none if it is not partitioned, or does not exist."""
+        name = TopicName.parse(topic)
+        return [name.of_partition(index).full for index in range(self.store().topics.partitions(topic))]
+
+    def inspect(self, topic: str, body: Callable[[Topic | None], R]) -> R:
+        """``body(topic)``; with None for a topic that was never used."""
+
+        def used() -> R:
+            store = self.store()
+            # Opening it would make its files, and these methods change nothing. What this process has open
+            # was used; the catalog need not be asked for its directory.
+            if not store.has_open(topic) and not store.topics.was_used(topic):
+                return body(None)
+            use = store.use_topic(topic, create=False, to_look=True)
+            try:
+                return body(use.topic)
+            finally:
+                use.release()
+
+        with deadline.translated:
+            # The limit is that of locks: a process that was stopped in one may hold up the recovery.
+            return deadline.within(_PATIENCE_S, used)
+
+    def in_each(self, topic: str, subscription: str, work: Callable[[Topic, Subscription], R]) -> list[R]:
+        """Do ``work`` in the topic, or in each partition, that has the subscription.
+
+        Raises:
+            SubscriptionNotFound: none has it.
+        """
+        results: list[R] = []
+        # Partitions without the subscription are left out, as those that were added after it was made.
+        self.in_logs(
+            topic, lambda used_topic: results.extend(_with_subscription(used_topic, subscription, work))
         )
-    return results
-
-
-def delete_subscription(topics: HasStore, topic: str, subscription: str, force: bool) -> None:
-    """Delete a durable subscription of the topic, or of each partition that has it.
-
-    Raises:
-        BrokerMetadataError: consumers are attached, and ``force`` is False.
-        SubscriptionNotFound: no partition has it.
-    """
-
-    def check(topic: Topic, cursor: Subscription) -> None:
-        names = ", ".join(repr(consumer.name) for consumer in cursor.consumers()[:5])
-        if names:
-            raise BrokerMetadataError(
-                f"the subscription {cursor.name!r} of {topic.name} has consumers: {names}; close them, or "
-                "delete it with force"
+        if not results:
+            raise SubscriptionNotFound(
+                f"{TopicName.parse(topic).full} has no subscription {subscription!r}; make it with "
+                "create_subscription"
             )
+        return results
 
-    # All partitions are asked before the first subscription goes.
-    if not force:
-        in_each(topics, topic, subscription, check)
-    in_each(topics, topic, subscription, lambda _, cursor: cursor.delete(force))
+    def delete_subscription(self, topic: str, subscription: str, force: bool) -> None:
+        """Delete a durable subscription of the topic, or of each partition that has it.
 
+        Raises:
+            BrokerMetadataError: consumers are attached, and ``force`` is False.
+            SubscriptionNotFound: no partition has it.
+        """
 
-def in_all(topics: HasStore, topic: str, work: Callable[[Topic, Subscription], object]) -> None:
-    """Do ``work`` with every durable subscription of the topic, or of its partitions."""
+        def check(topic: Topic, cursor: Subscription) -> None:
+            names = ", ".join(repr(consumer.name) for consumer in cursor.consumers()[:5])
+            if names:
+                raise BrokerMetadataError(
+                    f"the subscription {cursor.name!r} of {topic.name} has consumers: {names}; close them, "
+                    "or delete it with force"
+                )
 
-    def in_log(used_topic: Topic) -> None:
-        for subscription in used_topic.subscriptions():
-            _with_subscription(used_topic, subscription, work)
+        # All partitions are asked before the first subscription goes.
+        if not force:
+            self.in_each(topic, subscription, check)
+        self.in_each(topic, subscription, lambda _, cursor: cursor.delete(force))
 
-    in_logs(topics, topic, in_log)
+    def in_all(self, topic: str, work: Callable[[Topic, Subscription], object]) -> None:
+        """Do ``work`` with every durable subscription of the topic, or of its partitions."""
 
+        def in_log(used_topic: Topic) -> None:
+            for subscription in used_topic.subscriptions():
+                _with_subscription(used_topic, subscription, work)
 
-def in_logs(topics: HasStore, topic: str, work: Callable[[Topic], object]) -> None:
-    """Do ``work`` with the topic, or with each partition, one after the other."""
-    # One after the other: two locks of the same kind are never held together.
-    store = topics._store()
-    for name in log_names(topic, store.topics.partitions(topic)):
-        use = store.use_topic(name, create=False)
-        try:
-            work(use.topic)
-        finally:
-            use.release()
+        self.in_logs(topic, in_log)
+
+    def in_logs(self, topic: str, work: Callable[[Topic], object]) -> None:
+        """Do ``work`` with the topic, or with each partition, one after the other."""
+        # One after the other: two locks of the same kind are never held together.
+        store = self.store()
+        for name in log_names(topic, store.topics.partitions(topic)):
+            use = store.use_topic(name, create=False)
+            try:
+                work(use.topic)
+            finally:
+                use.release()
 
 
 def _with_subscription(topic: Topic, name: str, work: Callable[[Topic, Subscription], R]) -> list[R]:
