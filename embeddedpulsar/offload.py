@@ -537,7 +537,7 @@ class TopicOffload:
 
     def _is_over(self, note: ColdLedger) -> bool:
         """Whether its objects are to go: the ledger was trimmed, or an attempt to offload it died."""
-        return note.state != OFFLOADED or note.ledger_id < self._log.trimming.first_retained
+        return note.state != OFFLOADED or self._log.trimming.is_given_up(note.ledger_id)
 
     def _releasable(self, notes: list[ColdLedger], is_asked: bool = False) -> Iterator[ColdLedger]:
         """Offloaded ledgers whose log has been here long enough, since it was fetched back if it was."""

@@ -6,12 +6,19 @@ import contextlib
 import os
 from typing import Final
 
-from embeddedpulsar._engine.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
+from embeddedpulsar._engine.filenames import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    control_path,
+    index_path,
+    ledgers_of,
+    log_path,
+)
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar._engine.log.segment import Ending, Segment, is_never_written, read_segment_header
 from embeddedpulsar._engine.log.segment_index import SegmentIndex
-from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TOUCHED
+from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TOUCHED, has_frame, overwritten
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, file_lock, nofollow
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.records import NamedTuple
@@ -221,6 +228,10 @@ def remove_strays(directory: str, tail_ledger: int) -> int:
 
     Not one that was written and cannot be read: it may be the tail that a recovery could not find.
     Durably: a stray that came back after a power loss, when the old ledger had gone on, would claim its end.
+
+    Raises:
+        CorruptionError: one has a message. A ledger is the tail before its first message is written, so the
+            tail is another one than the words say. Nothing was removed.
     """
     # Indexes go with their logs, and also those whose log is gone already: a removal may have died
     # between the two.
@@ -228,6 +239,10 @@ def remove_strays(directory: str, tail_ledger: int) -> int:
     logs = [ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger > tail_ledger]
     kept = {ledger for ledger in logs if _is_damaged(directory, ledger)}
     strays = [log_path(directory, ledger) for ledger in logs if ledger not in kept]
+    for path in strays:
+        if has_frame(path):
+            reason = f"they say that ledger {tail_ledger} is the last one, and {path} has messages"
+            raise overwritten(control_path(directory), reason)
     strays += [
         index_path(directory, ledger)
         for ledger in ledgers_of(names, INDEX_SUFFIX)

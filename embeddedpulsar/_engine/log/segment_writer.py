@@ -438,6 +438,7 @@ class AppendPoint:
 
     def _roll(self, length: int, now_ms: int) -> None:
         self._control.check_in_place()
+        self._control.check_words()
         words, options = self._words, self._options
         tail, end, entry_id, crc, messages, last_ms = self._state
         ledger_id = tail >> 32

@@ -226,7 +226,7 @@ DIRTY_SINCE_MS: Final = TopicWord.SYNCED + 1
 FLUSHER: Final = TopicWord.SYNCED + 2
 """Which `GroupCommit` had the sync lock last, by a random number: it alone may flush without that lock."""
 FLUSHING: Final = TopicWord.SYNCED + 3
-"""pid << 32 | number of the flush that is under way without the sync lock; 0: none is."""
+"""pid << 32 | the low half of `FLUSHER`, of a flush that is under way without the sync lock; 0: none is."""
 TOUCHED: Final = TopicWord.ALLOCATED + 2
 """Bytes of the tail segment's log whose pages are in memory, zeroed ahead of the writers."""
 POISON_FROM: Final = TopicWord.STATE + 1
@@ -308,6 +308,15 @@ def gone(path: str) -> StoreGoneError:
     )
 
 
+def overwritten(path: str, reason: str) -> CorruptionError:
+    """The error that says that a control file was overwritten while it was in use."""
+    return CorruptionError(
+        path=path,
+        reason=f"the control file was overwritten while it was in use: {reason}",
+        remedy="close the topic in all processes, and open it again: its words are derived again",
+    )
+
+
 def is_deleted(words: memoryview) -> bool:
     """Whether the words say that their topic was deleted. False if they are closed: then it is unknown."""
     try:
@@ -355,7 +364,7 @@ class TopicControl(ControlFile):
             return False
         directory = self.home.directory
         ledgers = ledgers_of(descriptors.names_in(directory))
-        return any(_has_frame(log_path(directory, ledger)) for ledger in ledgers)
+        return any(has_frame(log_path(directory, ledger)) for ledger in ledgers)
 
     def check_incarnation(self, incarnation: int) -> None:
         """Raise if this ctl belongs to another topic of the same name.
@@ -392,6 +401,31 @@ class TopicControl(ControlFile):
         """(ledger id, end offset) of the tail."""
         return split_tail(self.words[TopicWord.TAIL])
 
+    def check_words(self) -> None:
+        """To be called before something is removed, or a ledger begun, because of the words.
+
+        Raises:
+            CorruptionError: the words are not those that were stored.
+        """
+        header = self._parse()
+        if (
+            header is None
+            or (header.device, header.inode) != (self.home.device, self.home.inode)
+            or not self.is_possible()
+        ):
+            raise overwritten(self.path, "its words are noise, so nothing is removed by them")
+
+    def trim_point(self) -> int:
+        """Ledgers before this one were given up. For those who remove what is stored of them.
+
+        Raises:
+            CorruptionError: the words are not those that were stored.
+        """
+        # The header first: a recovery derives the words, and stores the header after them. So a word that is
+        # read behind a whole header was derived.
+        self.check_words()
+        return int(self.words[TopicWord.TRIM])
+
     def describe_owner(self) -> str:
         """The process inside the topic lock, for the text of `LockTimeout`."""
         try:
@@ -421,7 +455,8 @@ class TopicControl(ControlFile):
         self._file.flush()
 
 
-def _has_frame(segment: str) -> bool:
+def has_frame(segment: str) -> bool:
+    """Whether a message was written into a segment."""
     try:
         start = disk.DISK.read_start(segment, FIRST_FRAME_OFFSET + HEADER_SIZE)[1]
     except FileNotFoundError:

@@ -269,6 +269,14 @@ class Trimming:
         """Ledgers before this one were given up."""
         return int(self._control.words[TopicWord.TRIM])
 
+    def is_given_up(self, ledger_id: int) -> bool:
+        """Whether what is stored of a ledger may be removed.
+
+        Raises:
+            CorruptionError: the control file was overwritten while it was in use.
+        """
+        return ledger_id < self.first_retained and ledger_id < self._control.trim_point()
+
     def first_needed(self, marks: Sequence[Position], retention: Retention, now_ms: int) -> int:
         """The first ledger that is to stay.
 
@@ -364,8 +372,11 @@ def remove_trimmed(
     Readers that have a segment mapped read it to its end; others jump to the first retained ledger. May be
     repeated: what a crash left is removed by the next call.
     Needs no lock: no process makes a file below the trim point.
+
+    Raises:
+        CorruptionError: the control file was overwritten while it was in use; nothing is removed.
     """
-    point = int(control.words[_TRIM])
+    point = control.trim_point()
     # By the listing and not from a count: what earlier calls left is removed as well. An index may be
     # left without its log.
     names = descriptors.names_in(directory)

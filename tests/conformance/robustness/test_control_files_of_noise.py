@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, MessageId, Timeout
+from embeddedpulsar import (
+    Admin,
+    Client,
+    ConsumerType,
+    Damage,
+    InitialPosition,
+    MessageId,
+    PulsarException,
+    Timeout,
+)
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_STORE,
@@ -122,4 +132,38 @@ def test_check_finds_it_and_repair_cures_it(root: str, what: str, kept: str, fil
         assert [str(problem.path) for problem in problems] == [str(*Path(root).glob(pattern))]
         assert steps
     use(root)
+    assert_clean(root)
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("kept", ["nothing", "magic", "header"])
+def test_nothing_is_removed_by_words_that_were_overwritten_in_use(tmp_path: Path, kept: str, fill: str):
+    """The process that has the topic open goes on by noise. Every message that was not acknowledged is there
+    when the words have been derived again."""
+    root = str(tmp_path / "store")
+    Client(root).close()
+    (Path(root) / "broker.conf").write_text("managedLedgerMaxEntriesPerLedger=5\n")
+    damages: list[Damage] = []
+    acknowledged: set[int] = set()
+    with Client(root, on_damage=damages.append) as client, Admin(root, on_damage=damages.append) as admin:
+        consumer = client.subscribe("t", "shared", ConsumerType.Shared, **EARLIEST)
+        producer = client.create_producer("t")
+        for number in range(20):
+            producer.send(b"%d" % number)
+        for _ in range(3):
+            message = consumer.receive(1000)
+            consumer.acknowledge(message)
+            acknowledged.add(int(message.data()))
+        assert overwrite(root, "topic", fill, kept)
+        for step in (
+            lambda: admin.topics().trim_topic("t"),
+            lambda: producer.send(b"20"),
+            lambda: admin.topics().trim_topic("t"),
+            lambda: acknowledged.add(int(consumer.receive(100).data())),
+        ):
+            with contextlib.suppress(PulsarException, IndexError):
+                step()
+    with Client(root, on_damage=damages.append) as client:
+        assert {*received(client, "shared", ConsumerType.Shared)} >= {*range(20)} - acknowledged
+    assert not any("remove it" in damage.remedy for damage in damages)
     assert_clean(root)

@@ -302,6 +302,7 @@ class Housekeeping:
                 kind=TOPIC_FILES,
                 topic=name,
                 done=undone,
+                remedy=error.remedy,
             )
         )
 
