@@ -32,7 +32,7 @@ JOURNAL_HEADER: Final = struct.Struct(
     "I"  # 8  generation
     "I"  # 12 chain_seed: prev_crc of the first record
     "I"  # 16 snapshot_crc of the snapshot this generation starts from; 0 for none
-    "B"  # 20 owner_kind: 2 topic, 3 subscription (as in control.py)
+    "B"  # 20 owner_kind: 1 store, 2 topic, 3 subscription (as in control.py)
     "39x"  # 21 zero
     "I"  # 60 crc: crc32 of bytes [0,60)
 )
@@ -55,6 +55,7 @@ MAX_RECORD_SIZE: Final = 16 << 20
 _COVERED: Final = struct.Struct("<IHHQ")
 _FRONT: Final = struct.Struct("<II")
 _PADDING: Final = tuple(bytes(n) for n in range(8))
+_SECTOR: Final = 512  # what a disk writes as a whole
 
 Buffer = bytes | bytearray | memoryview
 
@@ -174,11 +175,96 @@ def records(buf: Buffer, pos: int, end: int, prev_crc: int) -> Iterator[tuple[in
         prev_crc = record.crc
 
 
-def unbroken_records(buf: Buffer, prev_crc: int) -> Iterator[JournalRecord]:
-    """The records of ``buf`` as far as the chain continues; behind it may be what a writer that died left."""
-    with contextlib.suppress(CorruptionError):
-        for _, record in records(buf, 0, len(buf), prev_crc):
-            yield record
+def surviving_records(
+    buf: Buffer, prev_crc: int, time_ms: int, *, is_searched: bool = False
+) -> Iterator[tuple[int, JournalRecord, str]]:
+    """The records of a journal that no commit word bounds, also behind damage: (offset, record, reason).
+
+    Behind a break of the chain, a record is believed if its own checksum is right, and it continues the last
+    record before the break (its writer knew of the damage) or is not older than that one. An older one is
+    what another writer, which took the break for the end, has left behind its record.
+
+    Args:
+        buf: from the record that continues ``prev_crc`` on.
+        prev_crc: of the record before, or the chain seed.
+        time_ms: of the record before; 0 if there is none.
+        is_searched: stop at the first break.
+
+    Returns:
+        An iterator; ``reason`` is "" for a record that continues the one before, else why the chain is
+        broken before it.
+
+    Example:
+        >>> first, crc = pack_record(1, b"first", 7, 1)
+        >>> second, _ = pack_record(1, b"second", crc, 2)
+        >>> damaged = b"\\0" + first[1:]
+        >>> [(record.payload, reason) for _, record, reason in surviving_records(damaged + second, 7, 0)]
+        [(b'second', 'record length 0 does not fit before 64')]
+    """
+    pos, reason = 0, ""
+    while True:
+        try:
+            for at, record in records(buf, pos, len(buf), prev_crc):
+                yield at, record, reason
+                pos, prev_crc, time_ms, reason = at + record.length, record.crc, record.time_ms, ""
+            return
+        except CorruptionError as e:
+            reason = e.reason
+        at = len(buf) if is_searched else next_intact(buf, pos, len(buf))
+        while at < len(buf):
+            record = record_at(memoryview(buf)[at:])
+            if record.prev_crc == prev_crc or record.time_ms >= time_ms:
+                break
+            at = next_intact(buf, at + record.length, len(buf))
+        else:
+            return
+        pos, prev_crc = at, record.prev_crc
+
+
+def next_intact(buf: Buffer, pos: int, end: int) -> int:
+    """Offset of the first record from `pos` on that verifies by itself, whatever it continues; else `end`."""
+    for at in range(pos, end - RECORD_SIZE + 1, 8):
+        # Most places are none by their first word, which is cheaper to see than by an exception.
+        length = int.from_bytes(buf[at : at + 4], "little")
+        if not length & 7 and RECORD_SIZE <= length <= min(MAX_RECORD_SIZE, end - at):
+            with contextlib.suppress(CorruptionError):
+                read_record(buf, at, end, int.from_bytes(buf[at + 8 : at + 12], "little"))
+                return at
+    return end
+
+
+def damage_behind(buf: Buffer, pos: int, offset: int = 0) -> str:
+    """What stands behind the unbroken chain, if it is neither nothing nor what a power loss leaves.
+
+    A power loss, or a writer that died, leaves zeros; or the beginning of a record, up to the end of the
+    file or of a sector that was written, and zeros from there on.
+
+    Args:
+        buf: of a journal, up to its end.
+        pos: where in it the chain ends.
+        offset: where in the file ``buf`` begins.
+
+    Returns:
+        Why it is damage; "" if it is none.
+    """
+    # Zeros: nothing was written behind the chain, or a power loss kept the size of the file and not the
+    # bytes.
+    if len(buf) < pos + RECORD_SIZE or not any(buf[pos : pos + 8]):
+        return ""
+    length = int.from_bytes(buf[pos : pos + 4], "little")
+    # A record that would end beyond the file: its writer was killed half way.
+    if len(buf) < pos + length <= pos + MAX_RECORD_SIZE:
+        return ""
+    # A sector is written as a whole or not at all, so a torn record ends at a multiple of 512 and zeros
+    # follow.
+    for sector in range(pos + _SECTOR - (offset + pos) % _SECTOR, pos + length, _SECTOR):
+        if not any(buf[sector:]):
+            return ""
+    try:
+        read_record(buf, pos, len(buf), int.from_bytes(buf[pos + 8 : pos + 12], "little"))
+    except CorruptionError as e:
+        return e.reason
+    return "the chain is broken"
 
 
 def valid_end(buf: Buffer, pos: int, end: int, prev_crc: int) -> tuple[int, int]:

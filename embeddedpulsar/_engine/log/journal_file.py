@@ -41,13 +41,14 @@ from embeddedpulsar._engine.format.journal_record import (
     BASE,
     END,
     FIRST_RECORD_OFFSET,
-    MAX_RECORD_SIZE,
     RECORD_SIZE,
     JournalBase,
     JournalHeader,
     JournalRecord,
+    damage_behind,
     decode_base,
     encode_base,
+    next_intact,
     pack_journal_header,
     pack_record,
     parse_journal_header,
@@ -68,7 +69,6 @@ from embeddedpulsar.records import NamedTuple
 _PREV_CRC: Final = struct.Struct("<I")
 Record = tuple[int, bytes]
 """Type and payload of a command."""
-_SECTOR: Final = 512  # what a disk writes as a whole
 _END_MARK: Final = bytes(8)  # bytes a dead writer left further on never look like a record that follows
 
 failpoints.declare("compact:snapshot_written", "compact:snapshot_synced", "compact:journal_created")
@@ -139,24 +139,13 @@ class JournalFile:
                     return
                 # Behind the damage the chain begins anew with the next record that verifies by
                 # itself.
-                following = self._next_intact(at)
+                following = next_intact(data, at + 8, len(data))
                 self._report_lost(at, f"{e.reason}; reading continues at offset {following}", following)
                 at, crc = following, None
                 continue
             at += record.length
             crc = record.crc
             yield at, record
-
-    def _next_intact(self, at: int) -> int:
-        """Offset of the next record that verifies by itself, or the end."""
-        data = self.data
-        for candidate in range(at + 8, len(data) - RECORD_SIZE + 1, 8):
-            try:
-                read_record(data, candidate, len(data), _prev_crc(data, candidate))
-            except CorruptionError:
-                continue
-            return candidate
-        return len(data)
 
     def base(self) -> JournalBase | None:
         """The generation this one continues; None for the first, or when that is not known any more."""
@@ -174,38 +163,6 @@ class JournalFile:
         commands = sum(record.type != BASE for _, record in chain)
         removed = bool(chain) and chain[-1][1].type == END
         return JournalFile(self.directory, self.generation, end), commands, removed
-
-    def damage_behind(self, end: int) -> str:
-        """What stands behind the unbroken chain, if it is neither nothing nor what a power loss leaves.
-
-        A power loss, or a writer that died, leaves zeros; or the beginning of a command, up to the end of the
-        file or of a sector that was written, and zeros from there on.
-
-        Args:
-            end: where the chain ends.
-
-        Returns:
-            Why it is damage; "" if it is none.
-        """
-        data = self.data
-        # Zeros: nothing was written behind the chain, or a power loss kept the size of the file and
-        # not the bytes.
-        if len(data) < end + RECORD_SIZE or not any(data[end : end + 8]):
-            return ""
-        length = int.from_bytes(data[end : end + 4], "little")
-        # A record that would end beyond the file: its writer was killed half way.
-        if len(data) < end + length <= end + MAX_RECORD_SIZE:
-            return ""
-        # A sector is written as a whole or not at all, so a torn record ends at a multiple of 512 and
-        # zeros follow.
-        for sector in range(end // _SECTOR * _SECTOR + _SECTOR, end + length, _SECTOR):
-            if not any(data[sector:]):
-                return ""
-        try:
-            read_record(data, end, len(data), _prev_crc(data, end))
-        except CorruptionError as e:
-            return e.reason
-        return "the chain is broken"
 
     def read_snapshot(self) -> bytes | None:
         """The snapshot this generation starts from; None when it starts from nothing."""
@@ -503,7 +460,7 @@ def choose(directory: str, owner_kind: int, damage: list[Damage]) -> Choice:
         # older files say.
         if removed:
             return Choice(None, newest)
-        broken = "" if journal.is_empty else journal.damage_behind(len(cut.data))
+        broken = "" if journal.is_empty else damage_behind(journal.data, len(cut.data))
         if broken:
             reason = f"commands are lost: {broken}"
             damage.append(Damage(journal.path, offset=len(cut.data), reason=reason, kind=JOURNAL))

@@ -429,7 +429,7 @@ class StoreSession:
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
             # Leftovers of processes that died are removed while this one is not yet at work.
-            session._tidy_up()
+            session._tidy_up(clock)
             session.scheduler = clock.scheduler()
             undo.callback(session.scheduler.close)
             # Chores have a scheduler of their own: they may wait long for locks, and timers of messages must
@@ -463,13 +463,13 @@ class StoreSession:
         catalog_lock.check_reopened = self.check_in_place
         try:
             if self.control.join(self.boot) and os.path.exists(path):
-                self.use_catalog(Catalog(path, catalog_lock))
+                self.use_catalog(Catalog(path, catalog_lock, report=self.damage.note))
                 return
             try:
                 catalog_lock.acquire()
                 self.boot = self.control.join_or_claim(self.boot)
                 if self.control.is_current(self.boot) and os.path.exists(path):
-                    self.use_catalog(Catalog(path, catalog_lock))
+                    self.use_catalog(Catalog(path, catalog_lock, report=self.damage.note))
                 else:
                     self._heal(path, catalog_lock, clock)
                 self.control.share()
@@ -481,13 +481,21 @@ class StoreSession:
             catalog_lock.close()
             raise
 
-    def _tidy_up(self) -> None:
+    def _tidy_up(self, clock: Clock) -> None:
         """Do what an opening finds due, unless another process is at the catalog: remove what processes left
-        that died while they made or deleted a topic, and spare the next opening what this one had to read."""
-        is_due = self.catalog.is_index_due or not self.directories.staging.is_empty
+        that died while they made or deleted a topic, add what damage took from the catalog, and spare the
+        next opening what this one had to read."""
+        # Read now what the first look-up would read: whether something of it is damaged shows by that.
+        self.catalog.follow()
+        is_index_due = self.catalog.is_index_due
+        is_due = is_index_due or self.catalog.is_damaged or not self.directories.staging.is_empty
         if is_due and self.catalog.lock.try_acquire():
             try:
                 self.directories.clear_staging()
+                if self.catalog.is_damaged:
+                    with contextlib.suppress(StorageFullError):  # they are added when there is room
+                        self.directories.heal(clock.wall_ms())
+                        self.directories.heal_namespaces(clock.wall_ms())
                 if self.catalog.is_index_due:
                     self.catalog.save_index()
             finally:
@@ -517,8 +525,11 @@ class StoreSession:
         """
         for name in root_layout.DIRECTORIES:
             filesystem.make_directories(root_layout.in_root(self.root, name), mode=None)
-        self.use_catalog(_open_or_replace_catalog(path, catalog_lock, self.damage.note))
+        catalog, is_new = _open_or_replace_catalog(path, catalog_lock, self.damage.note)
+        self.use_catalog(catalog)
         self.directories.heal(clock.wall_ms())
+        if is_new:
+            self.directories.heal_namespaces(clock.wall_ms())
         if failpoints.ACTIVE:
             failpoints.hit("store:healed")
         try:
@@ -681,18 +692,31 @@ def _make_control(path: str, lock: FileLock) -> None:
         lock.release()
 
 
-def _open_or_replace_catalog(path: str, lock: FileLock, report: DamageHook) -> Catalog:
-    """The catalog; a new one if a power loss took it. The old bytes are kept, the topics are added by
-    `heal`."""
+def _open_or_replace_catalog(path: str, lock: FileLock, report: DamageHook) -> tuple[Catalog, bool]:
+    """The catalog, and whether it is a new one: what damage or a power loss took of it is not in it. The old
+    bytes are kept, and the topics are added by `heal`. Under the catalog lock, while no other process has
+    the store open."""
     try:
-        return Catalog(path, lock)
+        catalog = Catalog(path, lock, report=report)
     except (FileNotFoundError, CorruptionError, ForeignFileError) as e:
         if os.path.exists(path):
             disk.DISK.replace(path, f"{path}.damaged.tmp")
         reason = "it is missing" if isinstance(e, FileNotFoundError) else e.reason
         report(Damage(path, reason=reason, kind=CATALOG))
-    Catalog.create(path)
-    return Catalog(path, lock)
+        Catalog.create(path)
+        return Catalog(path, lock, report=report), True
+    try:
+        catalog.leave_damage()
+        if not catalog.is_damaged:
+            return catalog, False
+    except BaseException:
+        catalog.close()
+        raise
+    # Processes that have it open step over the damage. Here there is none, so it ends.
+    catalog.close()
+    with contextlib.suppress(StorageFullError):  # then it is stepped over here, too
+        Catalog.renew(path)
+    return Catalog(path, lock, report=report), True
 
 
 def _create_mailbox(clients: str, roll: str) -> Mailbox:
@@ -767,6 +791,6 @@ def _use_catalog(session: StoreSession, refusal: Refusal) -> None:
     path = root_layout.in_root(session.root, root_layout.CATALOG)
     lock = RefusedLock(root_layout.in_root(session.root, root_layout.CATALOG_LOCK), refusal.error)
     try:
-        session.use_catalog(Catalog(path, lock, is_read_only=True))
+        session.use_catalog(Catalog(path, lock, is_read_only=True, report=session.damage.note))
     except FileNotFoundError:
         raise CorruptionError(path=path, reason="it is missing", remedy=_REMEDY) from None

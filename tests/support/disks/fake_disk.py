@@ -10,7 +10,8 @@ the loss:
   new;
 * of the names created, replaced and removed since the flush of their directory, any subset has; a rename
   within a directory is one step;
-* a flush that failed leaves its pages clean but not written: a later flush that succeeds does not write them.
+* a flush that failed leaves its pages clean but not written: a later flush that succeeds does not write them,
+  unless they were written again.
 
 That is what POSIX allows, not what one file system happens to do. Nothing is really flushed, which makes it
 fast. Linux only (it reads descriptors through /proc and skips holes).
@@ -22,10 +23,12 @@ import os
 import random
 import stat
 import threading
+from collections.abc import Sequence
 
+from embeddedpulsar._engine.platform.disk import Buffer, path_of
 from tests.support.disks.crash_image import Change, CrashState, DirectoryState, FileState
 from tests.support.disks.faulty_disk import FaultyDisk
-from tests.support.disks.page_map import EMPTY, PageMap, read_file, read_pages
+from tests.support.disks.page_map import EMPTY, PAGE, PageMap, read_file, read_pages
 
 
 class _File:
@@ -94,6 +97,7 @@ class FakeDisk(FaultyDisk):
         super().__init__()
         self.root = os.path.realpath(root)
         self._mutex = threading.RLock()
+        self._has_failed = False  # whether any flush has
         self._steps: list[_Step] = []
         self._inodes: dict[tuple[int, int], _Node] = {}
         self._device = os.stat(self.root).st_dev
@@ -114,10 +118,21 @@ class FakeDisk(FaultyDisk):
                 self._step(call, path)
             except OSError:
                 if file is not None:
+                    self._has_failed = True
                     file.doom(read_pages(fd))
                 raise
             if file is not None:
                 file.flush(read_pages(fd))
+
+    def pwrite_all(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        with self._mutex:
+            size = super().pwrite_all(fd, buffers, offset)
+            file = self._file_of(fd, path_of(fd) or "") if self._has_failed else None
+            # What is written again is part of the next flush, whatever it was before.
+            if file is not None:
+                for number in range(offset // PAGE, (offset + size + PAGE - 1) // PAGE):
+                    file.failed_pages.pop(number, None)
+            return size
 
     def fsync_dir(self, path: str) -> None:
         with self._mutex:

@@ -73,3 +73,51 @@ def test_records_are_bounded():
     """A payload that no reader would accept is refused when written."""
     with pytest.raises(ValueError, match="at most"):
         journal.pack_record(1, bytes(journal.MAX_RECORD_SIZE), 0, 0)
+
+
+def survivors(data: bytes, seed: int = 7) -> list[bytes]:
+    """What a reader of a journal without a commit word gets."""
+    return [record.payload for _, record, _ in journal.surviving_records(data, seed, 0)]
+
+
+PAYLOADS = [b"a" * 3, b"", b"c" * 20, b"d" * 8, b"e" * 9]
+
+
+def test_any_damaged_byte_takes_its_record_alone():
+    """Wherever it is; the reason comes with the record that follows."""
+    data, begins, _ = build(PAYLOADS)
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x10
+        hit = sum(begin <= at for begin in begins) - 1
+        found = list(journal.surviving_records(bytes(damaged), 7, 0))
+        assert [record.payload for _, record, _ in found] == PAYLOADS[:hit] + PAYLOADS[hit + 1 :]
+        reasons = [reason for _, _, reason in found]
+        assert [number for number, reason in enumerate(reasons) if reason] == [hit] * (hit < len(found))
+        if hit == len(found):
+            assert journal.damage_behind(bytes(damaged), begins[-1]) or at - begins[-1] < 4
+
+
+def test_a_cut_or_zeroed_end_is_no_damage():
+    """At any byte: the writer died, or the power failed. Behind it nothing is read."""
+    data, begins, _ = build(PAYLOADS)
+    for at in range(begins[-1], len(data)):
+        assert survivors(data[:at]) == PAYLOADS[:-1]
+        assert journal.damage_behind(data[:at], begins[-1]) == ""
+    assert journal.damage_behind(data + bytes(100), len(data)) == ""
+    torn, _ = journal.pack_record(1, b"x" * 2000, 7, 9)
+    for sectors in (1, 2, 3):  # the file begins before, so the first sector is not a whole one
+        written = torn[: 512 * sectors - 64]
+        assert journal.damage_behind(written + bytes(len(torn) - len(written)), 0, 64) == ""
+        assert journal.damage_behind(written + b"!" * (len(torn) - len(written)), 0, 64)
+
+
+def test_older_records_behind_a_break_are_believed_only_if_they_continue_the_chain():
+    """They were cut off by a writer that took the break for the end."""
+    data, begins, _ = build(PAYLOADS)
+    crc = int.from_bytes(data[begins[1] + 4 : begins[1] + 8], "little")
+    new, new_crc = journal.pack_record(1, b"new" * 5, crc, 2_000)
+    mixed = data[: begins[2]] + new + data[begins[2] + len(new) :]
+    assert survivors(mixed) == [*PAYLOADS[:2], b"new" * 5]
+    next_one, _ = journal.pack_record(1, b"next", new_crc, 3)  # of a clock that was set back
+    assert survivors(mixed + next_one) == [*PAYLOADS[:2], b"new" * 5, b"next"]

@@ -49,7 +49,7 @@ from embeddedpulsar._engine.format.document import (
     KIND_SINK_COMMIT,
     decode_document,
 )
-from embeddedpulsar._engine.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
+from embeddedpulsar._engine.format.journal_record import damage_behind
 from embeddedpulsar._engine.log import log_check
 from embeddedpulsar._engine.log.compacted_ledger import (
     CompactedLedger,
@@ -68,7 +68,7 @@ from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
 from embeddedpulsar._engine.store.catalog.root_layout import directories_in, read_meta
 from embeddedpulsar._engine.store.sink_place import DONE, PENDING
-from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL, SEGMENT_HEADER
+from embeddedpulsar.damage import CATALOG, CONTROL, INDEX, SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings
@@ -118,6 +118,10 @@ MEANINGS: Final = {
     log_check.TRAILER: ("the messages themselves are whole", REPAIR),
     damage.JOURNAL: (
         "what it said is lost from there on: acknowledged messages may be delivered again",
+        REPAIR,
+    ),
+    damage.CATALOG: (
+        "a topic or a namespace may be missing, or one that was deleted is listed; what is behind it is read",
         REPAIR,
     ),
     META: ("this is not found or opened", "repair the store, or restore the file from a backup"),
@@ -603,25 +607,27 @@ def _check_root(root: str) -> Iterator[Problem]:
 def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list[Problem]]:
     """The topics of the catalog, which incarnation of a name was deleted last, and what is wrong with it."""
     path = root_layout.in_root(root, root_layout.CATALOG)
+    gaps: list[Damage] = []
     try:
-        data = disk.DISK.read_file(path)
-        header = parse_journal_header(data)
-        catalog = Catalog(path, _NO_LOCK, is_read_only=True, with_index=False)
+        catalog = Catalog(path, _NO_LOCK, is_read_only=True, with_index=False, report=gaps.append)
     except FileNotFoundError:
-        return [], lambda _: 0, [Problem(JOURNAL, path, 0, "there is no catalog")]
+        return [], lambda _: 0, [Problem(CATALOG, path, 0, "there is no catalog")]
     except (OSError, StorageError) as e:
-        return [], lambda _: 0, [unverified(JOURNAL, path, e)]
+        return [], lambda _: 0, [unverified(CATALOG, path, e)]
     try:
-        # Behind the end of the catalog there are zeros, or the record of a process that was killed in the
-        # middle.
-        end, _ = valid_end(data, FIRST_RECORD_OFFSET, len(data), header.chain_seed)
-        problems = []
-        if any(data[end:]):
-            problems.append(Problem(LEFTOVER, path, end, "a record that was not finished, or is damaged"))
         entries, ended = catalog.topics(), catalog.ended_lives()
+        # Behind the end of the catalog there are zeros, or the record of a process that was killed in the
+        # middle; anything else is damage, as what was stepped over.
+        end, rest = catalog.end, disk.DISK.read_file(path)[catalog.end :]
+        problems = [Problem(CATALOG, path, gap.offset, gap.reason) for gap in gaps]
+        reason = damage_behind(rest, 0, end)
+        if reason:
+            problems.append(Problem(CATALOG, path, end, f"records are lost: {reason}"))
+        elif any(rest):
+            problems.append(Problem(LEFTOVER, path, end, "a record that was not finished"))
         return entries, lambda name: ended.get(name, 0), problems
-    except StorageError as e:
-        return [], lambda _: 0, [unverified(JOURNAL, path, e)]
+    except (OSError, StorageError) as e:
+        return [], lambda _: 0, [unverified(CATALOG, path, e)]
     finally:
         catalog.close()
 
@@ -670,7 +676,7 @@ def _check_names(
             directory = entry.below_topics()
         except StorageError as e:
             # The directory in an entry is checked before anything of it becomes a path.
-            yield Problem(JOURNAL, root_layout.in_root(root, root_layout.CATALOG), 0, e.reason)
+            yield Problem(CATALOG, root_layout.in_root(root, root_layout.CATALOG), 0, e.reason)
             continue
         if entry.is_made:
             known[directory] = entry

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +28,6 @@ from embeddedpulsar._engine.format import catalog_record
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
-    KIND_STORE,
     KIND_SUBSCRIPTION,
     KIND_TOPIC,
     SubscriptionWord,
@@ -41,13 +39,10 @@ from embeddedpulsar._engine.format.control import (
 from embeddedpulsar._engine.format.frame import pack_trailer
 from embeddedpulsar._engine.format.journal_record import (
     FIRST_RECORD_OFFSET,
-    RECORD_SIZE,
     JournalBase,
-    JournalHeader,
     JournalRecord,
-    pack_journal_header,
-    pack_record,
-    read_record,
+    next_intact,
+    record_at,
 )
 from embeddedpulsar._engine.format.segment_header import (
     COPY_OFFSETS,
@@ -104,7 +99,7 @@ from embeddedpulsar.exceptions import (
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, TopicName, directory_name, is_directory_of
+from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, directory_name, is_directory_of
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.care.store_check import CareProgress
@@ -277,7 +272,6 @@ def _overwrite(path: str, data: bytes, offset: int) -> None:
         os.close(fd)
 
 
-_PREV_CRC: Final = struct.Struct("<I")
 _RESCUED: Final = "persistent://public/default/rescued-"
 
 failpoints.declare("repair:meta_written", "repair:catalog_written", "repair:rescued")
@@ -313,17 +307,15 @@ def rewrite_catalog(root: str, now_ms: int, quarantine: Quarantine) -> None:
     except FileNotFoundError:
         data = b""
     quarantine.copy(path)
-    crc = int.from_bytes(os.urandom(4), "little")
-    header = JournalHeader(generation=1, chain_seed=crc, snapshot_crc=0, owner_kind=KIND_STORE)
-    parts = [pack_journal_header(header)]
+    topics = root_layout.in_root(root, root_layout.TOPICS)
     # In their order: a later record of a topic replaces an earlier one.
-    for salvaged in _salvaged(data):
-        payload = _with_own_directories(salvaged, root_layout.in_root(root, root_layout.TOPICS))
-        record, crc = pack_record(salvaged.type, payload, crc, salvaged.time_ms or now_ms)
-        parts.append(record)
-    # Before the new log: an index of the old one must not meet it.
-    Catalog.remove_index(path)
-    disk.DISK.atomic_write(path, b"".join(parts), durable=True)
+    Catalog.create(
+        path,
+        (
+            (record.type, _with_own_directories(record, topics), record.time_ms or now_ms)
+            for record in _salvaged(data)
+        ),
+    )
     failpoints.hit("repair:catalog_written")
 
 
@@ -363,15 +355,12 @@ def _believed(entry: TopicEntry, topics: str) -> TopicEntry:
 
 
 def _salvaged(data: bytes) -> Iterator[JournalRecord]:
-    at = FIRST_RECORD_OFFSET
-    while at + RECORD_SIZE <= len(data):
-        try:
-            record = read_record(data, at, len(data), _PREV_CRC.unpack_from(data, at + 8)[0])
-        except CorruptionError:
-            at += 8
-            continue
+    """All records that verify by themselves, whatever they continue."""
+    at = next_intact(data, FIRST_RECORD_OFFSET, len(data))
+    while at < len(data):
+        record = record_at(memoryview(data)[at:])
         yield record
-        at += record.length
+        at = next_intact(data, at + record.length, len(data))
 
 
 def catalogue(session: StoreSession, directories: list[str], now_ms: int, quarantine: Quarantine) -> None:
@@ -401,10 +390,7 @@ def catalogue(session: StoreSession, directories: list[str], now_ms: int, quaran
                 topics.create(name, now_ms, durable=True)
             else:
                 quarantine.move(directory)
-    for entry in catalog.topics():
-        namespace = TopicName.parse(entry.name).namespace_name
-        if not catalog.has_namespace(namespace):
-            catalog.append_namespace(namespace, now_ms, durable=True)
+    topics.heal_namespaces(now_ms)
 
 
 def _is_undescribed(directory: str) -> bool:

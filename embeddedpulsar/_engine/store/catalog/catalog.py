@@ -9,7 +9,7 @@ import contextlib
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -29,13 +29,16 @@ from embeddedpulsar._engine.format.journal_record import (
     RECORD_SIZE,
     JournalHeader,
     JournalRecord,
+    damage_behind,
     pack_journal_header,
     pack_record,
     parse_journal_header,
-    unbroken_records,
+    surviving_records,
 )
+from embeddedpulsar._engine.log.journal_file import write_records
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, fork, threads
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar.damage import CATALOG, INDEX, Damage, DamageHook
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
@@ -304,20 +307,23 @@ INDEX_SUFFIX: Final = ".index"
 INDEX_AFTER: Final = 4096
 """The index is made anew when so many topics changed: some 40 us of work for each, and 30 ms at opening."""
 _REPAIR: Final = "repair the store (embeddedpulsar repair): the catalog is written again from the topics"
+_REMEDY: Final = "repair the store: embeddedpulsar repair; and check that no topic or namespace is missing"
 _SMALLEST_ENTRY: Final = 16  # no topic takes fewer bytes of the log
+_DAMAGED_SUFFIX: Final = ".damaged.tmp"
 
-failpoints.declare("catalog:record_written", "catalog:record_synced")
+failpoints.declare("catalog:record_written", "catalog:record_synced", "catalog_renewal:damaged_kept")
 failpoints.declare("catalog_index:log_synced", "catalog_index:replaced")
 
 
 class Catalog:
-    """An append-only log of chained records, followed by every process.
+    """A journal of one generation without a commit word, followed by every process.
 
     Role: one per process and store. A look-up first follows the log: one ``fstat`` when nothing is new. The
     topics are in a sorted index beside the log, which is mapped; records since the index are in memory.
     Invariants: the log ends where the chain of checksums ends; there is no word that says so. A record a
     writer left half written does not continue the chain, and the next writer overwrites it; what may remain
-    of it behind a shorter record does not continue the chain either.
+    of it behind a shorter record does not continue the chain either. What is damaged is stepped over, and
+    never overwritten: records behind it are read, and new ones are appended behind it.
     Durable: a record, once `append_topic` returned, if it was asked for. Otherwise a power loss may take
     the last seconds of records; the topics' own ``topic.meta`` brings those back (`TopicDirectories.heal`).
     Callers: any thread. Appends hold `lock` (an outer lock: never under a topic's or subscription's).
@@ -328,6 +334,10 @@ class Catalog:
         is_read_only: nothing is appended.
         with_index: use the index, if there is one.
         index_after: the index is made anew when so many topics changed.
+        report: told what is damaged; called under any lock.
+
+    Attributes:
+        is_damaged: whether records were lost, as far as was read.
     """
 
     def __init__(
@@ -338,14 +348,21 @@ class Catalog:
         is_read_only: bool = False,
         with_index: bool = True,
         index_after: int = INDEX_AFTER,
+        report: DamageHook = lambda damage: None,
     ) -> None:
         self.path = path
+        self._report: Final = report
+        self.is_damaged = False
         self._index_path: Final = path + INDEX_SUFFIX
         self.lock = lock
         self._mutex = threads.RLock()  # guards everything below
         self._fd = disk.DISK.open_file(path, os.O_RDONLY if is_read_only else os.O_RDWR)
         # No word says where the log ends: it is read from the start, or from the end of the index.
         self._last = self._end = FIRST_RECORD_OFFSET
+        self._time_ms = 0  # of the last record
+        self._flushing = threads.RLock()  # one flush at a time; taken before the mutex, never under it
+        self._is_flush_failed = False
+        self._searched = (0, 0)  # end of the chain and size of the file in which nothing continues it
         self._is_read_only = is_read_only
         self._index_after = index_after
         self._index_due = index_after
@@ -354,6 +371,7 @@ class Catalog:
         self.version = 0  # rises with every record read: watchers of the list compare it
         try:
             self._seed = self._crc = self._read_header().chain_seed
+            self._flushed = self._end, self._crc, self._time_ms  # all up to there, as far as is known
             # A small log has none, or takes no longer itself.
             if with_index and os.fstat(self._fd).st_size > _SMALLEST_ENTRY * index_after:
                 self._adopt_index()
@@ -364,14 +382,36 @@ class Catalog:
         fork.register(self)
 
     @staticmethod
-    def create(path: str) -> None:
-        """Write an empty catalog, durably. Under the catalog lock."""
+    def create(path: str, records: Iterable[tuple[int, bytes, int]] = ()) -> None:
+        """Write the catalog anew, durably, with these records. Under the catalog lock, while no process has
+        the one before open.
+
+        Args:
+            path: of the log.
+            records: type, payload and time of each.
+        """
         # Before the log: an index of the old log beside a new one would be refused by its seed, but not if
         # this process died in between and another log had the same.
         Catalog.remove_index(path)
-        seed = int.from_bytes(os.urandom(4), "little")
-        header = JournalHeader(generation=1, chain_seed=seed, snapshot_crc=0, owner_kind=KIND_STORE)
-        disk.DISK.atomic_write(path, pack_journal_header(header), durable=True)
+        crc = int.from_bytes(os.urandom(4), "little")
+        header = JournalHeader(generation=1, chain_seed=crc, snapshot_crc=0, owner_kind=KIND_STORE)
+        parts = [pack_journal_header(header)]
+        for kind, payload, time_ms in records:
+            record, crc = pack_record(kind, payload, crc, time_ms)
+            parts.append(record)
+        disk.DISK.atomic_write(path, b"".join(parts), durable=True)
+
+    @staticmethod
+    def renew(path: str) -> None:
+        """Write the catalog anew without what is damaged in it, which is kept beside it. As `create`."""
+        data = disk.DISK.read_file(path)
+        # 1. What is there, under another name. A crash leaves a copy, and the next opening begins again.
+        disk.DISK.atomic_write(f"{path}{_DAMAGED_SUFFIX}", data, durable=True)
+        failpoints.hit("catalog_renewal:damaged_kept")
+        # 2. All that can be read, in one chain.
+        seed = parse_journal_header(data).chain_seed
+        survivors = surviving_records(data[FIRST_RECORD_OFFSET:], seed, 0)
+        Catalog.create(path, ((record.type, record.payload, record.time_ms) for _, record, _ in survivors))
 
     @staticmethod
     def remove_index(path: str) -> None:
@@ -480,18 +520,30 @@ class Catalog:
         """Apply what other processes appended."""
         try:
             self._mutex.acquire()
-            size = os.fstat(self._fd).st_size
-            # Shorter is no error: a writer was killed while it wrote a record over what another one had left
-            # half written.
-            if size <= self._end:
+            size, begin = os.fstat(self._fd).st_size, self._end
+            # Less than a record: the mark behind the last one. Shorter is no error: a writer was killed while
+            # it wrote a record over what another one had left half written.
+            if size - begin < RECORD_SIZE:
                 return
-            data = disk.DISK.pread(self._fd, size - self._end, self._end)
+            data = disk.DISK.pread(self._fd, size - begin, begin)
             # As far as the chain of checksums goes. What does not continue it is a record that is being
-            # written, or the rest of one: it is looked at again the next time.
-            for record in unbroken_records(data, self._crc):
-                self._apply(record)
-                self._last, self._end = self._end, self._end + record.length
-                self._crc = record.crc
+            # written, or the rest of one: it is looked at again the next time. If a record follows all the
+            # same, it is damage; that is searched for once, since it takes a look at all that is there.
+            is_searched = self._searched == (begin, size)
+            for at, record, reason in surviving_records(
+                data, self._crc, self._time_ms, is_searched=is_searched
+            ):
+                if reason:
+                    # Pages are read at different moments: what is missing may have been written since, over
+                    # the rest of a longer record. Then all of it is read by the next look-up.
+                    gap = data[self._end - begin : at]
+                    if disk.DISK.pread(self._fd, len(gap), self._end) != gap:
+                        return
+                    self._note_damage(reason, begin + at)
+                self._apply(record, begin + at)
+                self._last, self._end = begin + at, begin + at + record.length
+                self._crc, self._time_ms = record.crc, record.time_ms
+            self._searched = self._end, size
             # Another process has made a new index, or this one would keep all changes in memory; twice, so
             # that it is not looked for by every process at the moment it is due.
             if self._table.changes >= 2 * self._index_due:
@@ -499,9 +551,44 @@ class Catalog:
         finally:
             self._mutex.release()
 
-    def _apply(self, record: JournalRecord) -> None:
+    def _note_damage(self, reason: str, following: int) -> None:
+        self.is_damaged = True
+        done = f"they are stepped over, and reading continues at offset {following}"
+        self._report(
+            Damage(
+                self.path,
+                offset=self._end,
+                end_offset=following,
+                reason=f"records are lost: {reason}",
+                kind=CATALOG,
+                done=done,
+                remedy=_REMEDY,
+            )
+        )
+
+    def leave_damage(self) -> None:
+        """Let the next record be appended behind what is damaged at the end. The rest of a record that its
+        writer did not finish is no damage, and is overwritten. Under `lock`."""
         try:
-            names = self._table.apply(record, self._end)
+            self._mutex.acquire()
+            self.follow()
+            # No process is writing, since the lock is held: what is there stays so.
+            behind = os.fstat(self._fd).st_size - self._end
+            if behind < RECORD_SIZE:
+                return
+            reason = damage_behind(disk.DISK.pread(self._fd, behind, self._end), 0, self._end)
+            if reason:
+                following = self._end + behind + (-behind & 7)
+                self._note_damage(reason, following)
+                # The next record continues the chain from the last one that was read, which tells readers
+                # that its writer knew of the damage.
+                self._end = following
+        finally:
+            self._mutex.release()
+
+    def _apply(self, record: JournalRecord, at: int) -> None:
+        try:
+            names = self._table.apply(record, at)
         except (CorruptionError, UnsupportedFormatVersion) as e:
             raise e.at(self.path) from None
         # Each watcher gets the names, not the entries: what the topic is when it is looked at counts.
@@ -553,13 +640,20 @@ class Catalog:
     def save_index(self) -> None:
         """Make the index anew. Under `lock`."""
         try:
-            self._mutex.acquire()
-            self.follow()
-            topics, ended, lives = self._table.merged()
-            # 1. The log: an index of records that a power loss took would be of no use.
+            # 1. The log: an index of records that a power loss took would be of no use. Nothing is appended
+            # meanwhile, since the lock is held.
             self.sync()
             if failpoints.ACTIVE:
                 failpoints.hit("catalog_index:log_synced")
+            self._replace_index()
+        except StorageFullError:
+            self._index_due = self._table.changes + self._index_after  # the log has it all; later again
+
+    def _replace_index(self) -> None:
+        try:
+            self._mutex.acquire()
+            self.follow()
+            topics, ended, lives = self._table.merged()
             # 2. The index, as a whole. Until then the old one holds, with more records after it.
             covers = self._seed, self._crc, self._last, self._end
             names = {"namespaces": list(self._table.namespaces), "tenants": list(self._table.tenants)}
@@ -571,8 +665,6 @@ class Catalog:
             if failpoints.ACTIVE:
                 failpoints.hit("catalog_index:replaced")
             self._adopt_index()
-        except StorageFullError:
-            self._index_due = self._table.changes + self._index_after  # the log has it all; later again
         finally:
             self._mutex.release()
 
@@ -584,8 +676,12 @@ class Catalog:
             from embeddedpulsar._engine.store.catalog.topic_index import TopicIndex
         try:
             index = TopicIndex.open(self._index_path, self.path, os.fstat(self._fd).st_ino, self._seed)
-        except (FileNotFoundError, StorageError):
-            return  # none that is of use: the log says the same
+        except (FileNotFoundError, StorageError) as e:
+            # None that is of use: the log says the same.
+            if isinstance(e, CorruptionError):
+                done = "the catalog is read without it, and it is made again when many topics changed"
+                self._report(Damage(self._index_path, reason=e.reason, kind=INDEX, done=done))
+            return
         is_first, present = self._end == FIRST_RECORD_OFFSET, self._table.index
         if not is_first and index.header.end > self._end:
             index.close()  # of records that are not read yet
@@ -598,6 +694,8 @@ class Catalog:
         self._index_due = self._index_after
         if is_first:
             self._crc, self._last, self._end = index.header.chain_crc, index.header.last, index.header.end
+            self._time_ms = index.time_ms
+            self._flushed = self._end, self._crc, self._time_ms  # the log is flushed before its index is made
             self._table.namespaces = dict.fromkeys(index.namespaces)
             self._table.tenants = dict.fromkeys(index.tenants)
 
@@ -642,26 +740,61 @@ class Catalog:
     def _append(self, kind: int, payload: bytes, now_ms: int, durable: bool) -> None:
         try:
             self._mutex.acquire()
-            self.follow()
+            self.leave_damage()
             # 1. The record, in one write. Torn, it does not continue the chain and is as if it were not
             # there.
-            record, _ = pack_record(kind, payload, self._crc, now_ms)
-            disk.DISK.pwrite_all(self._fd, [record], self._end)
-            if failpoints.ACTIVE:
-                failpoints.hit("catalog:record_written")
-            # 2. From here on all processes see it; flush it if it must survive a power loss.
-            if durable:
-                disk.DISK.fdatasync(self._fd, self.path)
-            if failpoints.ACTIVE:
-                failpoints.hit("catalog:record_synced")
-            if self.is_index_due:
-                self.save_index()
+            write_records(self._fd, self._end, self._crc, [(kind, payload)], now_ms)
         finally:
             self._mutex.release()
+        if failpoints.ACTIVE:
+            failpoints.hit("catalog:record_written")
+        # 2. From here on all processes see it; flush it if it must survive a power loss.
+        if durable:
+            self.sync()
+        if failpoints.ACTIVE:
+            failpoints.hit("catalog:record_synced")
+        if self.is_index_due:
+            self.save_index()
 
     def sync(self) -> None:
-        """Make all records so far survive a power loss."""
-        disk.DISK.fdatasync(self._fd, self.path)
+        """Make all records so far survive a power loss. Also without the lock.
+
+        Raises:
+            OSError: the flush failed. What the disk has is unknown; the next call writes the records again.
+            CorruptionError: they cannot be read any more since then.
+        """
+        try:
+            self._flushing.acquire()
+            try:
+                self._mutex.acquire()
+                self.follow()
+                end, crc, time_ms = self._end, self._crc, self._time_ms
+            finally:
+                self._mutex.release()
+            try:
+                # The kernel takes the pages of a flush that failed for clean: the next flush would leave them
+                # out, and succeed. Written again they are part of it. A journal with generations leaves such
+                # a file instead.
+                if self._is_flush_failed:
+                    self._write_again(end, crc)
+                disk.DISK.fdatasync(self._fd, self.path)
+            except OSError:
+                self._is_flush_failed = True
+                raise
+            self._is_flush_failed, self._flushed = False, (end, crc, time_ms)
+        finally:
+            self._flushing.release()
+
+    def _write_again(self, end: int, crc: int) -> None:
+        begin, last, time_ms = self._flushed
+        data = disk.DISK.pread(self._fd, end - begin, begin)
+        # Some file systems drop the pages: then what is read is what the disk has, without the records.
+        for _, record, _ in surviving_records(data, last, time_ms):
+            last = record.crc
+        if last != crc:
+            reason = "records were lost in a flush that failed"
+            raise CorruptionError(path=self.path, offset=begin, reason=reason, remedy=_REPAIR)
+        disk.DISK.pwrite_all(self._fd, [data], begin)
 
     def close(self) -> None:
         """Give the descriptor back. Idempotent."""
@@ -676,7 +809,7 @@ class Catalog:
 
     def after_fork_in_child(self) -> None:
         """Close the inherited descriptor; the child's store opens a catalog of its own."""
-        self._mutex = threads.RLock()
+        self._mutex, self._flushing = threads.RLock(), threads.RLock()
         self.close()
 
 

@@ -452,6 +452,15 @@ class TopicDirectories:
                     Damage(path, reason=reason, kind=CATALOG, topic=entry.name, done="it was added again")
                 )
 
+    def heal_namespaces(self, now_ms: int) -> None:
+        """Add the namespaces that the catalog lost, which topics with directories are in."""
+        for entry in self._catalog.topics():
+            namespace = TopicName.parse(entry.name).namespace_name
+            if not self._catalog.has_namespace(namespace):
+                self._catalog.append_namespace(namespace, now_ms, durable=True)
+                path, reason = self._catalog.path, f"the namespace {namespace} was missing from the catalog"
+                self._report(Damage(path, reason=reason, kind=CATALOG, done="it was added again"))
+
     def _described(self, relative: str) -> tuple[TopicEntry | None, str]:
         """What the document in a topic's directory says; or None, and what is wrong with it."""
         directory = self._below(relative)

@@ -47,12 +47,14 @@ class TopicIndex:
 
     Attributes:
         header: which part of the catalog it covers.
+        time_ms: of the last record that it covers.
         namespaces: of the store.
         tenants: of the store.
     """
 
-    def __init__(self, header: IndexHeader, file: MappedFile, log: MappedFile) -> None:
+    def __init__(self, header: IndexHeader, time_ms: int, file: MappedFile, log: MappedFile) -> None:
         self.header: Final = header
+        self.time_ms: Final = time_ms
         self._file: Final = file
         self._log_file: Final = log
         self._log: Final[Any] = log.slices
@@ -96,7 +98,7 @@ class TopicIndex:
             # after a repair for example, has another chain.
             if log.inode != log_inode or (header.chain_seed, header.chain_crc) != (chain_seed, last.crc):
                 raise CorruptionError(path=path, reason="this is the index of another catalog")
-            return cls(header, file, log)
+            return cls(header, last.time_ms, file, log)
         except BaseException:
             file.close()
             if log is not None:
@@ -120,8 +122,7 @@ class TopicIndex:
                 path=self._log_file.path,
                 offset=at,
                 reason="an entry of the catalog is damaged",
-                remedy="remove the file catalog.index: the topics behind this place are then found by their "
-                "directories, at the first opening after a boot",
+                remedy="repair the store (embeddedpulsar repair): it is written again without this entry",
             )
         return packed
 

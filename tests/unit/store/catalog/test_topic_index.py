@@ -236,3 +236,31 @@ def test_after_a_power_loss_the_index_says_what_the_log_says(tmp_path: Path, see
                     found.close()
                     log.close()
         site.close()
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_after_a_failed_flush_the_records_are_written_again(tmp_path: Path, is_durable: bool):
+    """The kernel takes the pages of a failed flush for clean: the next flush alone would not write them."""
+    root = tmp_path / "store"
+    root.mkdir()
+    fake = FakeDisk(root)
+    with disk.use(fake):
+        site = Site(root)
+        writer = site.open(10**6)
+        writer.append_namespace("first/one", 1, durable=True)
+        names = [f"persistent://public/default/t{number:04}" for number in range(400)]  # several pages
+        entries = [TopicEntry(name, f"t-{number}", number + 1) for number, name in enumerate(names)]
+        if not is_durable:
+            writer.append_topics(entries, 2, durable=False)
+        fake.fail("fdatasync")
+        with pytest.raises(OSError, match="Input/output"):
+            _ = writer.append_topics(entries, 2, durable=True) if is_durable else writer.sync()
+        writer.sync()
+        state = fake.capture()
+        site.close()
+    for seed in range(8):
+        image = tmp_path / f"image{seed}"
+        state.write_image(random.Random(seed), str(image))
+        found = Catalog(str(image / "catalog"), writer.lock, is_read_only=True)
+        assert found.topics() == entries
+        found.close()
