@@ -588,8 +588,8 @@ class CompactedCursor:
         """The block that is read; None, and on to the log, behind the last one."""
         ledger, block = self._ledger, self._block
         assert ledger is not None
-        # A damaged block is reported and stepped over; its messages stay in the log until that is
-        # trimmed.
+        # A damaged block is reported. What the log still has of it is read there, and so is everything
+        # behind it, as by a reader that has come to the log; what was trimmed is stepped over.
         while block is None or self._row >= block.rows:
             if self._number >= len(ledger.places):
                 # On behind the horizon, or behind a seek that went further than the last block.
@@ -603,10 +603,21 @@ class CompactedCursor:
                 place = Position(*ledger.places[self._number].first)
                 self._ledgers.report_block(e, place, self._horizon)
                 self._number += 1
+                retained = Position(self._log.trimming.first_retained, 0)
+                in_log = max(place, self._wanted, retained)
+                if in_log < self._end_of_block(ledger, self._number - 1):
+                    self._close_ledger()
+                    self._raw.seek(in_log)
+                    return None
                 continue
             self._number += 1
             self._skip_to(block)
         return block
+
+    def _end_of_block(self, ledger: CompactedLedger, number: int) -> Position:
+        """Behind the last entry that a block stands for, of those that were compacted away, too."""
+        last = number == len(ledger.places) - 1
+        return ledger.horizon.next() if last else Position(*ledger.places[number + 1].first)
 
     def _skip_to(self, block: Block) -> None:
         ids, wanted = block.ids, self._wanted

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
+from embeddedpulsar._engine.log import compacted_ledger
+from embeddedpulsar._engine.store.care.store_check import check_store
+from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.compacting import (
     TOPIC,
@@ -142,6 +145,52 @@ def test_a_damaged_start_passes_nothing_over(store_path: Path, damage: str):
         assert received(consumer_of(client), 1) == [b"3"]
         (report,) = reports
         assert (report.path, report.kind, report.subscription) == (str(start), "journal", "sub")
+    assert_clean(store_path)
+
+
+@pytest.mark.parametrize("is_trimmed", [False, True], ids=["retained", "trimmed"])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_damaged_block_is_read_in_the_log(
+    store_path: Path, number: int, is_trimmed: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """As far as the log has its messages, which a subscription keeps there. Either way it is reported, the
+    check finds it, a repair leaves it, and the other blocks are read."""
+    monkeypatch.setattr(compacted_ledger, "MOST_ROWS", 4)
+    reports: list[Damage] = []
+    with Client(store_path, on_damage=reports.append) as client, Admin(store_path) as admin:
+        if not is_trimmed:
+            consumer_of(client).close()
+        send(client, *((f"k{n}", b"old") for n in range(12)))
+        next_ledger(client)
+        send(client, *((f"k{n}", b"%d" % n) for n in range(12)))
+        next_ledger(client)
+        compact(admin)
+        if is_trimmed:
+            send(client, ("k12", b"12"))
+            admin.topics().trim_topic(TOPIC)
+    (path,) = store_path.glob("topics/*/compacted.*")
+    whole = path.read_bytes()
+    ledger = compacted_ledger.CompactedLedger(str(path), None)
+    place = ledger.places[number]
+    ledger.close()
+    at = place.offset + 40
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    expected = {f"k{n}": b"%d" % n for n in range(12 + is_trimmed)}
+    lost = {f"k{n}" for n in range(4 * number, 4 * number + 4)} if is_trimmed else set()
+    with Client(store_path, on_damage=reports.append) as client:
+        with client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True) as reader:
+            newest = {message.partition_key(): message.data() for message in reader}
+        assert newest == {key: value for key, value in expected.items() if key not in lost}
+        view = client.create_table_view(TOPIC)
+        assert dict(view.items()) == newest
+        consumer = consumer_of(client)
+        newest = {message.partition_key(): message.data() for message in iter(consumer.receive_nowait, None)}
+        assert {*newest} == {*expected} - lost
+    assert {(report.path, report.kind) for report in reports} == {(str(path), "hole")}
+    found = check_store(store_path).damage
+    assert [problem.path for problem in found] == [str(path)]
+    assert [problem.path for problem in repair_store(str(store_path)).left] == [str(path)]
+    path.write_bytes(whole)
     assert_clean(store_path)
 
 

@@ -138,7 +138,8 @@ MEANINGS: Final = {
         "restore the file from a backup",
     ),
     COMPACTED: (
-        "those who read compacted step over what is damaged, and the topic is not compacted any more",
+        "those who read compacted read in the log what it has of that, and step over the rest; "
+        "the topic is not compacted any more",
         damage.COMPACT_AGAIN,
     ),
     SETTINGS: ("the store cannot be opened", "correct the line"),
