@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar import exceptions, schema
 from embeddedpulsar._engine import EXTENSIONS as _EXTENSIONS
-from embeddedpulsar._engine.platform import natives as _natives  # noqa: F401 - binds primitives now
+from embeddedpulsar._engine.platform import threads as _threads  # noqa: F401 - binds primitives now
 from embeddedpulsar._engine.platform.descriptors import late_imports as _late_imports
 from embeddedpulsar.enums import (
     BatchingType,

@@ -6,7 +6,7 @@ import re
 from types import FunctionType
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.error_text import nearest
 
 # A word in the name of a Pulsar method, and the feature it belongs to.
@@ -39,10 +39,10 @@ class SaysWhatThereIs:
             method = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
             # Every public method of every part translates an interrupt into `Interrupted`, as the clients do.
             # One that does so by itself is left alone.
-            if isinstance(method, FunctionType) and not deadline.is_translating(method):
-                setattr(cls, name, deadline.translating(method))
+            if isinstance(method, FunctionType) and not timing.is_translating(method):
+                setattr(cls, name, timing.translating(method))
             elif isinstance(method, staticmethod):
-                setattr(cls, name, staticmethod(deadline.translating(method.__func__)))
+                setattr(cls, name, staticmethod(timing.translating(method.__func__)))
 
     if not TYPE_CHECKING:  # a type checker must report such a name itself
 

@@ -70,10 +70,10 @@ from embeddedpulsar._engine.format.segment_header import (
 from embeddedpulsar._engine.log.segments import SEGMENTS, ClosedLedger
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, package_log
-from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.platform.ownership import Rights, rights_in
+from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.store.background.topic_compaction import (
     ExclusiveWork,
     LongRunningProcessStatus,

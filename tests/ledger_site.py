@@ -18,10 +18,9 @@ from embeddedpulsar._engine.log.log import Cursor, Log
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.platform.clock import Clock, SystemClock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike, SystemClock
 
 PREFIX = ProducerPrefix("site")
 START = Position(0, 0)

@@ -20,7 +20,7 @@ from embeddedpulsar._engine.format.segment_header import (
     pack_slot,
 )
 from embeddedpulsar._engine.log.topic_control import TopicControl
-from embeddedpulsar._engine.platform.clock import boot_id
+from embeddedpulsar._engine.platform.timing import boot_id
 from tests.frames import framed
 
 LOG_SIZE = 64 << 10

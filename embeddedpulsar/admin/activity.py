@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.peers import ProcessFacts, lease_holders
 from embeddedpulsar._engine.store.care.store_check import made_topics
 from embeddedpulsar._engine.store.catalog import root_layout
@@ -127,7 +127,7 @@ class ActivityWatch:
         self._store: Final = store
         self._known: dict[str, tuple[bytes, TopicActivity]] = {}
 
-    @deadline.translating
+    @timing.translating
     def look(self, progress: Callable[[str], object] | None = None) -> StoreActivity:
         """What there is now. ``progress`` is called with a line of text for each topic."""
         store = self._store()

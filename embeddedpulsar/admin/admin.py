@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.damage_channel import tell
 from embeddedpulsar._engine.store.policies.policy import OWNER
+from embeddedpulsar._engine.store.policies.policy_documents import DYNAMIC_SETTINGS
 from embeddedpulsar._engine.store.policies.resource_groups import GROUPS, GroupChange, HeldGroup, no_group
-from embeddedpulsar._engine.store.policies.table import DYNAMIC_SETTINGS
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.store_root import (
     STORE_FORMAT,
@@ -169,7 +169,7 @@ class ResourceGroups(SaysWhatThereIs):
         )
 
     def _change(self, change: GroupChange) -> None:
-        with deadline.translated:
+        with timing.translated:
             # The groups are one policy of the store, whose `amend` applies the change under the lock of the
             # catalog.
             self._store().set_policy(OWNER, GROUPS, change)
@@ -246,7 +246,7 @@ class Brokers(SaysWhatThereIs):
             ...     admin.brokers().get_all_dynamic_configurations()
             {'allowAutoTopicCreation': 'false'}
         """
-        with deadline.translated:
+        with timing.translated:
             self._store().set_policy(OWNER, _named(name), value)
 
     def delete_dynamic_configuration(self, name: str) -> None:
@@ -263,7 +263,7 @@ class Brokers(SaysWhatThereIs):
             ...     admin.brokers().get_all_dynamic_configurations()
             {}
         """
-        with deadline.translated:
+        with timing.translated:
             self._store().set_policy(OWNER, _named(name), None)
 
     def _changed(self, store: Store) -> dict[str, str]:
@@ -311,7 +311,7 @@ class Tenants(SaysWhatThereIs):
             ...     "globex" in admin.tenants().get_tenants(), admin.namespaces().get_namespaces("globex")
             (True, [])
         """
-        with deadline.translated:
+        with timing.translated:
             self._store().topics.namespaces.create_tenant(tenant)
 
     def get_tenants(self) -> list[str]:
@@ -338,7 +338,7 @@ class Tenants(SaysWhatThereIs):
             ...     "initech" in admin.tenants().get_tenants()
             False
         """
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             namespaces = store.topics.namespaces
             # Before anything is deleted: a tenant that does not exist, or may not be deleted, keeps its

@@ -9,7 +9,7 @@ from embeddedpulsar._engine.format.acknowledgement import AckBatch
 from embeddedpulsar._engine.format.entry_decoder import EntryView, SealedView
 from embeddedpulsar._engine.format.sealed_entry import raw_view
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import deadline, failpoints
+from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.store.topic_access import log_names
 from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.subscription_calls import check_number, skip_all
@@ -151,7 +151,7 @@ class DeadLetters(SaysWhatThereIs):
     def _first(self, name: str, limit: int) -> _Messages:
         check_number(name, limit, 1)
         messages: _Messages = []
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             for log_name in self._logs(store):
                 use = store.use_topic(log_name, create=False, to_look=True)
@@ -193,7 +193,7 @@ class DeadLetters(SaysWhatThereIs):
             TopicNotFound: the topic that it comes from was deleted.
             TopicTerminated: that topic was terminated.
         """
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             # The partitions are tried one after the other until one has the letter.
             if not any(self._move(store, name, message_id) for name in self._logs(store)):
@@ -220,7 +220,7 @@ class DeadLetters(SaysWhatThereIs):
             1
             b'one that failed'
         """
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             return sum(self._move(store, name, None) for name in self._logs(store))
 
@@ -231,7 +231,7 @@ class DeadLetters(SaysWhatThereIs):
             How many there were.
         """
         purged = 0
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             for name in self._logs(store):
                 use = store.use_topic(name, create=False)

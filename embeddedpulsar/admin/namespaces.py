@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar._engine.store.store import is_namespace
 from embeddedpulsar.admin.policies import Policies
@@ -48,7 +48,7 @@ class Namespaces(Policies):
             ...     admin.namespaces().get_namespaces("acme")
             ['acme/sales']
         """
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             if not store.topics.namespaces.create(namespace):
                 raise NotAllowedError(f"there is a namespace {namespace} in {store.root} already")
@@ -76,7 +76,7 @@ class Namespaces(Policies):
             ...     "acme/trial" in admin.namespaces().get_namespaces("acme")
             False
         """
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             store.topics.namespaces.check(self._owner(namespace))
             # Without force, `delete` refuses a namespace that has topics. A kill while topics are deleted

@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.policies import admitting, keeping
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
 from embeddedpulsar.absent_methods import SaysWhatThereIs
-from embeddedpulsar.backlog_quota import DESTINATION_STORAGE, BacklogQuota
 from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
-from embeddedpulsar.policies import Retention
+from embeddedpulsar.policies import DESTINATION_STORAGE, BacklogQuota, Retention
 from embeddedpulsar.policy_values import (
     AutoSubscriptionCreationOverride,
     DispatchRate,
@@ -50,7 +49,7 @@ class Policies(SaysWhatThereIs, ABC):
         """The name under which the policy is stored."""
 
     def _set(self, name: str, policy: TopicPolicy[Any], value: object) -> None:
-        with deadline.translated:
+        with timing.translated:
             self._store().set_policy(self._owner(name), policy, value)
 
     def _get(self, name: str, policy: TopicPolicy[Value], applied: bool = False) -> Value | None:
@@ -89,7 +88,7 @@ class Policies(SaysWhatThereIs, ABC):
         for number in (retention_time_in_minutes, retention_size_in_mb):
             if isinstance(number, bool) or not isinstance(number, int):
                 raise ValueError(f"a retention is two integers, minutes and MB, not {number!r}")
-        with deadline.translated:
+        with timing.translated:
             retention = Retention(retention_time_in_minutes, retention_size_in_mb).check()
             store, owner = self._store(), self._owner(name)
 
@@ -127,7 +126,7 @@ class Policies(SaysWhatThereIs, ABC):
 
         Example:
             >>> from embeddedpulsar import Admin
-            >>> from embeddedpulsar.backlog_quota import BacklogQuota
+            >>> from embeddedpulsar.policies import BacklogQuota
             >>> with Admin("./data") as admin:
             ...     admin.topics().create_non_partitioned_topic("uploads")
             ...     quota = BacklogQuota(limit_size=10 << 30, policy="producer_exception")
@@ -138,7 +137,7 @@ class Policies(SaysWhatThereIs, ABC):
         policy = _quota_policy(quota_type)
         if not isinstance(quota, BacklogQuota):
             raise ValueError(f"a backlog quota is a BacklogQuota, not {quota!r}")
-        with deadline.translated:
+        with timing.translated:
             store, owner = self._store(), self._owner(name)
             quota.check()
             # The retention that holds for this name, from whatever level, has to exceed the quota.
@@ -156,7 +155,7 @@ class Policies(SaysWhatThereIs, ABC):
 
         Example:
             >>> from embeddedpulsar import Admin
-            >>> from embeddedpulsar.backlog_quota import BacklogQuota
+            >>> from embeddedpulsar.policies import BacklogQuota
             >>> with Admin("./data") as admin:
             ...     admin.namespaces().set_backlog_quota("public/default", BacklogQuota(limit_size=1 << 30))
             ...     admin.namespaces().remove_backlog_quota("public/default")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.schema_compatibility import why_invalid, why_refused
 from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar._engine.store.schema_registry import StoredSchema
@@ -111,7 +111,7 @@ class Schemas(SaysWhatThereIs):
             0
         """
         info = _given(schema)
-        with deadline.translated:
+        with timing.translated:
             # The topic is made if need be, as by a producer with this schema.
             store = self._store()
             store.topics.resolve(topic)
@@ -137,7 +137,7 @@ class Schemas(SaysWhatThereIs):
             ...     admin.schemas().delete_schema("drafts"), admin.schemas().get_schema_info("drafts")
             (1, None)
         """
-        with deadline.translated:
+        with timing.translated:
             return self._store().schemas.delete(topic, force=force)
 
     def test_compatibility(self, topic: str, schema: _ANY) -> SchemaCompatibility:

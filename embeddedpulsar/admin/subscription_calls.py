@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.acknowledgement import AckBatch
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.topic_access import TopicAccess, log_names
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.message_id import MessageId
@@ -66,7 +66,7 @@ class SubscriptionCalls:
         if not subscription or not isinstance(subscription, str):
             raise ValueError(f"a subscription has a name, not {subscription!r}")
         _check_id(message_id)
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             partitions = store.topics.resolve(topic)
             _check_place(topic, partitions, message_id)
@@ -107,7 +107,7 @@ class SubscriptionCalls:
 
         # Without force all partitions are checked before the first one is deleted, so a consumer of the last
         # one keeps the subscription whole. One that attaches in between is found by `delete` itself.
-        with deadline.translated:
+        with timing.translated:
             self._access.delete_subscription(topic, subscription, force)
 
     # -- moving ----------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class SubscriptionCalls:
         is_time = isinstance(target, int) and not isinstance(target, bool) and target >= 0
         if not is_time:
             _check_id(target, "a cursor is reset to a time in ms since 1970 or to a MessageId")
-        with deadline.translated:
+        with timing.translated:
             # The id of a message of a partition names its partition, so the name of the whole topic is
             # enough.
             if isinstance(target, MessageId) and target.partition() >= 0:
@@ -190,7 +190,7 @@ class SubscriptionCalls:
             b'whole'
         """
         check_number("count", count, 1)
-        with deadline.translated:
+        with timing.translated:
             if self._store().topics.partitions(topic):
                 raise NotAllowedError(
                     f"{TopicName.parse(topic).full} is partitioned, and its partitions have no common order; "
@@ -213,7 +213,7 @@ class SubscriptionCalls:
             ...     admin.topics().peek_messages("noise", "listener", 1)
             []
         """
-        with deadline.translated:
+        with timing.translated:
             self._access.in_each(topic, subscription, skip_all)
 
     def expire_messages(self, topic: str, subscription: str, seconds: int) -> None:
@@ -230,7 +230,7 @@ class SubscriptionCalls:
             ...     admin.topics().expire_messages_for_all_subscriptions("weather", 3600)
         """
         check_number("seconds", seconds, 0)
-        with deadline.translated:
+        with timing.translated:
             # One moment for all partitions and subscriptions.
             cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
             self._access.in_each(
@@ -240,7 +240,7 @@ class SubscriptionCalls:
     def expire_messages_for_all_subscriptions(self, topic: str, seconds: int) -> None:
         """Do `expire_messages` for every durable subscription of a topic."""
         check_number("seconds", seconds, 0)
-        with deadline.translated:
+        with timing.translated:
             cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
             self._access.in_all(topic, lambda topic, cursor: _skip_before(topic, cursor, cutoff_ms))
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.background.topic_compaction import (
     NOT_RUN,
@@ -59,7 +59,7 @@ class TopicOperations:
             ...     admin.topics().terminate_topic("election") == last
             True
         """
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             # The methods of Pulsar are two as well: one id, or one for each partition.
             if store.topics.partitions(topic):
@@ -78,7 +78,7 @@ class TopicOperations:
         Raises:
             NotAllowedError: it is not partitioned.
         """
-        with deadline.translated:
+        with timing.translated:
             store = self._store()
             names = self._access.partitions_of(topic)
             if not names:
@@ -111,7 +111,7 @@ class TopicOperations:
             ...     consumer.receive().message_id() == first.message_id()
             True
         """
-        with deadline.translated:
+        with timing.translated:
             self._access.in_all(topic, lambda _, subscription: subscription.operator_commands().give_back())
             # A terminated topic has no open ledger, which is not what the caller asked about.
             with contextlib.suppress(TopicTerminated):
@@ -149,7 +149,7 @@ class TopicOperations:
             if used_topic.ledger.roll() != before:
                 closed.append(used_topic)
 
-        with deadline.translated:
+        with timing.translated:
             self._access.in_logs(topic, roll)
         return len(closed)
 
@@ -175,7 +175,7 @@ class TopicOperations:
             ...     admin.topics().trim_topic("visits")
             0
         """
-        with deadline.translated:
+        with timing.translated:
             return sum(
                 self._store().trim_topic(name) for name in self._access.partitions_of(topic) or [topic]
             )
@@ -200,7 +200,7 @@ class TopicOperations:
             ...     admin.topics().peek_messages("debug", "nightly", 1)
             []
         """
-        with deadline.translated:
+        with timing.translated:
             # Acknowledged first, since trimming removes only what no subscription needs. A kill in between
             # leaves the ledgers to the trimming in the background, which keeps to the retention.
             self._access.in_all(topic, skip_all)
@@ -230,7 +230,7 @@ class TopicOperations:
             (b'10', False)
         """
         store = self._store()
-        with deadline.translated:
+        with timing.translated:
             for name in self._access.partitions_of(topic) or [topic]:
                 use = store.use_topic(name, create=False)
                 try:
@@ -360,7 +360,7 @@ class TopicOperations:
         for name in self._access.partitions_of(topic) or [topic]:
             use = self._store().use_topic(name, create=False)
             try:
-                with deadline.translated:
+                with timing.translated:
                     count += use.topic.offload.get().adopt(new)
             finally:
                 use.release()
@@ -369,7 +369,7 @@ class TopicOperations:
     def _offload(self, name: str, before: Callable[[Topic], int]) -> int:
         use = self._store().use_topic(name, create=False)
         try:
-            with deadline.translated:
+            with timing.translated:
                 offloading, ledger_id = use.topic.offload.get(), before(use.topic)
                 # Counted before the start: afterwards the number falls while ledgers are moved.
                 due = offloading.due_before(ledger_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar._engine.store.topic_access import TopicAccess
 from embeddedpulsar.admin.policies import Policies
@@ -55,7 +55,7 @@ class Topics(TopicLooks, SubscriptionCalls, TopicOperations, Policies):
             ...     "persistent://public/default/audit" in admin.topics().get_list()
             True
         """
-        with deadline.translated:
+        with timing.translated:
             self._store().topics.create_topic(topic)
 
     def create_non_partitioned_topics(self, topics: Iterable[str]) -> None:
@@ -78,7 +78,7 @@ class Topics(TopicLooks, SubscriptionCalls, TopicOperations, Policies):
             ...     len([name for name in admin.topics().get_list() if "/sensor-" in name])
             1000
         """
-        with deadline.translated:
+        with timing.translated:
             self._store().topics.create_topics(topics, durable=True)
 
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
@@ -93,7 +93,7 @@ class Topics(TopicLooks, SubscriptionCalls, TopicOperations, Policies):
             TopicNotFound: there is no such namespace.
             ValueError: the number is out of range.
         """
-        with deadline.translated:
+        with timing.translated:
             self._store().topics.create_partitioned(topic, partitions)
 
     def update_partitioned_topic(self, topic: str, partitions: int) -> None:
@@ -122,7 +122,7 @@ class Topics(TopicLooks, SubscriptionCalls, TopicOperations, Policies):
             PartitionedTopicMetadata(partitions=3)
             3
         """
-        with deadline.translated:
+        with timing.translated:
             self._store().grow_partitions(topic, partitions)
 
     # -- deleting ----------------------------------------------------------------------------------------
@@ -147,12 +147,12 @@ class Topics(TopicLooks, SubscriptionCalls, TopicOperations, Policies):
             ...     admin.topics().create_non_partitioned_topic("scratch")
             ...     admin.topics().delete("scratch")
         """
-        with deadline.translated:
+        with timing.translated:
             self._store().delete_topic(topic, force=force)
 
     def delete_partitioned_topic(self, topic: str, force: bool = False) -> None:
         """Delete a partitioned topic with all its partitions; see `delete`."""
-        with deadline.translated:
+        with timing.translated:
             self._store().delete_partitioned_topic(topic, force=force)
 
     def _owner(self, name: str) -> str:

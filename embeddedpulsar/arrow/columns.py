@@ -20,10 +20,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar._engine.format.chunk import Entry
 from embeddedpulsar._engine.format.columns import OPTIONAL, ColumnSlices, Slice, locate
 from embeddedpulsar._engine.format.document import unpack_text_map
-from embeddedpulsar._engine.format.entry_decoder import METADATA, decompressed_columns
+from embeddedpulsar._engine.format.entry_decoder import METADATA, Entry, decompressed_columns
 from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
     COLUMN_FLAGS,

@@ -21,9 +21,9 @@ import pyarrow as pa
 from embeddedpulsar._engine.cold.cold_ledger import is_away
 from embeddedpulsar._engine.cold.ledger_log import map_log
 from embeddedpulsar._engine.filenames import ledgers_of
-from embeddedpulsar._engine.format.chunk import Entry
 from embeddedpulsar._engine.format.entry_decoder import (
     FIELD_KEYS,
+    Entry,
     EntryView,
     SealedView,
     decode,

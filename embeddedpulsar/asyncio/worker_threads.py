@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar
 
 from embeddedpulsar import error_text
-from embeddedpulsar._engine.platform import deadline, package_log, threads
+from embeddedpulsar._engine.platform import package_log, threads, timing
 from embeddedpulsar.client import client_threads
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, ThreadLimitError
 
@@ -104,7 +104,7 @@ async def in_thread_to_its_end(call: Callable[[], R], nothing: R) -> R:
 def try_or_start(call: Callable[[], object]) -> None:
     """Run a call of a method that is not awaited: at once if it waits for no lock, otherwise on a thread."""
     try:
-        deadline.try_now(call)
+        timing.try_now(call)
     except LockTimeout:
         _start(call)
 

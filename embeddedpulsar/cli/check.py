@@ -16,7 +16,7 @@ from typing import Final
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.log.log_check import Problem
 from embeddedpulsar._engine.platform.access import access_denied
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.care.store_check import (
     NOTES,

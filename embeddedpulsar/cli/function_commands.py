@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.cli.base import (
     ArgumentPath,
     OpenedStore,

@@ -14,16 +14,16 @@ import click
 
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar.admin.policies import Policies
-from embeddedpulsar.backlog_quota import (
+from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, size
+from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
+from embeddedpulsar.policies import (
     BACKLOG_QUOTA_POLICIES,
     BACKLOG_QUOTA_TYPES,
     DESTINATION_STORAGE,
     PRODUCER_REQUEST_HOLD,
     BacklogQuota,
+    Retention,
 )
-from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, size
-from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
-from embeddedpulsar.policies import Retention
 from embeddedpulsar.policy_values import json_form
 from embeddedpulsar.records import NamedTuple
 

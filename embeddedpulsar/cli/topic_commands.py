@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar._engine.platform.descriptors import late_imports
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
 from embeddedpulsar.admin.activity import held_text
 from embeddedpulsar.admin.admin import Admin

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.client.arguments import check_type, check_type_or_none
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 @cache
 def _of_producers() -> tuple[Callable[..., ProducerConfig], Callable[..., Producer[Any]]]:
     with late_imports():
+        from embeddedpulsar.client.producer.producer import open_producer
         from embeddedpulsar.client.producer.producer_config import producer_config
-        from embeddedpulsar.client.producer.producer_opening import open_producer
     return producer_config, open_producer
 
 
@@ -266,7 +266,7 @@ class Client:
         # second, `producer` is set in the third.
         try:
             OPENED.set(opened)
-            with deadline.translated:
+            with timing.translated:
                 producer = self._core.in_time(open_producer, self._core, config)
             self._keep(producer)
             config.schema.attach_client(self)
@@ -400,7 +400,7 @@ class Client:
         consumer: Consumer[T] | None = None
         try:
             OPENED.set(opened)
-            with deadline.translated:
+            with timing.translated:
                 # See `create_producer` for the cases of the handler.
                 consumer = self._core.in_time(open_consumer, self._core, config, topic)
             config.schema.attach_client(self)
@@ -466,7 +466,7 @@ class Client:
         reader: Reader[T] | None = None
         try:
             OPENED.set(opened)
-            with deadline.translated:
+            with timing.translated:
                 reader = self._core.in_time(open_reader, self._core, config)
             config.schema.attach_client(self)
             self._keep_consumer(reader)
@@ -512,7 +512,7 @@ class Client:
         view: TableView[T] | None = None
         try:
             OPENED.set(opened)
-            with deadline.translated:
+            with timing.translated:
                 # Loading is a part of the call, so it has its deadline and may be interrupted.
                 view = self._core.in_time(open_table_view, self._core, topic, subscription_name, schema)
                 view._load()
@@ -606,7 +606,7 @@ class Client:
         if self._was_shut_down:
             self._was_shut_down = False
             return
-        with deadline.translated:
+        with timing.translated:
             try:
                 self._core.close()
             finally:
@@ -622,7 +622,7 @@ class Client:
         try:
             # After an exception nothing is flushed: what the block sent may be half of something.
             if kind is None:
-                with deadline.translated:
+                with timing.translated:
                     self._core.flush()
         finally:
             self.close()

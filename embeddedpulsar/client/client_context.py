@@ -14,7 +14,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+    from embeddedpulsar._engine.platform.timing import SchedulerLike
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar.client.client_config import ClientConfig

@@ -10,11 +10,10 @@ from collections import deque
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from embeddedpulsar._engine.platform import deadline, fork, threads
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import in_order, results
-from embeddedpulsar._engine.platform.scheduler import BackgroundWork
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK, BackgroundWork
 from embeddedpulsar._engine.store.damage_channel import tell
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, together
@@ -273,7 +272,7 @@ class ClientCore:
 
     def in_time(self, function: Callable[..., R], *arguments: object) -> R:
         """Call a function that may wait for locks, with the operation timeout as its deadline."""
-        return deadline.within(self.config.operation_timeout_s, function, *arguments)
+        return timing.within(self.config.operation_timeout_s, function, *arguments)
 
     def wake(self) -> None:
         """Let all waiting threads of this process check their condition again."""
@@ -361,7 +360,7 @@ class ClientCore:
         Failures are logged.
         """
         end = SYSTEM_CLOCK.monotonic() + timeout_s
-        deadline.within(timeout_s, self._save)
+        timing.within(timeout_s, self._save)
         self.callbacks.wait_done(max(0.0, end - SYSTEM_CLOCK.monotonic()))
 
     def _save(self) -> None:
@@ -430,7 +429,7 @@ class ClientCore:
         # One that fails does not keep the rest open.
         for closable in closables:
             try:
-                deadline.within_half(closable.close)
+                timing.within_half(closable.close)
             except AlreadyClosed:
                 continue  # another thread closed it meanwhile, or it belongs to the parent
             except AcknowledgementsUnwritten as error:

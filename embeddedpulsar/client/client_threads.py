@@ -23,14 +23,14 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from embeddedpulsar._engine.platform import deadline, fork, package_log, threads
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform import fork, package_log, threads, timing
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.client.client_config import ConsoleLogger, FileLogger
 from embeddedpulsar.enums import LoggerLevel
 from embeddedpulsar.exceptions import AlreadyClosed, MemoryBufferIsFull
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.platform.clock import ThreadLike
+    from embeddedpulsar._engine.platform.timing import ThreadLike
 
 
 class AwaitedCall:
@@ -172,7 +172,7 @@ class CallbackThread:
         if self._thread.is_started or self._jobs:
             # Wakes the thread, which sees `_closed` when it has run the rest.
             self.put(_nothing)
-            self._thread.wait_over(max(_SHORTEST_GOODBYE_S, deadline.left(_LONGEST_GOODBYE_S)))
+            self._thread.wait_over(max(_SHORTEST_GOODBYE_S, timing.left(_LONGEST_GOODBYE_S)))
 
     def after_fork_in_child(self) -> None:
         self._reset()
@@ -482,7 +482,7 @@ class Flusher:
     def close(self) -> None:
         self._closed = True
         self._ring()
-        self._thread.wait_over(max(_SHORTEST_GOODBYE_S, deadline.left(_LONGEST_GOODBYE_S)))
+        self._thread.wait_over(max(_SHORTEST_GOODBYE_S, timing.left(_LONGEST_GOODBYE_S)))
 
     def after_fork_in_child(self) -> None:
         self._reset()
@@ -658,7 +658,7 @@ class Workers:
         for thread in list(self._running.values()):
             # A job may close its own client.
             if not thread.is_current:
-                thread.join(deadline.left(deadline.LONGEST_S))
+                thread.join(timing.left(timing.LONGEST_S))
 
     def after_fork_in_child(self) -> None:
         self._running = {}

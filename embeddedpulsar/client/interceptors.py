@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import make
@@ -272,7 +272,7 @@ class InterceptorChain:
         for interceptor in self._interceptors:
             try:
                 # The deadline of the call around it is for locks; user code is not cut short by it.
-                deadline.unbounded(getattr(interceptor, hook), *arguments)
+                timing.unbounded(getattr(interceptor, hook), *arguments)
             except Exception:  # noqa: BLE001 - the user's code
                 self._log.exception("%s of %r failed", hook, interceptor)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar import schema as schemas
 from embeddedpulsar._engine.format.key_hash import partition_hash
-from embeddedpulsar._engine.platform.scheduler import Backoff
+from embeddedpulsar._engine.platform.timing import Backoff
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
 from embeddedpulsar.enums import CompressionType, ConsumerType, HashingScheme, SchemaType

@@ -21,7 +21,7 @@ from embeddedpulsar.functions.function_calls import Definitions, definition_form
 from embeddedpulsar.functions.state import SUPERVISOR, make_state_topic, protect
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar.functions.instance_context import Definition
 
 

@@ -41,9 +41,9 @@ from embeddedpulsar._engine.filenames import lock_path
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
 from embeddedpulsar._engine.log.trimming import pin_for_reading
-from embeddedpulsar._engine.platform.clock import CLOCK
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import HeldFile
+from embeddedpulsar._engine.platform.timing import CLOCK
 from embeddedpulsar._engine.store.catalog.root_layout import TOPICS, directories_in, read_meta
 from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar.arrow import milliseconds

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.columns import record_head, staged_records
 from embeddedpulsar._engine.format.control import split_tail
-from embeddedpulsar._engine.format.staged_rows import record_head, staged_records
 from embeddedpulsar._engine.log.segment_snapshot import topic_incarnation
 from embeddedpulsar._engine.log.trimming import pin_for_commit, unpin
-from embeddedpulsar._engine.platform import clock, disk, failpoints
+from embeddedpulsar._engine.platform import disk, failpoints, timing
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.store.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of, staged_name
 from embeddedpulsar.arrow.plan import topic_directory
@@ -148,7 +148,7 @@ def sealed_files(
 
 
 def _cipher(topic: str, encryption: Encryption) -> EntryCipher:
-    return EntryCipher(topic, encryption.names, encryption.reader, clock.CLOCK.monotonic, _nothing)
+    return EntryCipher(topic, encryption.names, encryption.reader, timing.CLOCK.monotonic, _nothing)
 
 
 def _nothing(_: Exception) -> None:
@@ -288,7 +288,7 @@ class SinkCommit:
             # 1. The ends of the logs, behind which the batch will be, pinned: no trimming takes what tells
             # how far it came. A crash leaves pins that expire.
             logs = []
-            now_ms = clock.CLOCK.wall_ms()
+            now_ms = timing.CLOCK.wall_ms()
             for name, producer in zip(names, producers, strict=True):
                 directory = topic_directory(self._root, TopicName.parse(name))
                 # Read before anything is published: what of this producer is behind it belongs to this batch.

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from embeddedpulsar._engine.format.columns import record_head
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
 from embeddedpulsar._engine.format.entry_decoder import METADATA
-from embeddedpulsar._engine.format.staged_rows import record_head
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from embeddedpulsar._engine.platform import clock as clocks
 from embeddedpulsar._engine.platform import threads
-from embeddedpulsar._engine.platform.clock import Clock, ThreadLike
-from embeddedpulsar._engine.platform.scheduler import Beat, SchedulerClosed, Timer, Timers
+from embeddedpulsar._engine.platform import timing as clocks
+from embeddedpulsar._engine.platform.timing import Beat, Clock, SchedulerClosed, ThreadLike, Timer, Timers
 from embeddedpulsar._engine.store.store import REGISTRY
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import embeddedpulsar
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId
-from embeddedpulsar.backlog_quota import BacklogQuota
-from embeddedpulsar.policies import Retention
+from embeddedpulsar.policies import BacklogQuota, Retention
 from embeddedpulsar.policy_values import (
     AutoSubscriptionCreationOverride,
     AutoTopicCreationOverride,

@@ -8,7 +8,7 @@ from typing import Any
 
 from embeddedpulsar import Admin, Client, ConsumerCryptoFailureAction, MessageId
 from embeddedpulsar._engine.filenames import COLD_SUFFIX, ledgers_of
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.policy_values import OffloadPolicies
 from tests.conformance.chunks import begin_ledger
 
@@ -116,7 +116,7 @@ class Site:
 def finished(admin: Admin, topic: str, begin: Callable[[], object]) -> str:
     """Begin to offload a topic, wait for the end, and return the error."""
     begin()
-    until = clock.perf_counter() + 60
+    until = timing.perf_counter() + 60
     while (status := admin.topics().offload_status(topic)).status == "RUNNING":
-        assert clock.perf_counter() < until
+        assert timing.perf_counter() < until
     return status.last_error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from embeddedpulsar import Admin, Client, MessageId
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.care.store_backup import restore_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar._engine.store.store import Store

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
 from embeddedpulsar._engine.log import trimming
-from embeddedpulsar._engine.platform import clock
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
 from embeddedpulsar._engine.store.care.store_check import StoreReport, check_store
 from embeddedpulsar._engine.store.care.store_repair import RepairReport, repair_store
@@ -116,10 +116,10 @@ def _offload(admin: Admin, root: Path, *, lag_ms: int) -> None:
 
 
 def _wait(status: Callable[[], LongRunningProcessStatus]) -> None:
-    until = clock.perf_counter() + _WAIT_S
+    until = timing.perf_counter() + _WAIT_S
     while (found := status()).status == "RUNNING":
-        assert clock.perf_counter() < until
-        clock.sleep(0.01)
+        assert timing.perf_counter() < until
+        timing.sleep(0.01)
     assert found.status == "SUCCESS", found
 
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from embeddedpulsar._engine.format import subscription_record, topic_record
+from embeddedpulsar._engine.format import journal_record, subscription_record
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.store.topic_journal import ProducerTable
-from embeddedpulsar._engine.subscription.state.state_machine import REWOUND, SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import REWOUND, SubscriptionState
 from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar.exceptions import UnsupportedFormatVersion
 from tests.subscription_site import SubscriptionSite, read_all
@@ -46,7 +46,7 @@ def pause(table: ProducerTable, command: Pause, time_ms: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    subscriptions, topics = subscription_record.RECORDS, topic_record.RECORDS
+    subscriptions, topics = subscription_record.RECORDS, journal_record.RECORDS
     try:
         subscriptions.add_fixed(100, ClearBacklog, BODY)
         subscriptions.handlers[ClearBacklog] = clear_backlog
@@ -93,7 +93,7 @@ def test_a_release_without_the_command_refuses_the_journal(tmp_path: Path):
 def test_the_topics_journal_takes_commands_likewise():
     """There and back, and followed by the table of producers."""
     table = ProducerTable()
-    table.apply(topic_record.decode_command(*topic_record.encode_command(Pause("full"))))
+    table.apply(journal_record.decode_command(*journal_record.encode_command(Pause("full"))))
     assert table.epoch == 1
 
 

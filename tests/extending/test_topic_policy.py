@@ -160,7 +160,7 @@ def test_a_policy_is_a_row_and_the_code_that_enforces_it(tmp_path: Path):
     shutil.copy(ROOT / "pyproject.toml", copy)
     sheet = copy / "embeddedpulsar/_engine/store/policies/admitting.py"
     sheet.write_text(sheet.read_text("utf-8") + ROW, "utf-8")
-    enforcing = copy / "embeddedpulsar/_engine/store/policies/creation_policy.py"
+    enforcing = copy / "embeddedpulsar/_engine/store/policies/policy_documents.py"
     line = "    enabled = topic.policies.value(SUBSCRIPTION_TYPES)\n"
     text = enforcing.read_text("utf-8")
     assert line in text

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client, InitialPosition
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.functions import FunctionConfig
 from embeddedpulsar.functions.function_status import FunctionStatus
 from embeddedpulsar.testing import assert_clean

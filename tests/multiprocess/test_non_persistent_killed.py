@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Timeout
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 from tests.children import ForkedChild, die_at, in_child, run_python
 from tests.storms.volatile_storm import TOPIC
 
@@ -102,7 +102,7 @@ def test_a_reboot_begins_anew(root: Path, step: str, monkeypatch: pytest.MonkeyP
         client.create_producer(TOPIC).send(LARGE)
         consumer.close()
     before = ledgers(root)
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
     if step:
         assert die_at(step, lambda: send(root))
     with Client(root) as client, Admin(root) as admin:

@@ -12,7 +12,7 @@ import pytest
 from embeddedpulsar import Admin, AlreadyClosed, Client, ConsumerType
 from embeddedpulsar._engine.store.policies.admitting import MAX_PRODUCERS
 from embeddedpulsar._engine.store.store import Store
-from embeddedpulsar.backlog_quota import BacklogQuota
+from embeddedpulsar.policies import BacklogQuota
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import die_at
 from tests.multiprocess.children import Child, say

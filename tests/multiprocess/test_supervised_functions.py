@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.functions import FunctionConfig, Supervisor
 from embeddedpulsar.testing import assert_clean
 from tests.children import run_python

@@ -8,8 +8,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar._engine.format.chunk import pack_runs, read_chunk, unpack_runs
 from embeddedpulsar._engine.format.entry import ProducerPrefix
+from embeddedpulsar._engine.format.entry_decoder import pack_runs, read_chunk, unpack_runs
 from embeddedpulsar._engine.format.frame import read_header
 from embeddedpulsar._engine.log.log_view import ChunkReader, segment_part
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions, PendingChunks

@@ -9,8 +9,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.subscription.state.replica import checkpoint_of, decode_snapshot, encode_snapshot
-from embeddedpulsar._engine.subscription.state.state_machine import STALE, SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import (
+    STALE,
+    SubscriptionState,
+    checkpoint_of,
+    decode_snapshot,
+    encode_snapshot,
+)
 from embeddedpulsar.enums import ConsumerType
 
 

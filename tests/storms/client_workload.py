@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from embeddedpulsar._engine.log.log_check import check_topic
-from embeddedpulsar._engine.platform.clock import sleep
+from embeddedpulsar._engine.platform.timing import sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer

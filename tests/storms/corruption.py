@@ -40,7 +40,7 @@ from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLO
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.platform import clock as clocks
+from embeddedpulsar._engine.platform import timing as clocks
 from embeddedpulsar.damage import Damage as Report
 from embeddedpulsar.exceptions import PulsarException, StorageError
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler

@@ -21,7 +21,7 @@ from typing import Final
 
 from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.functions import Supervisor, worker
 from embeddedpulsar.functions import supervisor as worker_group
 from embeddedpulsar.testing.trial_store import check_store

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from tests.storms.lock_holders import LockFiles
 from tests.storms.storm_children import StormChildren
 from tests.storms.storm_pages import Page, read_receipts

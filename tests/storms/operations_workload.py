@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from embeddedpulsar._engine.platform.clock import sleep
+from embeddedpulsar._engine.platform.timing import sleep
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import ConsumerType, InitialPosition

@@ -22,7 +22,7 @@ from embeddedpulsar._engine.format.control import (
     parse_control_header,
 )
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.subscription.attachment.active_attachment import note_start
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.client.client import Client
@@ -154,7 +154,7 @@ def _rewind(client: Client) -> None:
     use = client._core.store.use_topic("persistent://public/default/one")
     try:
         shared = use.topic.subscription("rewound")._existing()
-        shared.transact(lambda _: shared._journal.compact(clock.CLOCK.wall_ms()))
+        shared.transact(lambda _: shared._journal.compact(timing.CLOCK.wall_ms()))
         note_start(shared.directory, BEFORE_FIRST)
     finally:
         use.release()
@@ -194,7 +194,7 @@ def believe(path: str) -> None:
         file.seek(0)
         file.write(
             pack_control_header(
-                header._replace(boot_id=clock.boot_id(), device=status.st_dev, inode=status.st_ino)
+                header._replace(boot_id=timing.boot_id(), device=status.st_dev, inode=status.st_ino)
             )
         )
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 
 _DRAIN_TIMEOUT_S: Final = 300.0
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from embeddedpulsar._engine.platform.clock import perf_counter
+from embeddedpulsar._engine.platform.timing import perf_counter
 
 ATTACHED: Final = 1
 """The consumer is attached."""

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.enums import ConsumerType
 from tests.storms import storm_diary
 from tests.storms.kill_storm import KillStorm

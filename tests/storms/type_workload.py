@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK, perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK, perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer

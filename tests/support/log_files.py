@@ -26,7 +26,7 @@ from embeddedpulsar._engine.format.segment_header import (
     pack_segment_header,
     pack_slot,
 )
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.topic_name import TopicName, directory_name
 
 CAPACITY = 4096
@@ -54,7 +54,7 @@ class LogFiles:
             ledger_id=self._ledger,
             created_ms=base_ms,
             base_publish_ms=base_ms,
-            boot_id=clock.boot_id(),
+            boot_id=timing.boot_id(),
             store_id=bytes(16),
             topic_incarnation=3,
             chain_seed=99 + self._ledger,
@@ -116,7 +116,7 @@ class LogFiles:
         path = Path(filenames.control_path(str(self.directory)))
         path.write_bytes(bytes(CONTROL_SIZE))
         status = path.stat()
-        header = ControlHeader(KIND_TOPIC, boot or clock.boot_id(), status.st_dev, status.st_ino, 3)
+        header = ControlHeader(KIND_TOPIC, boot or timing.boot_id(), status.st_dev, status.st_ino, 3)
         content = bytearray(pack_control_header(header).ljust(CONTROL_SIZE, b"\0"))
         words = memoryview(content).cast("Q")
         words[TopicWord.TAIL] = tail_word(self._ledger, len(self._log))

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 
 
 def open_descriptors() -> int:
@@ -16,4 +16,4 @@ def open_descriptors() -> int:
 
 def reboot(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the machine had been restarted: words of earlier boots are void."""
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))

@@ -1,4 +1,4 @@
-"""Writes what follows from the table of policies (`embeddedpulsar._engine.store.policies.table`).
+"""Writes what follows from the table of policies (`embeddedpulsar._engine.store.policies.policy_documents`).
 
 ``make policies`` runs it after a row has changed. It writes
 
@@ -37,7 +37,7 @@ from embeddedpulsar._engine.store.policies.policy import (  # noqa: E402
     Setting,
     TopicPolicy,
 )
-from embeddedpulsar._engine.store.policies.table import ROWS  # noqa: E402
+from embeddedpulsar._engine.store.policies.policy_documents import ROWS  # noqa: E402
 
 Rows = Mapping[str, TopicPolicy[Any]]
 

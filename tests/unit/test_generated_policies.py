@@ -11,7 +11,7 @@ import pytest
 
 from embeddedpulsar import policy_values
 from embeddedpulsar._engine.store.policies.policy import BOTH, NAMESPACES, TOPICS
-from embeddedpulsar._engine.store.policies.table import ROWS
+from embeddedpulsar._engine.store.policies.policy_documents import ROWS
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.topics import Topics

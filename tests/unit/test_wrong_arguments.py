@@ -10,9 +10,9 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import arrow, policies, policy_values
-from embeddedpulsar.backlog_quota import BacklogQuota
 from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.functions import FunctionConfig, WindowConfig
+from embeddedpulsar.policies import BacklogQuota
 
 CALLS: list[tuple[Callable[..., Any], str]] = [
     (pulsar.Admin, "on_damage"),

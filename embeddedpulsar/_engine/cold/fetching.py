@@ -24,15 +24,7 @@ from embeddedpulsar._engine.cold.cold_ledger import (
 from embeddedpulsar._engine.cold.location import LocationError, is_own, location_of
 from embeddedpulsar._engine.filenames import COLD_SUFFIX, fetch_lock_path, log_path
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar._engine.platform import (
-    clock,
-    deadline,
-    descriptors,
-    disk,
-    failpoints,
-    nofollow,
-    package_log,
-)
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, package_log, timing
 from embeddedpulsar._engine.platform.access import FULL
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.ownership import rights_in
@@ -85,7 +77,7 @@ def fetch(directory: str, note: ColdLedger) -> str:
     try:
         lock.acquire(_LOCK_S)
         # Work that must not wait, on a timer or an event loop, does not begin what may take minutes.
-        if not deadline.left(_LOCK_S):
+        if not timing.left(_LOCK_S):
             raise LockTimeout(
                 f"ledger {note.ledger_id} of {note.topic} is fetched back by a call that may wait"
             )
@@ -110,7 +102,7 @@ def fetch(directory: str, note: ColdLedger) -> str:
 
 def _fetch_to(note: ColdLedger, building: str, path: str) -> None:
     fd = disk.DISK.create_exclusive(building)
-    shown_s, pause_s = clock.CLOCK.monotonic(), _SHOWN_S
+    shown_s, pause_s = timing.CLOCK.monotonic(), _SHOWN_S
     package_log.info("%s: fetching ledger %d back from %s", note.topic, note.ledger_id, note.location)
     try:
         try:
@@ -121,9 +113,9 @@ def _fetch_to(note: ColdLedger, building: str, path: str) -> None:
                 if len(pieces) == _TOGETHER or len(piece) >= _LARGE:
                     offset += disk.DISK.pwrite_all(fd, pieces, offset)
                     pieces = []
-                    if clock.CLOCK.monotonic() - shown_s >= pause_s:
+                    if timing.CLOCK.monotonic() - shown_s >= pause_s:
                         _show(note, offset)
-                        shown_s, pause_s = clock.CLOCK.monotonic(), 2 * pause_s
+                        shown_s, pause_s = timing.CLOCK.monotonic(), 2 * pause_s
             disk.DISK.pwrite_all(fd, pieces, offset)
         except StorageFullError as error:
             raise refusal(note, str(error), "make room on the disk of the store, and call again") from error

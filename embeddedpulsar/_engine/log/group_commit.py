@@ -18,11 +18,11 @@ from embeddedpulsar._engine.log.topic_control import (
     POISON_FROM,
     POISON_TO,
 )
-from embeddedpulsar._engine.platform import deadline, disk, failpoints, threads
+from embeddedpulsar._engine.platform import disk, failpoints, threads, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.lease import hold_number, is_number_held, seems_to_run
-from embeddedpulsar._engine.platform.natives import system
-from embeddedpulsar._engine.platform.scheduler import Backoff, Timer, is_idle
+from embeddedpulsar._engine.platform.threads import system
+from embeddedpulsar._engine.platform.timing import Backoff, Timer, is_idle
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
@@ -211,7 +211,7 @@ class GroupCommit:
         if not flushing:
             return
         began, pause_s = system.monotonic(), _FIRST_PAUSE_S
-        patience_s = deadline.left(self._timeout_s)
+        patience_s = timing.left(self._timeout_s)
         while words[FLUSHING] == flushing and self._lives(flushing):
             waited_s = system.monotonic() - began
             if waited_s >= _LONGEST_ALONE_S:
@@ -336,7 +336,7 @@ class GroupCommit:
         if self._is_closed:
             return
         try:
-            deadline.try_now(self.sync)
+            timing.try_now(self.sync)
             self._backoff.reset()
         except LockTimeout:  # another process is in its flush, or stopped there
             if is_idle(self._timer):

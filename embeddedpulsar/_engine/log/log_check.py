@@ -28,7 +28,7 @@ from embeddedpulsar._engine.filenames import (
     log_path,
     snapshot_path,
 )
-from embeddedpulsar._engine.format import subscription_record, topic_record
+from embeddedpulsar._engine.format import journal_record, subscription_record
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
@@ -90,7 +90,7 @@ UNREADABLE: Final = "unreadable"
 """A file that this process could not read: what is in it is unknown, and nothing says that it is damaged."""
 NEWER: Final = "newer release"
 """A file that a newer release wrote: this release can neither verify nor use it."""
-_COMMANDS: Final = {KIND_TOPIC: topic_record.RECORDS, KIND_SUBSCRIPTION: subscription_record.RECORDS}
+_COMMANDS: Final = {KIND_TOPIC: journal_record.RECORDS, KIND_SUBSCRIPTION: subscription_record.RECORDS}
 _WORDS: Final = struct.Struct(f"<{WORD_COUNT}Q")
 
 

@@ -26,12 +26,12 @@ from embeddedpulsar._engine.log.segment_index import index_in_memory
 from embeddedpulsar._engine.log.segment_writer import WriterOptions
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.log.topic_control import TopicControl
-from embeddedpulsar._engine.platform import clock, descriptors, disk, package_log
+from embeddedpulsar._engine.platform import descriptors, disk, package_log, timing
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock, RefusedLock
 from embeddedpulsar._engine.platform.mapped_file import NO_FILE, MemoryFile
-from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+from embeddedpulsar._engine.platform.timing import SchedulerLike
 from embeddedpulsar.damage import CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
@@ -143,7 +143,7 @@ class LedgerOptions(_Fields):
     @property
     def boot_id(self) -> bytes:
         """16 bytes: control words that carry others are derived again before they are believed."""
-        return self.boot or clock.boot_id()
+        return self.boot or timing.boot_id()
 
 
 _PAGE: Final = 4096

@@ -13,19 +13,20 @@ from zlib import crc32
 
 from embeddedpulsar import damage
 from embeddedpulsar._engine.filenames import index_path, log_path
-from embeddedpulsar._engine.format.chunk import (
-    LARGEST_MESSAGE,
-    Chunk,
-    Entry,
-    WholeEntryView,
-    read_chunk,
-    whole_entry,
-)
 from embeddedpulsar._engine.format.columns import Slice, locate
 from embeddedpulsar._engine.format.compression import decompress
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.format.document import unpack_map
-from embeddedpulsar._engine.format.entry_decoder import EntryView, decode
+from embeddedpulsar._engine.format.entry_decoder import (
+    LARGEST_MESSAGE,
+    Chunk,
+    Entry,
+    EntryView,
+    WholeEntryView,
+    decode,
+    read_chunk,
+    whole_entry,
+)
 from embeddedpulsar._engine.format.frame import (
     FLAG_CHUNKS,
     FLAG_ENCRYPTED,

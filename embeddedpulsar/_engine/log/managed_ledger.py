@@ -38,11 +38,10 @@ from embeddedpulsar._engine.log.topic_control import TERMINATED
 from embeddedpulsar._engine.log.trimming import EVERYTHING, Trimming, remove_trimmed
 from embeddedpulsar._engine.log.waiter_slots import OnlookerWait, Ringing, TailWait
 from embeddedpulsar._engine.platform import fork
-from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, StoreGoneError
 from embeddedpulsar.topic_name import NON_PERSISTENT

@@ -59,10 +59,9 @@ from embeddedpulsar._engine.log.topic_control import (
     TopicControl,
 )
 from embeddedpulsar._engine.log.waiter_slots import Ringing
-from embeddedpulsar._engine.platform import deadline, descriptors, disk, failpoints
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -73,6 +72,7 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
     TopicTerminated,
 )
+from embeddedpulsar.policies import TopicHeld
 from embeddedpulsar.records import NamedTuple
 
 failpoints.declare("append:index_reserved")
@@ -652,7 +652,7 @@ class SegmentWriter(AppendPoint):
             if end > self._end_stop or entry_id >= self._entry_stop or now >= self._time_stop:
                 # A new segment needs an id, perhaps the store's lock: a caller that tries, tries that too.
                 room_s = self._timeout_s if timeout_s is None else timeout_s
-                state = deadline.within(room_s, self._make_room, length, now)
+                state = timing.within(room_s, self._make_room, length, now)
                 tail, start, entry_id, crc, messages, last = state
                 if last > now:  # a signal handler of this thread has appended since the clock was read
                     now = last

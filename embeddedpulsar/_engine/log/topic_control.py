@@ -27,7 +27,7 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.format.frame import HEADER_SIZE
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar._engine.platform import clock, descriptors, disk, lease
+from embeddedpulsar._engine.platform import descriptors, disk, lease, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError, StorageError, StoreGoneError, UnsupportedFormatVersion
@@ -181,7 +181,7 @@ def is_of_this_boot(header: ControlHeader, directory: str) -> bool:
     whether any
     of those processes lives: then the machine was not rebooted since, and the words of their boot are true.
     """
-    return header.boot_id == clock.boot_id() or header.boot_id == _boot_of_neighbours(directory)
+    return header.boot_id == timing.boot_id() or header.boot_id == _boot_of_neighbours(directory)
 
 
 def _boot_of_neighbours(directory: str) -> bytes | None:

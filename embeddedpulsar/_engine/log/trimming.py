@@ -35,10 +35,10 @@ from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segments import SEGMENTS, ClosedLedger, LedgerChain
 from embeddedpulsar._engine.log.topic_control import TopicControl
-from embeddedpulsar._engine.platform import clock, descriptors, disk, failpoints, nofollow
-from embeddedpulsar._engine.platform.clock import CLOCK
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import HeldFile, is_held, remove_if_free
+from embeddedpulsar._engine.platform.timing import CLOCK
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
@@ -388,7 +388,7 @@ def remove_trimmed(
         if is_durable:
             control.flush()
     removed = 0
-    until = clock.perf_counter() + within_s
+    until = timing.perf_counter() + within_s
     try:
         # 3. The files, oldest first. A crash leaves some of them: strays below the trim point.
         for ledger in expired:
@@ -397,7 +397,7 @@ def remove_trimmed(
                     disk.DISK.unlink(path)
                 failpoints.hit("trim:unlinked")
             removed += 1  # also if only its index was left, or the caller would take the rest for removed
-            if clock.perf_counter() > until:
+            if timing.perf_counter() > until:
                 break
     finally:
         # 4. The maps of this process, also of what another has removed: as long as a process has one, the

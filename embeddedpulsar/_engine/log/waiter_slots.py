@@ -23,11 +23,11 @@ from embeddedpulsar._engine.format.control import (
     UUID_TABLE_OFFSET,
     TopicWord,
 )
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mailbox import Mailbox
-from embeddedpulsar._engine.platform.natives import system
 from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.threads import system
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 
 EACH: Final = 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from embeddedpulsar._engine.platform import threads
-from embeddedpulsar._engine.platform.natives import system
+from embeddedpulsar._engine.platform.threads import system
 
 _WATCHED: Final = "EMBEDDEDPULSAR_PARENT_PIPE"
 """The variable with the descriptor of a pipe of which the process that started a program has the other

@@ -27,7 +27,7 @@ from typing import Final
 
 from embeddedpulsar._engine.platform import descriptors, failpoints, nofollow, ownership
 from embeddedpulsar._engine.platform.access import FULL, irregular
-from embeddedpulsar._engine.platform.natives import system
+from embeddedpulsar._engine.platform.threads import system
 from embeddedpulsar.exceptions import StorageFullError
 
 Buffer = bytes | bytearray | memoryview

@@ -26,8 +26,7 @@ from typing import Final, Protocol
 
 from embeddedpulsar._engine.platform import descriptors, filesystem, lease, nofollow, ownership
 from embeddedpulsar._engine.platform.lease import Liveness
-from embeddedpulsar._engine.platform.natives import system
-from embeddedpulsar._engine.platform.threads import RLock
+from embeddedpulsar._engine.platform.threads import RLock, system
 from embeddedpulsar.exceptions import DescriptorLimitError
 
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -20,7 +20,7 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar._engine.platform.natives import system
+from embeddedpulsar._engine.platform.threads import system
 
 ENVIRONMENT: Final = "EMBEDDEDPULSAR_FAILPOINTS"
 EXIT_STATUS: Final = 86

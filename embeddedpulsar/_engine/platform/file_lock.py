@@ -34,8 +34,8 @@ from itertools import repeat
 from operator import call
 from typing import Final, NoReturn
 
-from embeddedpulsar._engine.platform import deadline, descriptors, fork, nofollow, ownership, threads
-from embeddedpulsar._engine.platform.natives import system
+from embeddedpulsar._engine.platform import descriptors, fork, nofollow, ownership, threads, timing
+from embeddedpulsar._engine.platform.threads import system
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 
 Step = Callable[[], object]
@@ -345,7 +345,7 @@ class FileLock:
         """Close the file, once no thread of this process holds the lock, or after 10 s. Idempotent; later
         calls raise."""
         try:
-            self._enter(True, deadline.left(_CLOSE_TIMEOUT_S))
+            self._enter(True, timing.left(_CLOSE_TIMEOUT_S))
             fd = self.fd
             self._use(_CLOSED)
             self._close_own(fd)
@@ -456,7 +456,7 @@ class FileLock:
 
     def _wait_for_thread(self, timeout_s: float) -> float:
         """Take the thread lock and return what is left of ``timeout_s``."""
-        timeout_s = deadline.left(timeout_s)
+        timeout_s = timing.left(timeout_s)
         end = system.monotonic() + timeout_s
         if timeout_s <= 0 or not self._enter(True, min(timeout_s, threading.TIMEOUT_MAX)):
             self._give_up(timeout_s)
@@ -466,7 +466,7 @@ class FileLock:
         if not isinstance(error, BlockingIOError):
             self._reopen(error)
         # What the wait for the thread took is taken off, so both waits together end at the deadline.
-        timeout_s = deadline.left(timeout_s)
+        timeout_s = timing.left(timeout_s)
         began = system.monotonic()
         end = began + timeout_s
         tries, pause = 1, _FIRST_PAUSE_S

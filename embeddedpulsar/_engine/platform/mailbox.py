@@ -19,8 +19,7 @@ from embeddedpulsar import exceptions
 from embeddedpulsar._engine.platform import fork, threads
 from embeddedpulsar._engine.platform.doorbell import open_doorbell
 from embeddedpulsar._engine.platform.lease import Liveness
-from embeddedpulsar._engine.platform.natives import system
-from embeddedpulsar._engine.platform.threads import RLock
+from embeddedpulsar._engine.platform.threads import RLock, system
 
 _POLL_S: Final = 0.02
 _STOP_S: Final = 1.0

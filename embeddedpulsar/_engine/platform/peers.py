@@ -20,8 +20,7 @@ from embeddedpulsar._engine.platform import descriptors, fork, lease, nofollow
 from embeddedpulsar._engine.platform.doorbell import ring_file
 from embeddedpulsar._engine.platform.lease import Liveness, OnlookerLiveness
 from embeddedpulsar._engine.platform.mailbox import Mailbox
-from embeddedpulsar._engine.platform.natives import system
-from embeddedpulsar._engine.platform.threads import RLock
+from embeddedpulsar._engine.platform.threads import RLock, system
 from embeddedpulsar.records import NamedTuple
 
 _OPEN_BELLS_MAX: Final = 64

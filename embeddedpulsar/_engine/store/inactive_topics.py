@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.control import StoreWord, TopicWord
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
-from embeddedpulsar._engine.platform import deadline, disk, threads
+from embeddedpulsar._engine.platform import disk, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.background.housekeeping import PATIENCE_S, SLICE, SLICE_S
 from embeddedpulsar._engine.store.policies.keeping import INACTIVE_TOPICS, KEEP_UNTIL_SUBSCRIBED, RETENTION
@@ -23,7 +23,7 @@ from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, i
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
-    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
     from embeddedpulsar._engine.store.store_session import StoreSession
@@ -120,7 +120,7 @@ class InactiveTopics:
                     break
                 # What cannot be used or is in use is looked at again in the next round.
                 with contextlib.suppress(BrokerMetadataError, LockTimeout, StorageError, TopicNotFound):
-                    deadline.within(PATIENCE_S, self._look_at, name, done)
+                    timing.within(PATIENCE_S, self._look_at, name, done)
             else:
                 # As many names as were asked for: there are more behind the last one. A name with a zero byte
                 # behind it is the next possible one.

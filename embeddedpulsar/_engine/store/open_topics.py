@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import ref
 
-from embeddedpulsar._engine.platform import deadline, threads
+from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.descriptors import Usage, within_limit
 from embeddedpulsar._engine.platform.threads import RLock
 
@@ -86,7 +86,7 @@ class OpenTopics:
             return use
         opening = self._opening(name)
         try:
-            deadline.enter(opening, f"the opening of {name}")
+            timing.enter(opening, f"the opening of {name}")
             use = self._use_open(name)
             if use is None:
                 topic = within_limit(open_topic, self.close_idle, f"cannot open {name}")
@@ -101,7 +101,7 @@ class OpenTopics:
     def _opening(self, name: str) -> RLock:
         """The lock under which the topic is opened: one, as long as a thread wants it."""
         try:
-            deadline.enter(self._lock, "the table of open topics")
+            timing.enter(self._lock, "the table of open topics")
             known = self._openings.get(name)
             opening = None if known is None else known()
             if opening is None:
@@ -117,7 +117,7 @@ class OpenTopics:
         """A hold on the topic that is open; else on ``opened``, if that is given."""
         notes: list[str] = []
         try:
-            deadline.enter(self._lock, "the table of open topics")
+            timing.enter(self._lock, "the table of open topics")
             topic = self._topics.get(name)
             if topic is None or topic.closed or topic.is_deleted or not topic.ledger.is_in_place():
                 if topic is not None and not topic.closed:
@@ -138,7 +138,7 @@ class OpenTopics:
         """Give a hold back, and close what is idle too long."""
         notes: list[str] = []
         try:
-            deadline.enter(self._lock, "the table of open topics")
+            timing.enter(self._lock, "the table of open topics")
             name = use.topic.name
             is_there = self._topics.get(name) is use.topic
             if use.is_over or not (is_there or use.topic in self._departed):
@@ -174,7 +174,7 @@ class OpenTopics:
         """Close every topic without users: the process needs descriptors."""
         notes: list[str] = []
         try:
-            deadline.enter(self._lock, "the table of open topics")
+            timing.enter(self._lock, "the table of open topics")
             self._close(self._usage.idle(), notes)
         finally:
             self._lock.release()

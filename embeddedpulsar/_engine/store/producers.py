@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.format.topic_record import (
+from embeddedpulsar._engine.format.journal_record import (
     REASON_CLOSED,
     AttachProducer,
     DetachProducer,
@@ -23,11 +23,16 @@ from embeddedpulsar._engine.format.topic_record import (
 )
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import DELETED, TERMINATED
-from embeddedpulsar._engine.platform import deadline, failpoints, fork, threads
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK, Clock
+from embeddedpulsar._engine.platform import failpoints, fork, threads, timing
 from embeddedpulsar._engine.platform.lease import Holder
 from embeddedpulsar._engine.platform.mailbox import Mailbox
-from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork, SchedulerLike
+from embeddedpulsar._engine.platform.timing import (
+    FIRST_PAUSE_S,
+    SYSTEM_CLOCK,
+    BackgroundWork,
+    Clock,
+    SchedulerLike,
+)
 from embeddedpulsar._engine.store.topic_journal import (
     Commit,
     ProducerRequest,
@@ -445,8 +450,8 @@ class Producers:
                 self.memory.switch(deduplicate)
             own = given[-1]
             if isinstance(own, EnqueueProducer):  # for days, perhaps
-                own = deadline.unbounded(self._wait_turn, own, timeout_s, check_wanted)
-                highest = deadline.unbounded(self.memory.account_for, name)
+                own = timing.unbounded(self._wait_turn, own, timeout_s, check_wanted)
+                highest = timing.unbounded(self.memory.account_for, name)
             else:
                 # Another process may switch it on in between: the first append finds the journal changed.
                 highest = self.memory.account_for(name) if deduplicate else None

@@ -30,7 +30,7 @@ from embeddedpulsar.policy_values import DispatchRate
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
-    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.policies.policy_documents import ValueOf
     from embeddedpulsar._engine.store.topic import Topic
 

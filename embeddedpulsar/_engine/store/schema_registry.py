@@ -30,7 +30,7 @@ from embeddedpulsar.topic_name import TopicName, is_system_topic
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
-    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.store_session import StoreSession
 
 

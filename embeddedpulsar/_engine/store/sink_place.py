@@ -12,15 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine import EXTENSIONS, filenames
+from embeddedpulsar._engine.format.columns import staged_chunks
 from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document, encode_document
-from embeddedpulsar._engine.format.staged_rows import staged_chunks
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, package_log
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.background.housekeeping import Housekeeping
     from embeddedpulsar.damage import DamageHook
 

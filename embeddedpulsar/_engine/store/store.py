@@ -21,13 +21,12 @@ from embeddedpulsar._engine.log.log_opening import (
     temporary_options,
 )
 from embeddedpulsar._engine.log.topic_control import gone
-from embeddedpulsar._engine.platform import clock as clocks
-from embeddedpulsar._engine.platform import deadline, descriptors, fork, nofollow, threads
+from embeddedpulsar._engine.platform import descriptors, fork, nofollow, threads, timing
 from embeddedpulsar._engine.platform.access import Refusal
-from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.store.inactive_topics import InactiveTopics
@@ -301,7 +300,7 @@ class Store:
             durability: "process", "interval" or "flush" (see `LedgerOptions`).
             interval_ms: time between syncs at level "interval"; that of the first `open` in this process.
             allow_network_fs: accept a network file system. Only one machine may ever open such a store.
-            clock: for tests; default is `_engine.platform.clock.CLOCK`.
+            clock: for tests; default is `_engine.platform.timing.CLOCK`.
             options: sizes of segments and the like; by default from ``broker.conf``. For tests and tuning.
             on_damage: a listener for `damage`; the caller removes it before `release`.
             read_only: look at the store, and write nothing of it; None: if this process may not write. Such a
@@ -321,8 +320,8 @@ class Store:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         path = os.fspath(root)
         memory_url = store_root.split_settings(path)[0] if store_root.is_memory(path) else ""
-        clock = clock or clocks.CLOCK
-        with deadline.translated:  # it may be removed while it is opened
+        clock = clock or timing.CLOCK
+        with timing.translated:  # it may be removed while it is opened
             try:
                 REGISTRY.lock.acquire()
                 store = cls._of_name(memory_url, path) if memory_url else None

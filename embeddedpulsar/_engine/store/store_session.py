@@ -34,14 +34,12 @@ from embeddedpulsar._engine.log.roll import MAX_LEDGER_ID
 from embeddedpulsar._engine.log.topic_control import FIRST_WORD, gone, has_living
 from embeddedpulsar._engine.platform import disk, failpoints, filesystem, fork, lease, nofollow, threads
 from embeddedpulsar._engine.platform.access import Refusal
-from embeddedpulsar._engine.platform.clock import Clock, boot_id
-from embeddedpulsar._engine.platform.deadline import LONGEST_S
 from embeddedpulsar._engine.platform.file_lock import FileLock, RefusedLock
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar._engine.platform.peers import Peers, onlooker_mailbox
-from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+from embeddedpulsar._engine.platform.timing import LONGEST_S, Clock, SchedulerLike, boot_id
 from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.background.housekeeping import Housekeeping
 from embeddedpulsar._engine.store.catalog import root_layout
@@ -49,8 +47,7 @@ from embeddedpulsar._engine.store.catalog.catalog import Catalog
 from embeddedpulsar._engine.store.catalog.topic_directories import TopicDirectories
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.store.policies.admitting import AUTO_TOPIC_CREATION
-from embeddedpulsar._engine.store.policies.creation_policy import check_topics
-from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
+from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments, check_topics
 from embeddedpulsar._engine.store.policies.resource_groups import GroupWords
 from embeddedpulsar._engine.store.sink_place import SinkUpkeep
 from embeddedpulsar._engine.store.topic_list import TopicList

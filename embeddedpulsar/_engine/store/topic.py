@@ -34,11 +34,10 @@ from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import disk, package_log, threads
-from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.descriptors import late_imports, within_limit
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
 from embeddedpulsar._engine.store.background.housekeeping import TopicTrimming, UpkeptParts
 from embeddedpulsar._engine.store.background.upkeep import BacklogQuotas, Check, upkeep_of
 from embeddedpulsar._engine.store.catalog.root_layout import OFFLOADED as OFFLOADED_NOTES

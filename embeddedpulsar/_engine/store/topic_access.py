@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
 from embeddedpulsar.topic_name import TopicName
 
@@ -59,9 +59,9 @@ class TopicAccess:
             finally:
                 use.release()
 
-        with deadline.translated:
+        with timing.translated:
             # The limit is that of locks: a process that was stopped in one may hold up the recovery.
-            return deadline.within(_PATIENCE_S, used)
+            return timing.within(_PATIENCE_S, used)
 
     def in_each(self, topic: str, subscription: str, work: Callable[[Topic, Subscription], R]) -> list[R]:
         """Do ``work`` in the topic, or in each partition, that has the subscription.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import ATTENTION, DELETED
-from embeddedpulsar._engine.platform import deadline, failpoints
+from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.catalog.root_layout import OFFLOADED, in_root, remove_tree
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNotFound
@@ -118,7 +118,7 @@ def _delete_topics(
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:noted")
             # A bounded time for locks of topics: while this waits, no topic of the store can be made.
-            deadline.within(_BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, check))
+            timing.within(_BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, check))
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:recorded")
             # The record is durable: the topic does not exist any more, whatever comes. Moving its directory
@@ -171,7 +171,7 @@ def _mark_all(
                 # A process that stays in the lock keeps its mark until the next open, which clears it where
                 # the catalog has the topic.
                 with contextlib.suppress(LockTimeout):  # the next process that opens it clears the mark
-                    deadline.unbounded(deadline.within, _BELOW_CATALOG_S, mark, topic, 0)
+                    timing.unbounded(timing.within, _BELOW_CATALOG_S, mark, topic, 0)
         raise
 
 
@@ -218,7 +218,7 @@ def take_mark_back(session: StoreSession, entry: TopicEntry, topic: Topic) -> No
         if current is None or current.incarnation != entry.incarnation:
             raise TopicNotFound(f"{entry.name}: no such topic in {session.root}; it was deleted")
         if topic.is_deleted:
-            deadline.within(_BELOW_CATALOG_S, mark, topic, 0)
+            timing.within(_BELOW_CATALOG_S, mark, topic, 0)
     except BaseException:
         topic.close()
         raise

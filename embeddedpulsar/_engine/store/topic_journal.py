@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar._engine.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
-from embeddedpulsar._engine.format.topic_record import (
+from embeddedpulsar._engine.format.journal_record import (
     REASON_DEAD,
     REASON_FENCED,
     RECORDS,
@@ -30,9 +30,9 @@ from embeddedpulsar._engine.log.journal import Journal
 from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.topic_control import ATTENTION, TERMINATED
 from embeddedpulsar._engine.platform import disk
-from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.peers import Peers
+from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced, TopicNotFound

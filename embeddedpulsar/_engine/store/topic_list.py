@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
-    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.catalog.catalog import Catalog
     from embeddedpulsar._engine.store.store_session import StoreSession
     from embeddedpulsar._engine.store.topic import Topic

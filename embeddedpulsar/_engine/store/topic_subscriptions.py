@@ -17,7 +17,7 @@ from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, threads
 from embeddedpulsar._engine.platform.descriptors import Usage, late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.scheduler import BackgroundWork
+from embeddedpulsar._engine.platform.timing import BackgroundWork
 from embeddedpulsar._engine.store.policies.admitting import (
     AUTO_SUBSCRIPTION_CREATION,
     DELAYED_DELIVERY,
@@ -46,10 +46,9 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.access import Refusal
-    from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.peers import Peers
-    from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+    from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
     from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies
     from embeddedpulsar._engine.subscription.subscription import Subscription

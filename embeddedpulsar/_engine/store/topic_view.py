@@ -12,7 +12,7 @@ from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import TERMINATED
-from embeddedpulsar._engine.platform import deadline, descriptors, threads
+from embeddedpulsar._engine.platform import descriptors, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
@@ -22,7 +22,7 @@ from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.format.topic_record import AttachProducer
+    from embeddedpulsar._engine.format.journal_record import AttachProducer
     from embeddedpulsar._engine.log.journal_file import JournalView
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.store.topic_journal import TopicReplica
@@ -95,7 +95,7 @@ class TopicView:
             StorageError: the topic's journal cannot be read.
         """
         try:
-            deadline.enter(self._lock, f"a look at {self._log.name}")
+            timing.enter(self._lock, f"a look at {self._log.name}")
             words = self._log.words
             if self._producers is None:
                 with late_imports():
@@ -207,7 +207,7 @@ class TopicView:
         except FileNotFoundError:
             names = []
         try:
-            deadline.enter(self._lock, f"a look at {self._log.name}")
+            timing.enter(self._lock, f"a look at {self._log.name}")
             for name in self._views.keys() - set(names):
                 self._views.pop(name).close()
             return {name: self._view_in(name) for name in names if name in self._views or not is_gone(name)}
@@ -216,7 +216,7 @@ class TopicView:
 
     def _view(self, directory_name: str) -> SubscriptionView:
         try:
-            deadline.enter(self._lock, f"a look at {self._log.name}")
+            timing.enter(self._lock, f"a look at {self._log.name}")
             return self._view_in(directory_name)
         finally:
             self._lock.release()

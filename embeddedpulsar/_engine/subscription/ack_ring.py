@@ -37,7 +37,7 @@ from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, threads
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.subscription.log_queries import news_for
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 
 MOST_ENTRIES: Final = RingWord.PARTS - RingWord.ENTRIES

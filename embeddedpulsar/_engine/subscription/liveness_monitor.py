@@ -20,17 +20,22 @@ from embeddedpulsar._engine.format.subscription_record import (
     Command,
     Detach,
 )
-from embeddedpulsar._engine.platform import deadline, threads
-from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.platform.scheduler import FIRST_PAUSE_S, BackgroundWork, CallLater, SchedulerLike
+from embeddedpulsar._engine.platform.timing import (
+    FIRST_PAUSE_S,
+    BackgroundWork,
+    CallLater,
+    Clock,
+    SchedulerLike,
+)
 from embeddedpulsar._engine.subscription.ack_ring import with_unwritten_acks
-from embeddedpulsar._engine.subscription.control import SubscriptionControl
 from embeddedpulsar._engine.subscription.log_queries import ledgers_of
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
+from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
 from embeddedpulsar.exceptions import (
     ConsumerAssignError,
     ConsumerBusy,
@@ -146,7 +151,7 @@ class KeepAlives:
         # Two beats in naps of an eighth. After a nap that took longer than a beat the count begins
         # anew, because this process was stopped.
         naps = 0
-        while words and naps < 2 * _NAPS and deadline.left(self._keep_alive_s) > 0:
+        while words and naps < 2 * _NAPS and timing.left(self._keep_alive_s) > 0:
             began = self._clock.monotonic()
             self._clock.sleep(self.beat_s / _NAPS)
             look()
@@ -479,7 +484,7 @@ def detach_at_last(shared: SharedState, log: Log, ids: Collection[int], uuid: by
     Then others detach them, because this process soon has no lease.
     """
     with contextlib.suppress(LockTimeout):
-        deadline.within(_DETACH_TIMEOUT_S, detach, shared, log, ids, uuid)
+        timing.within(_DETACH_TIMEOUT_S, detach, shared, log, ids, uuid)
 
 
 def detach_command(

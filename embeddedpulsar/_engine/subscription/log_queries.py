@@ -18,7 +18,7 @@ from embeddedpulsar._engine.format.subscription_record import Command, Ledgers, 
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 

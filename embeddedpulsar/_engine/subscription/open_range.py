@@ -18,15 +18,15 @@ from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.platform import clock
-from embeddedpulsar._engine.subscription.control import (
+from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
+from embeddedpulsar._engine.subscription.dispatch.look_ahead import NO_KEY
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
+from embeddedpulsar._engine.subscription.subscription_files import (
     HANDED_MASK,
     SubscriptionControl,
     handed_tag,
 )
-from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
-from embeddedpulsar._engine.subscription.dispatch.look_ahead import NO_KEY
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
@@ -105,7 +105,7 @@ class OpenRange:
         self._words[_OWNER] |= CLOSING
         self.consumer_id = 0
         if not is_own:
-            clock.sleep(_STORES_ARRIVE_S)
+            timing.sleep(_STORES_ARRIVE_S)
 
     def clear(self) -> None:
         """Last step of closing: what the owner took is assigned to it."""

@@ -25,7 +25,7 @@ from embeddedpulsar._engine.format.subscription_record import (
     Seek,
 )
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked_entries
 from embeddedpulsar._engine.subscription.log_queries import (
@@ -35,8 +35,7 @@ from embeddedpulsar._engine.subscription.log_queries import (
     news_for,
 )
 from embeddedpulsar._engine.subscription.shared_state import SharedState
-from embeddedpulsar._engine.subscription.state.replica import HOUSEKEEPER
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import HOUSEKEEPER, SubscriptionState
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.settings import BrokerSettings
 

@@ -20,24 +20,24 @@ from embeddedpulsar._engine.log.log_opening import FLUSH, INTERVAL
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import ThrottledCheck
 from embeddedpulsar._engine.platform import disk, failpoints, fork, nofollow, package_log
-from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.scheduler import Timer, is_idle
+from embeddedpulsar._engine.platform.timing import Clock, Timer, is_idle
 from embeddedpulsar._engine.subscription import subscription_files as files
 from embeddedpulsar._engine.subscription.ack_ring import RingSweep
-from embeddedpulsar._engine.subscription.control import SubscriptionControl
 from embeddedpulsar._engine.subscription.dispatch.wakeups import Wakeups
 from embeddedpulsar._engine.subscription.open_range import OpenRange
 from embeddedpulsar._engine.subscription.state import replica
-from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica, checkpoint_of
-from embeddedpulsar._engine.subscription.state.state_machine import (
+from embeddedpulsar._engine.subscription.state.replica import (
     CLAIMABLE,
     MEMBERS,
     REWOUND,
+    SubscriptionReplica,
     SubscriptionState,
+    checkpoint_of,
 )
 from embeddedpulsar._engine.subscription.subscription_files import (
     StateOptions,
+    SubscriptionControl,
     SubscriptionGone,
     complete,
     from_where,

@@ -19,13 +19,12 @@ from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.log.journal_file import COMPACT_BYTES
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.platform import deadline, disk, nofollow, package_log, threads
-from embeddedpulsar._engine.platform.clock import Clock
+from embeddedpulsar._engine.platform import disk, nofollow, package_log, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.lease import Holder
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar._engine.subscription.attachment.membership import (
@@ -54,7 +53,7 @@ from embeddedpulsar._engine.subscription.log_queries import (
 )
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar._engine.subscription.subscription_files import (
     StateOptions,
     SubscriptionGone,
@@ -76,8 +75,8 @@ from embeddedpulsar.settings import BrokerSettings
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.subscription.attachment.active_attachment import CompactedSource
-    from embeddedpulsar._engine.subscription.control import SubscriptionControl
     from embeddedpulsar._engine.subscription.operator_commands import OperatorCommands
+    from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
 
 
 @cache
@@ -199,7 +198,7 @@ class SubscriptionLives:
 
     def _open(self) -> SharedState:
         try:
-            deadline.enter(self._lock, f"the opening of subscription {self.name!r}")
+            timing.enter(self._lock, f"the opening of subscription {self.name!r}")
             if self._current is None:
                 shared = SharedState.open(self._directory, self._options, self._log_end)
                 self._prepare(shared)

@@ -15,18 +15,23 @@ from embeddedpulsar._engine.format.control import (
 from embeddedpulsar._engine.format.entry_decoder import EntryView
 from embeddedpulsar._engine.log.journal_file import JournalPlace, JournalView
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import deadline, threads
+from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked_entries
-from embeddedpulsar._engine.subscription.control import Facts, Granted, SubscriptionControl
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
 from embeddedpulsar._engine.subscription.dispatch.look_ahead import ranges_for
 from embeddedpulsar._engine.subscription.log_queries import Acknowledged, acknowledged_in
 from embeddedpulsar._engine.subscription.open_range import OpenRange
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry
 from embeddedpulsar._engine.subscription.state.entry_states import DELAYED
-from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
-from embeddedpulsar._engine.subscription.state.state_machine import ExpiredCounts, SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import (
+    ExpiredCounts,
+    SubscriptionReplica,
+    SubscriptionState,
+)
 from embeddedpulsar._engine.subscription.subscription_files import (
+    Facts,
+    Granted,
+    SubscriptionControl,
     complete,
     is_volatile,
     is_word_damaged,
@@ -132,7 +137,7 @@ class SubscriptionView:
             StorageError: its files cannot be read.
         """
         try:
-            deadline.enter(self._lock, f"a look at {self._directory}")
+            timing.enter(self._lock, f"a look at {self._directory}")
             return body(self._replica.state) if self._is_there() else None
         finally:
             self._lock.release()
@@ -272,7 +277,7 @@ class SubscriptionView:
     def close(self) -> None:
         """Give the map back. Idempotent; another look maps it again."""
         try:
-            deadline.enter(self._lock, f"a look at {self._directory}")
+            timing.enter(self._lock, f"a look at {self._directory}")
             control, self._control, self._journal, self._followed = self._control, None, None, 0
             if control is not None:
                 control.close()

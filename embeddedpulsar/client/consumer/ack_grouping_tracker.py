@@ -12,8 +12,8 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import bitsets_of
-from embeddedpulsar._engine.platform import deadline, failpoints, threads
-from embeddedpulsar._engine.platform.scheduler import Backoff
+from embeddedpulsar._engine.platform import failpoints, threads, timing
+from embeddedpulsar._engine.platform.timing import Backoff
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -376,7 +376,7 @@ class AckGroupingTracker:
 
     def _try_to_flush(self, patience_s: float = 0.0) -> None:
         try:
-            deadline.within(patience_s, self.flush)
+            timing.within(patience_s, self.flush)
             self._backoff.reset()
         except LockTimeout as error:
             self.most_quick = min(max(len(self.done) + _STRIDE, _MOST_QUICK), MOST_ENTRIES - 1)
@@ -442,7 +442,7 @@ class AckGroupingTracker:
     def _write(self) -> None:
         is_valid = True
         try:
-            deadline.enter(self.lock, "the writing of acknowledgements")
+            timing.enter(self.lock, "the writing of acknowledgements")
             ring = self._ring
             if ring is not None:
                 ring.begin_writing()

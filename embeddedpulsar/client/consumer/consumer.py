@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed
@@ -186,7 +186,7 @@ class Consumer(ProcessBound, Generic[T]):
         """
         receiver = self._receiver
         receiver.check()
-        with deadline.translated:
+        with timing.translated:
             return list(map(receiver.passed, self._core.batches.receive()))
 
     def __iter__(self) -> Iterator[Message[T]]:
@@ -335,7 +335,7 @@ class Consumer(ProcessBound, Generic[T]):
             (False, None)
         """
         if not self._core.delivery.closed_text:
-            with deadline.translated:
+            with timing.translated:
                 self._core.redeliver()
 
     def reconsume_later(
@@ -374,7 +374,7 @@ class Consumer(ProcessBound, Generic[T]):
             ...     again.topic_name(), again.properties()["reason"], again.properties()["RECONSUMETIMES"]
             ('persistent://public/default/orders-billing-RETRY', 'no paper', '1')
         """
-        with deadline.translated:
+        with timing.translated:
             self._core.reconsume_later(message, delay_ms, properties, cumulative=False)
         self.acknowledge(message)
 
@@ -397,7 +397,7 @@ class Consumer(ProcessBound, Generic[T]):
             ...     consumer.receive().data()
             b'order 1'
         """
-        with deadline.translated:
+        with timing.translated:
             self._core.reconsume_later(message, delay_ms, properties, cumulative=True)
         self.acknowledge_cumulative(message)
 
@@ -458,7 +458,7 @@ class Consumer(ProcessBound, Generic[T]):
             ...     consumer.receive().data()
             b'1'
         """
-        with deadline.translated:
+        with timing.translated:
             self._core.seek(checked_seek_target(messageid))
 
     def get_last_message_id(self) -> MessageId:
@@ -494,7 +494,7 @@ class Consumer(ProcessBound, Generic[T]):
             ...     print(client.subscribe("orders", "billing").receive_nowait())
             None
         """
-        with deadline.translated:
+        with timing.translated:
             self._core.unsubscribe()
         self._left()
 
@@ -506,7 +506,7 @@ class Consumer(ProcessBound, Generic[T]):
         Raises:
             AlreadyClosed: it was closed before.
         """
-        with deadline.translated:
+        with timing.translated:
             self._core.close()
         self._left()
 

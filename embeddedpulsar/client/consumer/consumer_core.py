@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.log.log_positions import last_message_id
-from embeddedpulsar._engine.platform import deadline, fork
-from embeddedpulsar._engine.platform.deadline import TURN_S
+from embeddedpulsar._engine.platform import fork, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
+from embeddedpulsar._engine.platform.timing import TURN_S
 from embeddedpulsar.client.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, CloseGuard
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
@@ -43,7 +43,7 @@ from embeddedpulsar.message_id import LARGEST_ID
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar._engine.platform.scheduler import Timer
+    from embeddedpulsar._engine.platform.timing import Timer
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.consumer.dead_letter import DeadLetters, RetryLetters
     from embeddedpulsar.client.statistics import ConsumerStats
@@ -179,7 +179,7 @@ class Redelivery:
         core = self._core
         lock = core.queue.lock
         try:
-            deadline.enter(lock, "the queue of this consumer")
+            timing.enter(lock, "the queue of this consumer")
             core.delivery.check_open()
             if not core.session.attachment.is_active():
                 return
@@ -200,7 +200,7 @@ class Redelivery:
     def _forget_moving(self, positions: list[Position]) -> None:
         queue = self._core.queue
         try:
-            deadline.enter(queue.lock, "the queue of this consumer")
+            timing.enter(queue.lock, "the queue of this consumer")
             self._drop(positions)
         finally:
             queue.lock.release()
@@ -491,7 +491,7 @@ class ConsumerCore:
         attachment = self.session.attachment
         if not attachment.is_fresh():
             try:
-                deadline.enter(self.queue.lock, "the queue of this consumer")
+                timing.enter(self.queue.lock, "the queue of this consumer")
                 attachment.look()
             finally:
                 self.queue.lock.release()
@@ -553,7 +553,7 @@ class ConsumerCore:
         """Put a message that was taken back at the front. No other thread has seen it."""
         queue = self.queue
         try:
-            queue.lock.acquire(True, deadline.TURN_S)  # put back without the lock rather than lose it
+            queue.lock.acquire(True, timing.TURN_S)  # put back without the lock rather than lose it
             queue.put_back(message)
         finally:
             queue.lock.release()
@@ -566,7 +566,7 @@ class ConsumerCore:
 
     def acknowledge(self, message: Message[Any] | MessageId) -> None:
         self.delivery.check_open()
-        with deadline.translated:
+        with timing.translated:
             parts = id_parts(message)
             if isinstance(message, Message) and message._origin is self.acks.origin:
                 self.in_time(self.acks.acknowledge, *parts)
@@ -581,7 +581,7 @@ class ConsumerCore:
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
         self.delivery.check_open()
-        with deadline.translated:
+        with timing.translated:
             parts = id_parts(message)
             self.in_time(self.acks.acknowledge_cumulative, *parts)
             self._leave_out(parts, is_cumulative=True)
@@ -600,7 +600,7 @@ class ConsumerCore:
             return acks.has_acknowledged(view, at)
 
         try:
-            deadline.enter(queue.lock, "the queue of this consumer")
+            timing.enter(queue.lock, "the queue of this consumer")
             queue.leave_out(is_acknowledged)
         finally:
             queue.lock.release()
@@ -617,7 +617,7 @@ class ConsumerCore:
 
     def in_time(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function that may wait for locks, with the operation timeout as its deadline."""
-        deadline.within(self.client.config.operation_timeout_s, function, *arguments)
+        timing.within(self.client.config.operation_timeout_s, function, *arguments)
 
     # -- redelivery --------------------------------------------------------------------------------------
 
@@ -666,7 +666,7 @@ class ConsumerCore:
         queue = self.queue
         attachment = self.session.attachment
         try:
-            deadline.enter(queue.lock, "the queue of this consumer")
+            timing.enter(queue.lock, "the queue of this consumer")
             self.delivery.check_open()
             if isinstance(target, int):
                 attachment.seek_time(target)

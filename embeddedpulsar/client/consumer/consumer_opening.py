@@ -13,8 +13,7 @@ from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ReaderConfig, made_name
 from embeddedpulsar.client.consumer.consumer_core import consumer_core
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
-from embeddedpulsar.client.partition_watch import despite_deletion
-from embeddedpulsar.client.topic_schema import admit_all
+from embeddedpulsar.client.partition_watch import admit_all, despite_deletion
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId

@@ -18,7 +18,7 @@ from embeddedpulsar._engine.format.entry_decoder import SEEN
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED
 from embeddedpulsar._engine.log.log_positions import read_entry
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.store.policies.creation_policy import check_subscription_type
+from embeddedpulsar._engine.store.policies.policy_documents import check_subscription_type
 from embeddedpulsar._engine.store.rate_policy import check_subscribe_rate, dispatch_limiter
 from embeddedpulsar.client.partition_watch import MOST_ATTEMPTS
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, InitialPosition, SubscriptionMode
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.format.entry_decoder import SealedView
     from embeddedpulsar._engine.log.log import Log
-    from embeddedpulsar._engine.platform.clock import Clock
+    from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.policies.resource_groups import Lock
     from embeddedpulsar._engine.store.topic import Topic

@@ -235,7 +235,7 @@ class DeadLetterProducer:
                 raise CryptoError("there is no crypto_key_reader; give one with the public key")
             config = config._replace(encryption=Encryption(names, self._key_reader))
         with late_imports():
-            from embeddedpulsar.client.producer.producer_opening import open_producer
+            from embeddedpulsar.client.producer.producer import open_producer
         opened: Producer[Any] = open_producer(self._client, config)
         self._opened[use] = opened
         try:

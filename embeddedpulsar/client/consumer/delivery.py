@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import DELETED, is_deleted
 from embeddedpulsar._engine.log.waiter_slots import OTHERS_POLL_S
-from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError, Timeout
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
-    from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar._engine.platform.mailbox import Mailbox
+    from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
     from embeddedpulsar.message import Message
 
@@ -157,14 +157,14 @@ class Source(ABC):
             self._mailbox.glance()
         if timeout_ms is None:
             return self._wait(take, None)
-        return deadline.within(max(timeout_ms / 1000, deadline.TURN_S), self._wait, take, timeout_ms)
+        return timing.within(max(timeout_ms / 1000, timing.TURN_S), self._wait, take, timeout_ms)
 
     def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """`poll` for a caller that does not wait, for locks only as long as a section takes."""
         if self.is_dry:
             self._mailbox.glance()  # as `wait`
         try:
-            return deadline.within(deadline.TURN_S, self.poll, take)
+            return timing.within(timing.TURN_S, self.poll, take)
         except LockTimeout:
             return None
 
@@ -346,7 +346,7 @@ class Delivery(Source):
         queue = self._queue
         try:
             if not queue.lock.acquire(False):
-                deadline.enter(queue.lock, "the queue of this consumer")
+                timing.enter(queue.lock, "the queue of this consumer")
             while True:
                 if self.closed_text:
                     self.check_open()
@@ -391,7 +391,7 @@ class Delivery(Source):
         queue = self._queue
         self.closed_text = text
         try:
-            deadline.enter(queue.lock, "the queue of this consumer")
+            timing.enter(queue.lock, "the queue of this consumer")
             queue.clear()
         except LockTimeout:
             queue.messages.clear()  # another thread is fetching, blocked by a process that stays in a lock

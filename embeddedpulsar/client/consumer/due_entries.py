@@ -13,8 +13,8 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar._engine.platform import deadline, threads
-from embeddedpulsar._engine.platform.scheduler import Backoff, is_idle
+from embeddedpulsar._engine.platform import threads, timing
+from embeddedpulsar._engine.platform.timing import Backoff, is_idle
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.exceptions import LockTimeout
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embeddedpulsar._engine.format.entry import EntryView
-    from embeddedpulsar._engine.platform.scheduler import Timer
+    from embeddedpulsar._engine.platform.timing import Timer
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 
 
@@ -247,7 +247,7 @@ class DueEntries:
         self._timer = None  # first: a call of `add` from here on starts another
         try:
             while due := self._take_due():
-                deadline.anew(_PATIENCE_S, self._redeliver, due)
+                timing.anew(_PATIENCE_S, self._redeliver, due)
                 self._retries.reset()  # at each: while some get through, the rest must not wait for longer
         except LockTimeout:
             wait_s = self._retries.next()

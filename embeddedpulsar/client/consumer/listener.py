@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import deadline, fork, threads
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar._engine.platform.scheduler import Backoff
+from embeddedpulsar._engine.platform import fork, threads, timing
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK, Backoff
 from embeddedpulsar.client.consumer.delivery import NEVER_S
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 
@@ -63,7 +62,7 @@ class ListenerTarget:
             return True
         self._has_armed = True
         try:
-            return deadline.try_now(self._delivery.arm, self._seen, self)
+            return timing.try_now(self._delivery.arm, self._seen, self)
         except LockTimeout:
             self._backoff.next()
             return True
@@ -92,7 +91,7 @@ class ListenerTarget:
 
     def _fetched(self) -> Message[Any] | None:
         try:
-            message = deadline.try_now(self._delivery.poll, self._take)
+            message = timing.try_now(self._delivery.poll, self._take)
             self._backoff.reset()
             return message
         except LockTimeout:

@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform.deadline import LONGEST_S, TURN_S, within
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
-from embeddedpulsar._engine.platform.scheduler import Backoff
+from embeddedpulsar._engine.platform.timing import LONGEST_S, TURN_S, Backoff, within
 from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockTimeout, Timeout
 
@@ -73,7 +72,7 @@ class MessageReceiver:
             self.check(timeout_ms)
             message = self._source.wait(self._take, timeout_ms)
         except BaseException as error:
-            deadline.translate(error)
+            timing.translate(error)
             raise
         return message if self._config.chain is None else self.passed(message)
 
@@ -171,7 +170,7 @@ class AsyncReceiver:
 
     def _poll(self) -> Message[Any] | None:
         try:
-            return deadline.try_now(self._source.poll, self._take)
+            return timing.try_now(self._source.poll, self._take)
         except LockTimeout:
             return None
 
@@ -192,10 +191,10 @@ class AsyncReceiver:
                         line.has_news = False
                         seen = source.tail
                         try:
-                            message = deadline.try_now(source.poll, self._take)
+                            message = timing.try_now(source.poll, self._take)
                             if message is not None:
                                 return message
-                            if not deadline.try_now(source.arm, seen, place):
+                            if not timing.try_now(source.arm, seen, place):
                                 line.has_news = True
                                 continue
                             line.backoff.reset()

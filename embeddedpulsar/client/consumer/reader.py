@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from embeddedpulsar._engine.log.log_positions import has_chunks
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import deadline, fork
-from embeddedpulsar._engine.store.policies.creation_policy import check_subscription_type
+from embeddedpulsar._engine.platform import fork, timing
+from embeddedpulsar._engine.store.policies.policy_documents import check_subscription_type
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.client_context import CloseGuard, ProcessBound
 from embeddedpulsar.client.client_threads import OPENED
@@ -194,7 +194,7 @@ class Reader(ProcessBound, Generic[T]):
             ...     reader.read_next().data()
             b'line 2'
         """
-        with deadline.translated:
+        with timing.translated:
             self._core.seek(checked_seek_target(messageid))
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -230,7 +230,7 @@ class Reader(ProcessBound, Generic[T]):
         Raises:
             AlreadyClosed: it was closed before.
         """
-        with deadline.translated:
+        with timing.translated:
             self._core.close()
         self._core.client.forget_consumer(self)
         if self._chain is not None:

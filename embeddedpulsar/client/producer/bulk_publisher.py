@@ -23,10 +23,9 @@ from embeddedpulsar._engine.format.entry import (
 )
 from embeddedpulsar.client import client_threads
 from embeddedpulsar.client.arguments import INT64_MAX
-from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
 from embeddedpulsar.client.producer.entry_encoder import too_big
 from embeddedpulsar.client.producer.message_router import TURN, BulkRouting
-from embeddedpulsar.client.producer.pending_entry import PendingEntry
+from embeddedpulsar.client.producer.pending_entry import AHEAD, WORTH_A_THREAD, EncodeAhead, PendingEntry
 from embeddedpulsar.exceptions import Interrupted, MessageTooBig
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.records import NamedTuple

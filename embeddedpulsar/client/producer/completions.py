@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.client.client_threads import CallbackThread, WaiterSet
 from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWaiter, SendCallback
 from embeddedpulsar.enums import Result
@@ -15,8 +15,7 @@ from embeddedpulsar.message_id import make
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.producer.producer_meter import ProducerMeter
-    from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.producer.producer_session import ProducerMeter, ProducerSession
 
 # Callbacks that may be pending before a sender waits for them. The number is large enough that the two
 # threads switch only once in thousands of messages, and small enough to bound memory.
@@ -122,7 +121,7 @@ class Completions:
 
     def _is_in_time(self, out: PendingEntry, was_awaited: bool) -> bool:
         try:
-            deadline.within(_PATIENCE_S, self._wait_for_disk, out, was_awaited, False)
+            timing.within(_PATIENCE_S, self._wait_for_disk, out, was_awaited, False)
         except LockTimeout:
             return False
         return True
@@ -205,7 +204,7 @@ class Completions:
         stored = self._stored
         is_over = self._callbacks.is_idle or self.wait_for_callbacks()
         if is_over and self.waits_for_disk and self._durable < stored and self.can_wait:
-            self.waiters.wait(lambda: self._durable >= stored or deadline.left(math.inf) <= 0)
+            self.waiters.wait(lambda: self._durable >= stored or timing.left(math.inf) <= 0)
             is_over = self._durable >= stored and self.wait_for_callbacks()
         if not is_over:
             raise LockTimeout(
@@ -214,7 +213,7 @@ class Completions:
             )
 
     def wait_for_callbacks(self) -> bool:
-        left = deadline.left(math.inf)
+        left = timing.left(math.inf)
         return self._callbacks.wait_done(None if left == math.inf else left)
 
     def run_after_all(self, job: Callable[[], object]) -> None:

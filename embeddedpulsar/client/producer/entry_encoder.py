@@ -9,7 +9,6 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.format.chunk import LARGEST_MESSAGE, MOST_CHUNKS, RUN, Chunk
 from embeddedpulsar._engine.format.compression import compress
 from embeddedpulsar._engine.format.entry import (
     NO_EXTRAS,
@@ -23,6 +22,7 @@ from embeddedpulsar._engine.format.entry import (
     fields_with_extras,
     pack_extras,
 )
+from embeddedpulsar._engine.format.entry_decoder import LARGEST_MESSAGE, MOST_CHUNKS, RUN, Chunk
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_BATCHED, MAX_FRAME_SIZE, METADATA_SIZE
 from embeddedpulsar.client.arguments import KEY, NO_OPTIONS, SEQUENCE_ID, Options, make_content, transposed
 from embeddedpulsar.client.producer.pending_entry import (

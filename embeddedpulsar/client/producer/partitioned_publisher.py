@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.entry import NO_EXTRAS, Extras
-from embeddedpulsar._engine.platform import deadline, fork, threads
+from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar.client.arguments import DELIVER_AT, PARTITION_KEY, check_options
 from embeddedpulsar.client.producer.message_router import (
     BulkRouting,
@@ -17,8 +17,7 @@ from embeddedpulsar.client.producer.message_router import (
     RoundRobinByBatch,
     make_router,
 )
-from embeddedpulsar.client.producer.producer_meter import BURST, snapshot_of
-from embeddedpulsar.client.producer.producer_session import PartitionMembership
+from embeddedpulsar.client.producer.producer_session import BURST, PartitionMembership, snapshot_of
 from embeddedpulsar.client.producer.publisher import attach_publisher
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, TopicNotFound
@@ -159,7 +158,7 @@ class Partitions:
         if was_closed and not still_open:
             raise AlreadyClosed(f"the producer {self._membership.name} was closed before")
         for publisher in still_open:
-            deadline.within_half(publisher.end)
+            timing.within_half(publisher.end)
 
     def after_fork_in_child(self) -> None:
         """In the parent, another thread may have been attaching."""
@@ -331,7 +330,7 @@ class PartitionedPublisher:
     def _attached(self, index: int) -> Publisher:
         publisher = self._publishers[index]
         if publisher is None:
-            with deadline.translated:
+            with timing.translated:
                 return self._partitions.attached(index)
         return publisher
 
@@ -340,7 +339,7 @@ class PartitionedPublisher:
         if options is not None and (options[PARTITION_KEY] or options[DELIVER_AT]):
             return publisher  # the message becomes an entry of its own
         for _ in self._publishers:  # the next batch may hold keyed messages, and be full too
-            with deadline.translated:
+            with timing.translated:
                 is_turn_over = publisher.queue.finish_batch(size)
             if not is_turn_over:
                 break

@@ -2,29 +2,153 @@
 results for their senders.
 
 Hot: `Producer.send_async` works on the fields of `BatchContainer`.
+
+The queue that they are in: its states, and the ages of the messages in it. A state says which hot paths are
+open, the table of `TRANSITIONS` what an event makes of it, and `SendDeadline` when the oldest message fails.
+
+`EncodeAhead` encodes the next entries on a second thread while the current one is written.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from enum import IntEnum, auto
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar.client.arguments import DELIVER_AT
-from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from queue import SimpleQueue
 
-    from embeddedpulsar._engine.format.chunk import Chunk
+    from embeddedpulsar._engine.format.entry_decoder import Chunk
     from embeddedpulsar.client.client_threads import ClientLog
+
+R = TypeVar("R")
+
+WORTH_A_THREAD: Final = 256 << 10
+"""Bytes of an entry from which on the next ones are encoded ahead: passing one to a thread takes 0.05 ms."""
+AHEAD: Final = 2
+"""Large entries that are encoded while one is stored. With one, each thread often waits for the other."""
+
+
+class _Job(Generic[R]):
+    """One entry to be encoded by the first free thread; `done` is None if `pop` encodes it."""
+
+    __slots__ = ("done", "encode")
+
+    def __init__(self, encode: Callable[[], R], done: SimpleQueue[R | BaseException] | None) -> None:
+        self.encode = encode
+        self.done = done
+
+    def run(self) -> None:
+        assert self.done is not None
+        try:
+            self.done.put(self.encode())
+        except BaseException as error:
+            self.done.put(error)  # for `pop`
+            if not isinstance(error, Exception):
+                raise  # Ctrl-C ends the thread that encodes, because `pop` may never ask for this entry
+
+
+class EncodeAhead(Generic[R]):
+    """Entries, encoded by two threads and taken in order.
+
+    Checksums, codecs and writes release the interpreter, so large entries are checksummed while one is
+    copied into the file. The second thread lives as long as the call and runs no code of the application. If
+    the next entry is not ready, `pop` may encode the one after it instead of sleeping, because waking a
+    thread for every entry costs more than half a checksum.
+    Only one thread may call the methods. Jobs must not depend on each other.
+    """
+
+    __slots__ = ("_has_queue", "_jobs", "_todo")
+
+    def __init__(self) -> None:
+        self._jobs: deque[_Job[R]] = deque()
+        self._has_queue = False
+        self._todo: SimpleQueue[_Job[R] | None]
+
+    def add(self, encode: Callable[[], R], *, is_large: bool) -> None:
+        """Add an entry after the others.
+
+        Args:
+            encode: returns the entry; called once, on either thread.
+            is_large: whether to use the second thread; otherwise `pop` encodes it.
+        """
+        if not is_large or not self._has_thread():
+            self._jobs.append(_Job(encode, None))
+            return
+        from embeddedpulsar._engine.platform.threads import SimpleQueue
+
+        job = _Job(encode, SimpleQueue())
+        self._jobs.append(job)
+        self._todo.put(job)
+
+    def _has_thread(self) -> bool:
+        if not self._has_queue:
+            from embeddedpulsar._engine.platform.threads import SimpleQueue
+
+            self._todo = SimpleQueue()
+            self._has_queue = (
+                True  # before the start: after a Ctrl-C right behind it, `close` still ends the thread
+            )
+            try:
+                threads.start_daemon(self._run, "encode")
+            except RuntimeError:
+                self._has_queue = False
+                return False  # no thread can start, or the interpreter is ending: `pop` encodes all entries
+        return True
+
+    def pop(self, *, helps: bool = True) -> R:
+        """Return the first entry, or raise the exception of its encoding.
+
+        Args:
+            helps: whether to encode other entries while it is not ready.
+        """
+        job = self._jobs.popleft()
+        if job.done is None:
+            return job.encode()
+        while helps and job.done.empty():
+            other = self._unclaimed()
+            if other is None:
+                break
+            other.run()
+        done = job.done.get()
+        if isinstance(done, BaseException):
+            raise done
+        return done
+
+    def _unclaimed(self) -> _Job[R] | None:
+        from queue import Empty
+
+        try:
+            return self._todo.get_nowait()
+        except Empty:
+            return None
+
+    def close(self) -> None:
+        """Ask the thread to end. It may still encode one entry, and refers to nothing else."""
+        self._jobs.clear()
+        if self._has_queue:
+            while self._unclaimed() is not None:
+                pass
+            self._todo.put(None)
+
+    def _run(self) -> None:
+        while (job := self._todo.get()) is not None:
+            job.run()
+            job = None
+
 
 Item = tuple[Any, ...]
 """(payload, callback), or (payload, callback, *options)."""
@@ -488,3 +612,120 @@ class ChunkPlan:
         number = self.chunk.total - 1
         for at in range(number):
             yield self.last_start * at // number, self.last_start * (at + 1) // number
+
+
+_MARKS = 100
+"""Fractions of the timeout to which the age is known."""
+
+
+class State(IntEnum):
+    """What the next message of a producer has to observe."""
+
+    OPEN = auto()
+    """Nothing."""
+    SAMPLED = auto()
+    """The time of the next messages that are sent one by one is measured."""
+    QUEUED = auto()
+    """Messages or encoded entries are queued, which must be stored first."""
+    COUNTING = auto()
+    """The batch has large messages, so the bytes of each further one count."""
+    HELD_UP = auto()
+    """The topic is locked, or belongs to the parent of a forked child: everything is queued."""
+    CLOSED = auto()
+    """The producer is closed."""
+
+
+class Event(IntEnum):
+    """What changes the state."""
+
+    SAMPLE = auto()
+    QUEUE = auto()
+    COUNT = auto()
+    HOLD_UP = auto()
+    STORED = auto()
+    """Nothing is queued that must be stored first. The caller checks the queue again afterwards."""
+    CLOSE = auto()
+
+
+def _row(sample: State, queue: State, count: State, hold_up: State, stored: State) -> dict[Event, State]:
+    return dict(zip(Event, (sample, queue, count, hold_up, stored, State.CLOSED), strict=True))
+
+
+_S: Final = State
+TRANSITIONS: Final = {
+    #                    SAMPLE       QUEUE        COUNT        HOLD_UP     STORED
+    _S.OPEN: _row(_S.SAMPLED, _S.QUEUED, _S.COUNTING, _S.HELD_UP, _S.OPEN),
+    _S.SAMPLED: _row(_S.SAMPLED, _S.QUEUED, _S.COUNTING, _S.HELD_UP, _S.OPEN),
+    _S.QUEUED: _row(_S.QUEUED, _S.QUEUED, _S.COUNTING, _S.HELD_UP, _S.OPEN),
+    _S.COUNTING: _row(_S.COUNTING, _S.COUNTING, _S.COUNTING, _S.HELD_UP, _S.OPEN),
+    _S.HELD_UP: _row(_S.HELD_UP, _S.HELD_UP, _S.HELD_UP, _S.HELD_UP, _S.OPEN),
+    _S.CLOSED: _row(_S.CLOSED, _S.CLOSED, _S.CLOSED, _S.CLOSED, _S.CLOSED),
+}
+"""The state after each event. A state that closes more stays until `Event.STORED`."""
+
+PATHS: Final = {
+    _S.OPEN: (True, True),
+    _S.SAMPLED: (False, True),
+    _S.QUEUED: (False, True),
+    _S.COUNTING: (False, False),
+    _S.HELD_UP: (False, False),
+    _S.CLOSED: (False, False),
+}
+"""Whether a message may be appended at once, and whether it may join the batch without the lock."""
+
+
+class SendDeadline:
+    """The ages of queued messages, kept as marks: a mark is a number of messages and a time.
+
+    Determines when the send timeout of the oldest message is over, without a time in every message.
+    Times are those of the caller's clock, in seconds. Empty while no message is queued, which is usual.
+    A message between two marks counts as old as the later mark, so no message fails too early, and each
+    fails at most a hundredth of the timeout too late.
+
+    >>> deadline = SendDeadline(30.0)
+    >>> deadline.note(2, 100.0); deadline.note(3, 110.0)
+    >>> deadline.at
+    130.0
+    >>> deadline.passed(2); deadline.at
+    140.0
+    >>> deadline.clear(); deadline.at is None
+    True
+    """
+
+    __slots__ = ("_grain", "_out", "_timeout_s", "marks")
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._grain = timeout_s / _MARKS
+        self.marks: list[tuple[int, float]] = []  # few; a deque would take 0.7 KiB when empty
+        self._out = 0
+
+    def note(self, waiting: int, now: float) -> None:
+        """Record that ``waiting`` messages are queued, the last of them since ``now``."""
+        marks = self.marks
+        if not self._timeout_s:
+            return
+        if not marks:
+            marks.append((self._out, now))
+        elif now - marks[-1][1] >= self._grain:
+            marks.append((self._out + waiting - 1, now))
+
+    def passed(self, count: int) -> None:
+        """Record that the oldest ``count`` messages have left the queue."""
+        self._out += count
+        marks = self.marks
+        while len(marks) > 1 and marks[1][0] <= self._out:
+            del marks[0]
+
+    def clear(self) -> None:
+        """Record that the queue is empty."""
+        self.marks.clear()
+
+    @property
+    def at(self) -> float | None:
+        """The time at which the oldest message fails; None for never."""
+        marks = self.marks
+        if not marks:
+            return None
+        exact = marks[0][0] >= self._out
+        return marks[0][1] + self._timeout_s + (0.0 if exact else self._grain)

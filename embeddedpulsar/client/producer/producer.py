@@ -1,11 +1,14 @@
-"""The producer. Hot: benchmarks measure `Producer.send_async` and `Producer.send`."""
+"""The producer, and the opening of one of the class that the topic and the options need.
+
+Hot: benchmarks measure `Producer.send_async` and `Producer.send`.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.client.arguments import (
     INT32_MAX,
@@ -21,12 +24,16 @@ from embeddedpulsar.client.arguments import (
     with_key,
 )
 from embeddedpulsar.client.client_context import ProcessBound
+from embeddedpulsar.client.partition_watch import despite_deletion, registered
 from embeddedpulsar.client.producer.pending_entry import shut_batch
 from embeddedpulsar.client.producer.producer_config import BULK_BYTES, BULK_MESSAGES, BulkLimits
-from embeddedpulsar.client.producer.publisher import Publisher
+from embeddedpulsar.client.producer.publisher import Publisher, attach_publisher
+from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import T
 from embeddedpulsar.schema import BytesSchema, StringSchema
+from embeddedpulsar.schema.schema import BYTES, checked_version
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from embeddedpulsar.client.arguments import Options
+    from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.producer.bulk_publisher import (
         BulkPublisher,
         OptionColumns,
@@ -44,6 +52,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.message_router import Router
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
     from embeddedpulsar.client.producer.pending_entry import SendCallback
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.send_queue import SendQueue
     from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.message_id import MessageId
@@ -536,7 +545,7 @@ class Producer(ProcessBound, Generic[T]):
             ...     client.create_reader("clicks", MessageId.earliest).read_next().data()
             b'click'
         """
-        with deadline.translated:
+        with timing.translated:
             self._publisher.flush()
         if self._interception is not None:
             self._interception.raise_failure()
@@ -548,7 +557,7 @@ class Producer(ProcessBound, Generic[T]):
             AlreadyClosed: it was closed before.
             LockTimeout: another process held a lock; the text names the messages that may not be stored.
         """
-        with deadline.translated:
+        with timing.translated:
             self._publisher.end()
         if self._interception is not None:
             self._interception.chain.close()
@@ -616,3 +625,45 @@ class Producer(ProcessBound, Generic[T]):
         publisher = getattr(self, "_publisher", None)
         if publisher is not None:
             publisher.abandon()
+
+
+def open_producer(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
+    """Attach a producer to a topic, which is created if necessary, or to all its partitions.
+
+    Raises:
+        InvalidTopicName, TopicNotFound, ProducerBusy, ProducerFenced: see `Client.create_producer`.
+    """
+    core.begin_operation()
+    version = checked_version(config.schema, (config.topic,), is_producer=True)
+    if version != config.schema_version:
+        config = config._replace(schema_version=version)
+    if config.access_mode == ProducerAccessMode.WaitForExclusive:
+        return _open(core, config)  # a wait for access to a topic ends when the topic is deleted
+    return despite_deletion(lambda: _open(core, config))
+
+
+def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
+    if config.chunking and not TopicName.parse(config.topic).is_persistent:
+        config = config._replace(chunking=False)  # as in Pulsar: parts may be lost
+    chain = config.chain
+    if chain is not None:
+        chain.bind(core, chain)  # until there is a producer
+    partitions = core.store.partitions_of(config.topic)
+    if config.schema_version < 0 and config.schema is not BYTES:
+        durability = config.durability or core.config.durability
+        schema, version = registered(core.store, config.topic, config.schema, durability)
+        config = config._replace(schema=schema, schema_version=version)
+    if partitions:
+        # Imported on first use: most topics are plain, and most producers have no interceptors.
+        from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
+
+        producer: Producer[Any] = Producer(PartitionedPublisher(core, config, partitions))
+    else:
+        producer = Producer(attach_publisher(core, config))
+    if chain is not None:
+        from embeddedpulsar.client.producer.interception import Interception
+
+        producer._intercept(Interception(producer._publisher, producer._encoded, chain))
+        chain.bind(core, producer)
+        chain.begin()
+    return producer

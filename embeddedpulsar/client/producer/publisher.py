@@ -16,21 +16,25 @@ from embeddedpulsar._engine.format.entry import (
     single_fields,
 )
 from embeddedpulsar._engine.format.frame import FLAG_BATCHED
-from embeddedpulsar._engine.platform import deadline, fork
+from embeddedpulsar._engine.platform import fork, timing
 from embeddedpulsar._engine.platform.access import named
-from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.client.arguments import DELIVER_AT
 from embeddedpulsar.client.producer.completions import CALLBACK_BACKLOG
 from embeddedpulsar.client.producer.entry_encoder import make_encoder, part_limit
-from embeddedpulsar.client.producer.pending_entry import SendCallback, tell_sender
+from embeddedpulsar.client.producer.log_writer import DeduplicationSwitched
+from embeddedpulsar.client.producer.pending_entry import Event, SendCallback, tell_sender
 from embeddedpulsar.client.producer.producer_config import DEFAULT_SEND_TIMEOUT_MS
-from embeddedpulsar.client.producer.producer_meter import BURST, ONE, ProducerMeter, snapshot_of
-from embeddedpulsar.client.producer.producer_session import ProducerSession
-from embeddedpulsar.client.producer.queue_state import Event
+from embeddedpulsar.client.producer.producer_session import (
+    BURST,
+    ONE,
+    ProducerMeter,
+    ProducerSession,
+    snapshot_of,
+)
 from embeddedpulsar.client.producer.send_queue import TURN_S, SendQueue
-from embeddedpulsar.client.producer.sequence_ids import DeduplicationSwitched
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.policies import TopicHeld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +71,7 @@ class Publisher:
         prefix: what all entries of the present attachment have in common.
         queue: everything that is accepted and not stored.
         routing: of whole columns; None, because there is one partition.
-        tally: counts messages stored at once; see `producer_meter.ONE`.
+        tally: counts messages stored at once; see `producer_session.ONE`.
     """
 
     routing = None
@@ -178,7 +182,7 @@ class Publisher:
                 self.meter.durable(out)
             return out.message_id(index, self.partition)
         except BaseException as error:
-            deadline.translate(error)
+            timing.translate(error)
             raise
 
     def enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
@@ -209,7 +213,7 @@ class Publisher:
         except Exception as error:  # noqa: BLE001 - passed to the callback or to the next flush
             self.tell_later(callback, named(error))
         except BaseException as error:
-            deadline.translate(error)
+            timing.translate(error)
             raise
 
     def tell_later(self, callback: SendCallback | None, error: BaseException) -> None:
@@ -365,7 +369,7 @@ class Publisher:
         if queue.is_empty or queue.is_closed:
             return
         try:
-            deadline.enter(queue.lock, f"the producer {self.name}")
+            timing.enter(queue.lock, f"the producer {self.name}")
             error = queue.store(1)
         finally:
             queue.lock.release()
@@ -455,7 +459,7 @@ class Publisher:
         """Fail queued messages with AlreadyClosed and detach. Stored messages stay."""
         queue, session = self.queue, self.session
         try:
-            deadline.enter(queue.lock, f"the producer {queue.name}")
+            timing.enter(queue.lock, f"the producer {queue.name}")
             if queue.is_closed and (queue.is_stale or not session.is_attached):  # else interrupted
                 raise AlreadyClosed(f"the producer {queue.name} was closed before")
             dropped = queue.close()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import deadline, threads
+from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar.client.arguments import DELIVER_AT, SEQUENCE_ID
 from embeddedpulsar.client.producer.completions import CALLBACK_BACKLOG, Completions
-from embeddedpulsar.client.producer.log_writer import LogWriter
+from embeddedpulsar.client.producer.log_writer import LogWriter, SequenceIds
 from embeddedpulsar.client.producer.pending_entry import (
+    PATHS,
     SHUT,
+    TRANSITIONS,
     BatchContainer,
+    Event,
     PendingEntry,
     PlainWaiter,
+    SendDeadline,
+    State,
     fate_of,
     payload_of,
     unanswered,
 )
-from embeddedpulsar.client.producer.queue_state import PATHS, TRANSITIONS, Event, SendDeadline, State
-from embeddedpulsar.client.producer.sequence_ids import SequenceIds
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull, Timeout
 
 if TYPE_CHECKING:
@@ -30,8 +33,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
     from embeddedpulsar.client.producer.pending_entry import Item, SendCallback
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.producer_meter import ProducerMeter
-    from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.producer.producer_session import ProducerMeter, ProducerSession
 
 TURN_S: Final = 0.001
 """Seconds to wait for another thread that stores messages of this producer. That takes microseconds, unless
@@ -445,7 +447,7 @@ class SendQueue:
             if completions.handed - completions.told > CALLBACK_BACKLOG:
                 completions.wait_for_callbacks()
         except BaseException as error:
-            deadline.translate(error)
+            timing.translate(error)
             raise
 
     def finish_batch(self, size: int) -> bool:
@@ -569,7 +571,7 @@ class SendQueue:
         left = self._patience_s if at is None else at - self._session.monotonic()
         try:
             seconds = max(left, TURN_S)
-            deadline.within(seconds, self._store_groups, seconds, least)
+            timing.within(seconds, self._store_groups, seconds, least)
         except LockTimeout as error:
             self._fail_queued(error)
             return error

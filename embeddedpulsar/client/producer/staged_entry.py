@@ -9,8 +9,8 @@ from zlib import crc32
 from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_columns
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_ENCRYPTED
 from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher
+from embeddedpulsar.client.producer.producer import open_producer
 from embeddedpulsar.client.producer.producer_config import ProducerConfig
-from embeddedpulsar.client.producer.producer_opening import open_producer
 from embeddedpulsar.crypto.keys import CryptoKeyReader, Encryption
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.schema.schema import BYTES

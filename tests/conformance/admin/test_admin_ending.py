@@ -20,7 +20,7 @@ from embeddedpulsar import (
     TopicNotFound,
     TopicTerminated,
 )
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 from tests.children import in_child
 from tests.conformance.chunks import begin_ledger, log_of
 from tests.conformance.conftest import numbers, receive_all
@@ -124,7 +124,7 @@ def test_the_end_survives_a_reboot(store_path, monkeypatch, is_compacted):
                 producers._section(lambda _: producers.journal.compact(0))
             finally:
                 use.release()
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
     with Client(store_path) as client:
         with pytest.raises(TopicTerminated):
             client.create_producer("topic")

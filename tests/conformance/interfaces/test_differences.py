@@ -25,7 +25,7 @@ from embeddedpulsar import (
     Result,
     TopicNotFound,
 )
-from embeddedpulsar.backlog_quota import BacklogQuota
+from embeddedpulsar.policies import BacklogQuota
 from embeddedpulsar.policy_values import DelayedDeliveryPolicies
 from embeddedpulsar.schema import Array, AvroSchema, Bytes, Integer, JsonSchema, Map, Record
 from tests.conformance.conftest import Topic, numbers, receive_all

@@ -16,7 +16,7 @@ from embeddedpulsar._engine.cold import cold_ledger, fetching, ledger_log, locat
 from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.log.chain_scan import LogWindow
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.platform import deadline, disk
+from embeddedpulsar._engine.platform import disk, timing
 from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import ColdReadError, LockTimeout, StorageFullError
@@ -243,7 +243,7 @@ def test_a_client_of_a_loop_is_not_held_up(site: Site, faulty: Faulty) -> None:
     assert site.offload() == ""
     path = log_path(str(site.directory()), ids[0].ledger_id())
     with pytest.raises(LockTimeout, match="fetched back by a call that may wait"):
-        deadline.try_now(ledger_log.fetch, path)
+        timing.try_now(ledger_log.fetch, path)
     assert ledger_log.fetch(path) == path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.pool import write_settings
@@ -32,11 +32,11 @@ def offloaded(path: Path, settings: dict[str, object], seconds: int = 400) -> tu
             for _ in range(5):
                 producer.send(bytes(1000))
                 time.pass_ms(10)
-        until = clock.perf_counter() + 30
+        until = timing.perf_counter() + 30
         for _ in range(seconds // 100):
             time.pass_ms(100_000)
             while admin.topics().offload_status("orders").status == "RUNNING":
-                assert clock.perf_counter() < until
+                assert timing.perf_counter() < until
         ledgers = admin.topics().get_internal_stats("orders").ledgers
         found = sum(one.offloaded for one in ledgers)
     assert_clean(path)

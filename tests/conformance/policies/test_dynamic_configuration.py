@@ -8,7 +8,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, SubscriptionNotFound, TopicNotFound
 from embeddedpulsar._engine.store.policies.admitting import PUBLISH_RATE
-from embeddedpulsar._engine.store.policies.table import DYNAMIC_SETTINGS, applied_to
+from embeddedpulsar._engine.store.policies.policy_documents import DYNAMIC_SETTINGS, applied_to
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import AutoTopicCreationOverride, PublishRate
 from embeddedpulsar.settings import BrokerSettings

@@ -7,7 +7,7 @@ import pytest
 from embeddedpulsar import Client, MessageId
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.platform.clock import boot_id
+from embeddedpulsar._engine.platform.timing import boot_id
 from embeddedpulsar._engine.store.store import REGISTRY
 from tests.conformance.manual_time import ManualTime
 from tests.support.process_state import reboot

@@ -17,7 +17,7 @@ from embeddedpulsar import (
     exceptions,
 )
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.backlog_quota import MESSAGE_AGE, BacklogQuota
+from embeddedpulsar.policies import MESSAGE_AGE, BacklogQuota
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance import retention_site
 from tests.conformance.held import Answers

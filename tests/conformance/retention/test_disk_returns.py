@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, ConsumerType, InitialPosition
-from embeddedpulsar.backlog_quota import BacklogQuota
+from embeddedpulsar.policies import BacklogQuota
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, store_with

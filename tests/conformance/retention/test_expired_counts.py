@@ -9,7 +9,7 @@ import pytest
 
 from embeddedpulsar import Admin, ConsumerType, InitialPosition, MessageId
 from embeddedpulsar.admin.topic_stats import SubscriptionStats
-from embeddedpulsar.backlog_quota import BacklogQuota
+from embeddedpulsar.policies import BacklogQuota
 from embeddedpulsar.testing.trial_store import assert_clean
 from tests.children import in_child
 from tests.conformance.manual_time import ManualTime

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.testing.trial_store import check_store
 
 TOPIC = "persistent://public/default/orders"
@@ -133,7 +133,7 @@ def test_what_is_repaired_when_the_store_is_opened(tmp_path: Path, monkeypatch: 
     filled(tmp_path)
     flip(tmp_path / "catalog", 20)
     (tmp_path / "topics" / "t-unknown").mkdir()
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
     found: list[Damage] = []
     with Client(tmp_path, on_damage=found.append) as client:
         assert read_all(client) == 10

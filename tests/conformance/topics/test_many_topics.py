@@ -14,7 +14,7 @@ from embeddedpulsar import (
     MessageId,
     Timeout,
 )
-from embeddedpulsar._engine.platform.scheduler import Scheduler
+from embeddedpulsar._engine.platform.timing import Scheduler
 from embeddedpulsar.client.consumer.delivery import Delivery
 from tests.conformance.conftest import receive_all
 

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import DispatchState
 from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, FIRST_OWNER, NONE, PART, WAITING
-from embeddedpulsar._engine.subscription.state.replica import decode_snapshot, encode_snapshot
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import (
+    SubscriptionState,
+    decode_snapshot,
+    encode_snapshot,
+)
 from tests.storms.dispatch.dispatch_model import DispatchModel, Seen
 from tests.storms.dispatch.virtual_log import VirtualEntry, VirtualLog
 

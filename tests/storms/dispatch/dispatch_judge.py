@@ -9,15 +9,15 @@ from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, Subscriptio
 from embeddedpulsar._engine.log.journal import Journal
 from embeddedpulsar._engine.log.journal_file import JournalPlace
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.subscription.control import SubscriptionControl
 from embeddedpulsar._engine.subscription.open_range import OpenRange
 from embeddedpulsar._engine.subscription.state.entry_states import WAITING
 from embeddedpulsar._engine.subscription.state.replica import (
     SubscriptionReplica,
+    SubscriptionState,
     decode_snapshot,
     encode_snapshot,
 )
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
 from tests.storms.dispatch import dispatch_audit as audit
 from tests.storms.dispatch.dispatch_model import NOTHING, DispatchModel
 from tests.storms.dispatch.dispatch_setup import DispatchSetup

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer

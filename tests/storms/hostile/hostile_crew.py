@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from tests.storms import storm_diary
 from tests.storms.hostile.hostile_bystander import SHARED_TOPIC, Bystander
 from tests.storms.hostile.hostile_daemons import DaemonParent

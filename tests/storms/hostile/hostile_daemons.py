@@ -14,7 +14,7 @@ import shutil
 import traceback
 from typing import Final
 
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.enums import ConsumerType, InitialPosition

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from tests.storms.hostile.hostile_crew import HostileCrew
 from tests.storms.hostile.hostile_roles import KEEP_ALIVE_S, HostilePage, store_of
 from tests.storms.lock_holders import LockFiles

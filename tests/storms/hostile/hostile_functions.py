@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 from embeddedpulsar import Admin
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.producer.producer import Producer

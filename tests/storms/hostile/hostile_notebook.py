@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from embeddedpulsar import Admin
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.reader import Reader

@@ -11,7 +11,7 @@ import os
 import random
 from typing import Final, NamedTuple
 
-from embeddedpulsar._engine.platform.clock import perf_counter
+from embeddedpulsar._engine.platform.timing import perf_counter
 from embeddedpulsar.enums import ConsumerType
 from tests.storms.storm_pages import Page
 from tests.storms.storm_payload import Mark

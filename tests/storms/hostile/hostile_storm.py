@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from embeddedpulsar._engine.platform.clock import perf_counter, sleep
+from embeddedpulsar._engine.platform.timing import perf_counter, sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.message_id import MessageId

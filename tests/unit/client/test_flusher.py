@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from embeddedpulsar._engine.platform import natives
+from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client import client_threads as module
 from embeddedpulsar.client.client_threads import ClientLog, Flusher
 
@@ -54,7 +54,7 @@ def test_a_thread_that_cannot_be_started(flusher: Flusher, monkeypatch: pytest.M
 
     one, other = Publisher([]), Publisher([])
     with monkeypatch.context() as patch:
-        patch.setattr(natives.system, "start_new_thread", refuse)
+        patch.setattr(threads.system, "start_new_thread", refuse)
         flusher.kick(one)
     assert "can't start" in caplog.text
     flusher.kick(other)

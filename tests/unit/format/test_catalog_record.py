@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar._engine.format import catalog_record, topic_record
+from embeddedpulsar._engine.format import catalog_record, journal_record
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
-from embeddedpulsar._engine.format.topic_record import AttachProducer, DetachProducer, EnqueueProducer
+from embeddedpulsar._engine.format.journal_record import AttachProducer, DetachProducer, EnqueueProducer
 from embeddedpulsar.exceptions import CorruptionError
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)
@@ -43,9 +43,9 @@ def test_deletions_and_namespaces_round_trip(name: str, incarnation: int):
 
 
 @given(COMMANDS)
-def test_producer_commands_round_trip(command: topic_record.TopicCommand):
+def test_producer_commands_round_trip(command: journal_record.TopicCommand):
     """Every command keeps its type and fields."""
-    decoded = topic_record.decode_command(*topic_record.encode_command(command))
+    decoded = journal_record.decode_command(*journal_record.encode_command(command))
     assert decoded == command and type(decoded) is type(command)
 
 
@@ -56,7 +56,7 @@ def test_any_bytes_are_a_record_or_corruption(payload: bytes, kind: int):
         catalog_record.decode_topic,
         catalog_record.decode_topic_deleted,
         catalog_record.decode_namespace,
-        lambda data: topic_record.decode_command(kind, data),
+        lambda data: journal_record.decode_command(kind, data),
     )
     for decode in decoders:
         try:
@@ -67,7 +67,7 @@ def test_any_bytes_are_a_record_or_corruption(payload: bytes, kind: int):
 
 def test_truncated_records_are_corruption():
     """Each prefix of a record is refused."""
-    payload = topic_record.encode_command(AttachProducer(1, 2, bytes(16), 0, True, "bob"))[1]
+    payload = journal_record.encode_command(AttachProducer(1, 2, bytes(16), 0, True, "bob"))[1]
     for size in range(len(payload)):
         with pytest.raises(CorruptionError):
-            topic_record.decode_command(topic_record.ATTACH_PRODUCER, payload[:size])
+            journal_record.decode_command(journal_record.ATTACH_PRODUCER, payload[:size])

@@ -11,7 +11,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar._engine.log.topic_control import TopicControl, is_of_this_boot
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 
 
 def is_believed(directory: Path) -> bool:
@@ -29,7 +29,7 @@ def test_words_of_another_boot_id_are_true_while_a_process_of_theirs_lives(tmp_p
     copy = tmp_path / "topic"
     shutil.copytree(topic, copy)
     assert is_believed(topic)
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
     assert is_believed(topic) and not is_believed(copy)
     client.close()
     assert not is_believed(topic)
@@ -43,7 +43,7 @@ def test_words_of_subscriptions_of_many_topics_are_true_as_well(tmp_path: Path, 
         with closing(TopicControl.open(str(topic))) as control:
             header = control.header
         assert header is not None
-        monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+        monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
         deep = tmp_path / "store" / "topics" / "ab" / topic.name / "subscriptions" / "s"
         assert is_of_this_boot(header, str(deep))
 
@@ -56,5 +56,5 @@ def test_nothing_is_believed_without_the_words_of_the_store(tmp_path: Path, monk
         (topic,) = (tmp_path / "store" / "topics").iterdir()
     (tmp_path / "store" / "store.ctl").write_bytes(damage)
     assert is_believed(topic)
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
     assert not is_believed(topic)

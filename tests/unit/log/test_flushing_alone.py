@@ -13,7 +13,7 @@ from embeddedpulsar._engine.filenames import sync_lock_path
 from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.log import group_commit
 from embeddedpulsar._engine.log.topic_control import FLUSHER, FLUSHING
-from embeddedpulsar._engine.platform import deadline, failpoints, mapped_file
+from embeddedpulsar._engine.platform import failpoints, mapped_file, timing
 from embeddedpulsar._engine.platform.lease import is_number_held
 from embeddedpulsar.exceptions import LockTimeout, PoisonedSegment
 from tests.ledger_site import PREFIX, LedgerSite, send, values
@@ -50,7 +50,7 @@ def test_another_flusher_is_seen(site: LedgerSite):
         holders.append(words[FLUSHER])
     assert holders[:2] == holders[2:] and holders[0] != holders[1]
     with held_elsewhere(sync_lock_path(site.directory)), pytest.raises(LockTimeout):
-        deadline.within(0.01, send, ledgers[0], b"y")
+        timing.within(0.01, send, ledgers[0], b"y")
 
 
 def test_a_flush_under_way_is_waited_for(site: LedgerSite, faulty: FaultyDisk):
@@ -71,7 +71,7 @@ def test_a_flush_under_way_is_waited_for(site: LedgerSite, faulty: FaultyDisk):
     faulty.on_call = lambda call, path: order.append("flush") if call == "fdatasync" else None
     end = second.append_nowait(encode_single(b"other", 0, PREFIX))[3]
     with pytest.raises(LockTimeout, match="did not end its flush"):
-        deadline.within(0.01, second.wait_durable, end)
+        timing.within(0.01, second.wait_durable, end)
     senders.append(threading.Thread(target=second.wait_durable, args=(end,)))
     senders[1].start()
     assert order == []
@@ -119,9 +119,9 @@ def test_a_flush_of_another_container_is_waited_for(site: LedgerSite):
     end = waiting.append_nowait(encode_single(b"next", 0, PREFIX))[3]
     for _ in range(2):  # who gives up takes nothing from the next
         with pytest.raises(LockTimeout, match="did not end its flush"):
-            deadline.within(0.01, waiting.wait_durable, end)
+            timing.within(0.01, waiting.wait_durable, end)
     ledger.close()
-    deadline.within(1.0, waiting.wait_durable, end)
+    timing.within(1.0, waiting.wait_durable, end)
     assert waiting.view.words[FLUSHING] == 0 and waiting.statistics().is_synced
 
 

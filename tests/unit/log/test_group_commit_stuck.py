@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.filenames import lock_path, sync_lock_path
-from embeddedpulsar._engine.platform import deadline, disk
+from embeddedpulsar._engine.platform import disk, timing
 from embeddedpulsar.exceptions import LockTimeout, PoisonedSegment
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.ledger_site import LedgerSite, send
@@ -49,7 +49,7 @@ def test_a_flush_that_failed_is_not_forgotten_behind_a_stuck_topic(tmp_path: Pat
         with held_elsewhere(lock_path(site.directory)):
             for _ in range(2):  # the second fdatasync would succeed
                 with pytest.raises(LockTimeout):
-                    deadline.within(0.01, ledger.sync)
+                    timing.within(0.01, ledger.sync)
                 assert not ledger.statistics().is_synced
         with pytest.raises(PoisonedSegment):
             ledger.sync()

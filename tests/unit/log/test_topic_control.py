@@ -12,7 +12,7 @@ from embeddedpulsar._engine.filenames import control_path, under_construction
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.log.topic_control import ATTENTION, MUST_ROLL, TopicControl
 from embeddedpulsar._engine.platform import disk
-from embeddedpulsar._engine.platform.clock import boot_id
+from embeddedpulsar._engine.platform.timing import boot_id
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from tests.ledger_site import LedgerSite, send, values
 

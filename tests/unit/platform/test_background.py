@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar._engine.platform import deadline
-from embeddedpulsar._engine.platform.scheduler import BackgroundWork, Backoff
+from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.platform.timing import BackgroundWork, Backoff
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
@@ -24,7 +24,7 @@ class Site:
 
     def try_it(self) -> None:
         self.tries.append(round(self.clock.monotonic() - self.begun, 6))
-        assert deadline.left(30.0) == 0.0, "it would wait"
+        assert timing.left(30.0) == 0.0, "it would wait"
         if self.fail is not None:
             raise self.fail
         if self.is_held:

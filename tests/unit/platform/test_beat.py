@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar._engine.platform.scheduler import Beat
+from embeddedpulsar._engine.platform.timing import Beat
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.strikes import at_every_instruction
 

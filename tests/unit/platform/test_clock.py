@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from embeddedpulsar._engine.platform import clock
-from embeddedpulsar._engine.platform.clock import SystemClock
+from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.platform.timing import SystemClock
 
 
 def test_system_clock_follows_the_machine():
@@ -21,8 +21,8 @@ def test_system_clock_follows_the_machine():
 
 def test_boot_id_is_sixteen_stable_bytes():
     """The same value at every call, and in every process."""
-    assert len(clock.boot_id()) == 16
-    assert clock.boot_id() == clock.boot_id()
+    assert len(timing.boot_id()) == 16
+    assert timing.boot_id() == timing.boot_id()
 
 
 def test_boot_id_changes_with_the_boot(monkeypatch: pytest.MonkeyPatch, tmp_path):
@@ -30,16 +30,16 @@ def test_boot_id_changes_with_the_boot(monkeypatch: pytest.MonkeyPatch, tmp_path
     seen = set()
     for text in ("one", "two"):
         (tmp_path / "boot").write_text(text)
-        monkeypatch.setattr(clock, "_BOOT_ID_PATH", str(tmp_path / "boot"))
-        monkeypatch.setattr(clock, "_boot_id", None)
-        seen.add(clock.boot_id())
+        monkeypatch.setattr(timing, "_BOOT_ID_PATH", str(tmp_path / "boot"))
+        monkeypatch.setattr(timing, "_boot_id", None)
+        seen.add(timing.boot_id())
     assert len(seen) == 2
 
 
 def test_boot_id_is_asked_of_sysctl_where_proc_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path):
     """macOS and FreeBSD have no /proc."""
-    monkeypatch.setattr(clock, "_BOOT_ID_PATH", str(tmp_path / "absent"))
-    monkeypatch.setattr(clock, "_boot_id", None)
+    monkeypatch.setattr(timing, "_BOOT_ID_PATH", str(tmp_path / "absent"))
+    monkeypatch.setattr(timing, "_boot_id", None)
     asked = []
 
     def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
@@ -49,16 +49,16 @@ def test_boot_id_is_asked_of_sysctl_where_proc_is_missing(monkeypatch: pytest.Mo
         return subprocess.CompletedProcess(command, 0, "ABC\n", "")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert clock._boot_text() == "ABC"
+    assert timing._boot_text() == "ABC"
     assert asked == ["kern.bootsessionuuid", "kern.boot_id"]
 
 
 def test_boot_id_falls_back_to_the_hour_of_the_boot(monkeypatch: pytest.MonkeyPatch, tmp_path):
     """Where no system call helps, the clocks give an estimate that is stable for a while."""
-    monkeypatch.setattr(clock, "_BOOT_ID_PATH", str(tmp_path / "absent"))
+    monkeypatch.setattr(timing, "_BOOT_ID_PATH", str(tmp_path / "absent"))
 
     def run(*args: object, **options: object) -> None:
         raise FileNotFoundError("sysctl")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert clock._boot_text().startswith("about ")
+    assert timing._boot_text().startswith("about ")

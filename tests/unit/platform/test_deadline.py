@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.threads import RLock
 from embeddedpulsar.exceptions import LockTimeout
@@ -28,51 +28,51 @@ class Now:
 def now(monkeypatch: pytest.MonkeyPatch) -> Now:
     """The clock of deadlines, moved by the test."""
     clock = Now()
-    monkeypatch.setattr(deadline.system, "monotonic", clock)
+    monkeypatch.setattr(timing.system, "monotonic", clock)
     return clock
 
 
 def test_without_a_deadline_a_lock_is_waited_for_as_it_asks():
     """The default of the lock holds."""
-    assert deadline.left(30.0) == 30.0
+    assert timing.left(30.0) == 30.0
 
 
 def test_what_is_left_shrinks_with_time(now: Now):
     """Three waits of one call share its deadline, and after it locks are only tried."""
 
     def call() -> list[float]:
-        waits = [deadline.left(30.0)]
+        waits = [timing.left(30.0)]
         for _ in range(3):
             now.seconds += 2
-            waits.append(deadline.left(30.0))
+            waits.append(timing.left(30.0))
         return waits
 
-    assert deadline.within(5.0, call) == [5.0, 3.0, 1.0, 0.0]
+    assert timing.within(5.0, call) == [5.0, 3.0, 1.0, 0.0]
 
 
 def test_a_lock_that_asks_for_less_gets_less(now: Now):
     """A deadline never lengthens a wait."""
-    assert deadline.within(5.0, deadline.left, 0.2) == 0.2
+    assert timing.within(5.0, timing.left, 0.2) == 0.2
 
 
 def test_an_inner_deadline_can_only_be_shorter(now: Now):
     """What is called inside a call ends with it."""
-    assert deadline.within(5.0, deadline.within, 9.0, deadline.left, 30.0) == 5.0
-    assert deadline.within(5.0, deadline.within, 1.0, deadline.left, 30.0) == 1.0
-    assert deadline.try_now(deadline.within, 9.0, deadline.left, 30.0) == 0.0
+    assert timing.within(5.0, timing.within, 9.0, timing.left, 30.0) == 5.0
+    assert timing.within(5.0, timing.within, 1.0, timing.left, 30.0) == 1.0
+    assert timing.try_now(timing.within, 9.0, timing.left, 30.0) == 0.0
 
 
 def test_code_of_the_application_has_a_deadline_of_its_own(now: Now):
     """An interceptor that a timer calls may wait."""
-    assert deadline.try_now(deadline.unbounded, deadline.left, 30.0) == 30.0
-    assert deadline.unbounded(deadline.left, 30.0) == 30.0
+    assert timing.try_now(timing.unbounded, timing.left, 30.0) == 30.0
+    assert timing.unbounded(timing.left, 30.0) == 30.0
 
 
 def test_a_deadline_ends_with_the_call_that_fails(now: Now):
     """Also when an interrupt ends it."""
     with pytest.raises(KeyboardInterrupt):
-        deadline.try_now(interrupted)
-    assert deadline.left(30.0) == 30.0
+        timing.try_now(interrupted)
+    assert timing.left(30.0) == 30.0
 
 
 def interrupted() -> None:
@@ -92,9 +92,9 @@ def test_a_storm_of_interrupts_leaves_no_deadline_behind():
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.0005, 1.0)  # again: one may hit a finalizer
                 while True:
-                    deadline.try_now(deadline.within, 1.0, deadline.left, 30.0)
+                    timing.try_now(timing.within, 1.0, timing.left, 30.0)
             except KeyboardInterrupt:
-                assert deadline.left(30.0) == 30.0
+                assert timing.left(30.0) == 30.0
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -105,19 +105,19 @@ def test_other_threads_and_tasks_keep_their_own():
     seen: list[float] = []
 
     def call() -> None:
-        thread = threading.Thread(target=lambda: seen.append(deadline.left(30.0)))
+        thread = threading.Thread(target=lambda: seen.append(timing.left(30.0)))
         thread.start()
         thread.join()
 
-    deadline.try_now(call)
+    timing.try_now(call)
     assert seen == [30.0]
 
     async def main() -> tuple[float, float]:
-        tried = deadline.try_now(deadline.left, 30.0)
+        tried = timing.try_now(timing.left, 30.0)
         return tried, await asyncio.create_task(later())
 
     async def later() -> float:
-        return deadline.left(30.0)
+        return timing.left(30.0)
 
     assert asyncio.run(main()) == (0.0, 30.0)
 
@@ -129,10 +129,10 @@ def test_a_file_lock_is_waited_for_until_the_deadline(tmp_path):
     for seconds in (0.05, 0.0):
         begun = time.monotonic()
         with pytest.raises(LockTimeout, match="was not free within 0"):
-            deadline.within(seconds, ours.acquire)
+            timing.within(seconds, ours.acquire)
         assert seconds <= time.monotonic() - begun < seconds + 5
     theirs.release()
-    deadline.try_now(ours.acquire)
+    timing.try_now(ours.acquire)
     ours.release()
     ours.close()
     theirs.close()
@@ -159,19 +159,19 @@ def test_a_thread_that_holds_a_lock_is_waited_for_until_the_deadline(tmp_path):
     try:
         begun = time.monotonic()
         with pytest.raises(LockTimeout):
-            deadline.try_now(lock.acquire)
+            timing.try_now(lock.acquire)
         with pytest.raises(LockTimeout):
-            deadline.within(0.02, lock.acquire)
+            timing.within(0.02, lock.acquire)
         with pytest.raises(LockTimeout, match="inside the queue for 0 s"):
-            deadline.try_now(deadline.enter, inner, "the queue")
+            timing.try_now(timing.enter, inner, "the queue")
         with pytest.raises(LockTimeout):
-            deadline.within(0.02, deadline.enter, inner, "the queue")
+            timing.within(0.02, timing.enter, inner, "the queue")
         assert time.monotonic() - begun < 10
     finally:
         leave.set()
         thread.join()
     try:
-        deadline.try_now(deadline.enter, inner, "the queue")
+        timing.try_now(timing.enter, inner, "the queue")
     finally:
         inner.release()
         lock.close()

@@ -11,9 +11,8 @@ from collections import deque
 
 import pytest
 
-from embeddedpulsar._engine.platform import natives
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar._engine.platform.scheduler import _MOST_LATER, Scheduler, Timer
+from embeddedpulsar._engine.platform import threads
+from embeddedpulsar._engine.platform.timing import _MOST_LATER, SYSTEM_CLOCK, Scheduler, Timer
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.children import in_child
 from tests.strikes import at_every_instruction
@@ -159,7 +158,7 @@ def test_a_thread_that_cannot_be_started_is_tried_again(
     ran: list[int] = []
     done = threading.Event()
     with monkeypatch.context() as patch:
-        patch.setattr(natives.system, "start_new_thread", refuse)
+        patch.setattr(threads.system, "start_new_thread", refuse)
         with pytest.raises(RuntimeError, match="can't start"):
             scheduler.call_later(0, lambda: ran.append(1))
     scheduler.call_later(0.01, done.set)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from embeddedpulsar._engine.platform.scheduler import BackgroundWork, SchedulerClosed, Timer, call_logged
+from embeddedpulsar._engine.platform.timing import BackgroundWork, SchedulerClosed, Timer, call_logged
 from embeddedpulsar._engine.store.background.housekeeping import Housekeeping
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.subscription.shared_state import StateFlusher

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.platform.clock import boot_id
+from embeddedpulsar._engine.platform.timing import boot_id
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import InvalidTopicName, TopicNotFound

@@ -9,7 +9,7 @@ import pytest
 
 from embeddedpulsar import Client, InitialPosition, MessageId
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.open_topics import MOST_IDLE
 from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy, LockTimeout, ProducerBusy
@@ -219,10 +219,10 @@ def test_a_topic_whose_opening_waits_holds_up_no_other(store, monkeypatch):
         thread.start()
     assert ready.wait(60)
     try:
-        assert deadline.within(5.0, store.use_topic, "other").topic.name.endswith("other")
+        assert timing.within(5.0, store.use_topic, "other").topic.name.endswith("other")
         for _ in range(2):  # the first does not let the second open it beside the thread that does
             with pytest.raises(LockTimeout, match=r"the opening of .*stuck"):
-                deadline.within(0.01, store.use_topic, "stuck")
+                timing.within(0.01, store.use_topic, "stuck")
     finally:
         go_on.set()
         for thread in threads:

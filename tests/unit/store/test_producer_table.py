@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar._engine.format.topic_record import (
+from embeddedpulsar._engine.format.journal_record import (
     REASON_CLOSED,
     REASON_DEAD,
     DetachProducer,

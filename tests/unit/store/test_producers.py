@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.control import TopicWord
-from embeddedpulsar._engine.platform import clock, failpoints
+from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.store.store import REGISTRY, Store
 from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar._engine.store.topic_journal import JOURNAL_CHECKED
@@ -193,7 +193,7 @@ def test_a_new_boot_starts_without_producers(root: Path, monkeypatch):
     store = Store.open(root)
     store.use_topic("orders").topic.attach_producer("bob")
     store.release()
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
     store = Store.open(root)
     topic = store.use_topic("orders").topic
     topic.ledger.words[TopicWord.JOURNAL] = 7 << 32 | 12345  # what a power loss may leave of it

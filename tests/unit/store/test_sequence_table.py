@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embeddedpulsar._engine.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
-from embeddedpulsar._engine.format.topic_record import (
+from embeddedpulsar._engine.format.journal_record import (
     ForgetProducer,
     RememberProducer,
     SetDeduplication,

@@ -18,7 +18,7 @@ from embeddedpulsar._engine.format.document import KIND_STORE_META, encode_docum
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
-from embeddedpulsar._engine.platform import clock, disk, filesystem, ownership
+from embeddedpulsar._engine.platform import disk, filesystem, ownership, timing
 from embeddedpulsar._engine.platform.lease import lease_path
 from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar._engine.store.store import REGISTRY, Store
@@ -301,7 +301,7 @@ def test_a_new_boot_heals_catalog_and_leftovers(root: Path, monkeypatch, caplog)
     (root / "staging" / "half").mkdir()
     (root / "staging" / "half" / "topic.meta").write_bytes(b"")
     os.mkdir(root / "topics" / "t-nameless")
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
     with caplog.at_level(logging.WARNING, "embeddedpulsar"):
         store = Store.open(root)
     assert "orders was missing from the catalog" in caplog.text and "t-nameless" in caplog.text
@@ -333,7 +333,7 @@ def test_a_catalog_that_is_damaged_is_kept_and_made_anew_after_a_reboot(root: Pa
     (root / "catalog").write_bytes(bytes(300))
     with pytest.raises(CorruptionError, match="catalog"):
         Store.open(root)
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
     with caplog.at_level(logging.WARNING, "embeddedpulsar"):
         store = Store.open(root)
     assert payloads(store, "orders") == [b"one"]

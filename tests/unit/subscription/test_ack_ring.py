@@ -11,7 +11,7 @@ from embeddedpulsar._engine.filenames import acks_path, consumers_in
 from embeddedpulsar._engine.format.control import RING_SIZE, RingWord, Unwritten, parse_ring, place_word
 from embeddedpulsar._engine.format.subscription_record import DETACH_CLOSED, DETACH_DEAD, Create, Detach
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, AckRing, RingSweep
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.exceptions import CorruptionError
 
 BOOT = b"b" * 16

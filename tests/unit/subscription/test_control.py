@@ -10,7 +10,7 @@ import pytest
 
 from embeddedpulsar._engine.format.control import SUBSCRIPTION_CONTROL_SIZE, SubscriptionWord
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.subscription.control import SubscriptionControl
+from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
 
 BOOT = b"boot id, 16 long"
 

@@ -14,10 +14,10 @@ import pytest
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import clock, disk, failpoints
+from embeddedpulsar._engine.platform import disk, failpoints, timing
 from embeddedpulsar._engine.subscription import shared_state
-from embeddedpulsar._engine.subscription.control import SubscriptionControl
 from embeddedpulsar._engine.subscription.subscription import Subscription
+from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
 from embeddedpulsar.exceptions import NotAllowedError, StorageError, StorageFullError
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.subscription_site import SubscriptionSite, positions, read_all
@@ -46,7 +46,7 @@ def test_a_reboot_finds_the_state_in_the_journal(site: SubscriptionSite, monkeyp
     """Another boot id: no word is believed, and nothing acknowledged comes back."""
     _, left = half_acknowledged(site)
     words = os.path.join(site.directory_of(), "ctl")
-    monkeypatch.setattr(clock, "boot_id", lambda: b"another boot id!")
+    monkeypatch.setattr(timing, "boot_id", lambda: b"another boot id!")
     with open(words, "r+b") as file:
         file.seek(128)
         file.write(os.urandom(8000))
@@ -149,7 +149,7 @@ def test_who_does_not_know_its_name_leaves_it_to_those_who_do(
         (directory / "ctl").unlink()
     else:  # the header is there, and the words say that more was
         journal.write_bytes(data[:64] + b"\xa5" * (len(data) - 64))
-        monkeypatch.setattr(clock, "boot_id", lambda: b"another boot id!")
+        monkeypatch.setattr(timing, "boot_id", lambda: b"another boot id!")
     for _ in range(2):
         nameless = Subscription.open(
             str(directory),

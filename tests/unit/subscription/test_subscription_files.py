@@ -13,10 +13,13 @@ from embeddedpulsar import Client
 from embeddedpulsar._engine.format.control import SubscriptionWord, journal_word
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.platform.clock import boot_id
+from embeddedpulsar._engine.platform.timing import boot_id
 from embeddedpulsar._engine.subscription import subscription_files
-from embeddedpulsar._engine.subscription.control import SubscriptionControl
-from embeddedpulsar._engine.subscription.subscription_files import is_word_damaged, mark_deletes
+from embeddedpulsar._engine.subscription.subscription_files import (
+    SubscriptionControl,
+    is_word_damaged,
+    mark_deletes,
+)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 from embeddedpulsar._engine.subscription.liveness_monitor import WatchRing
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from tests.unit.subscription.virtual_site import VirtualSite, read
 
 

@@ -17,9 +17,8 @@ from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.segment import SMALL_LOG
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import failpoints, fork, package_log, threads
-from embeddedpulsar._engine.platform.clock import Clock
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.scheduler import is_idle
+from embeddedpulsar._engine.platform.timing import Clock, is_idle
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException, TopicTerminated
@@ -28,7 +27,7 @@ from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
-    from embeddedpulsar._engine.platform.scheduler import SchedulerLike, Timer
+    from embeddedpulsar._engine.platform.timing import SchedulerLike, Timer
     from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies
     from embeddedpulsar._engine.store.topic_subscriptions import TopicSubscriptions
     from embeddedpulsar._engine.store.topic_view import TopicView

@@ -21,8 +21,8 @@ from embeddedpulsar._engine.log.compactor import Compaction
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import disk, failpoints, lease, package_log, threads
-from embeddedpulsar._engine.platform.clock import Clock, ThreadLike
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.timing import Clock, ThreadLike
 from embeddedpulsar.exceptions import LockTimeout, NotAllowedError, PulsarException, StorageError
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import ATTENTION, HELD
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.background.housekeeping import (
     NOT_TRIMMED,
     PATIENCE_S,
@@ -29,19 +29,19 @@ from embeddedpulsar._engine.store.background.housekeeping import (
 from embeddedpulsar._engine.store.policies.keeping import MESSAGE_TTL, QUOTAS, SUBSCRIPTION_EXPIRATION
 from embeddedpulsar._engine.store.policies.policy_documents import ValueOf
 from embeddedpulsar._engine.store.topic_subscriptions import LOOKED_AT_ONCE
-from embeddedpulsar.backlog_quota import (
-    CONSUMER_BACKLOG_EVICTION,
-    DESTINATION_STORAGE,
-    MESSAGE_AGE,
-    PRODUCER_REQUEST_HOLD,
-    BacklogQuota,
-)
 from embeddedpulsar.exceptions import (
     LockTimeout,
     ProducerBlockedQuotaExceededError,
     ProducerBlockedQuotaExceededException,
     PulsarException,
     StorageError,
+)
+from embeddedpulsar.policies import (
+    CONSUMER_BACKLOG_EVICTION,
+    DESTINATION_STORAGE,
+    MESSAGE_AGE,
+    PRODUCER_REQUEST_HOLD,
+    BacklogQuota,
 )
 
 _LOOK_S: Final = 0.05
@@ -381,7 +381,7 @@ class TopicUpkeep:
         self._due[number] = now + check.every_s
         try:
             # With a deadline: a thread that closes the topic waits, and holds the table of topics.
-            is_again = deadline.within(PATIENCE_S, check.look, done)
+            is_again = timing.within(PATIENCE_S, check.look, done)
         except LockTimeout:
             self._due[number] = 0.0
             raise
@@ -390,7 +390,7 @@ class TopicUpkeep:
         return is_again
 
     def _clear_away(self) -> bool:
-        return deadline.within(PATIENCE_S, self._parts.subscriptions.clear_away, LOOKED_AT_ONCE)
+        return timing.within(PATIENCE_S, self._parts.subscriptions.clear_away, LOOKED_AT_ONCE)
 
     def chores_every_s(self) -> float:
         """How often to look whether something became due as time passed; 0 for never."""

@@ -59,10 +59,10 @@ from embeddedpulsar._engine.log.compacted_ledger import (
 )
 from embeddedpulsar._engine.log.log_check import CheckReport, Problem, check_journal, check_topic, unverified
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import clock, descriptors, disk, nofollow
+from embeddedpulsar._engine.platform import descriptors, disk, nofollow, timing
 from embeddedpulsar._engine.platform.access import irregular
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar._engine.platform.lease import OnlookerLiveness, is_held, is_locked
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
@@ -586,7 +586,7 @@ def _steady(root: str, is_closed: bool, look: Callable[[], list[Problem]]) -> li
     for pause_s in _PAUSES_S:
         if not problems or is_closed or not _check_leases(root)[0]:
             break
-        clock.sleep(pause_s)
+        timing.sleep(pause_s)
         # By kind and path: offsets and texts may change from look to look while the trouble is the same.
         places = {(problem.kind, problem.path) for problem in problems}
         again = look()

@@ -65,10 +65,10 @@ from embeddedpulsar._engine.log.segment import find_segment_header, read_segment
 from embeddedpulsar._engine.log.segment_index import write_index
 from embeddedpulsar._engine.log.segments import Link, walk_segments
 from embeddedpulsar._engine.log.topic_control import TERMINATED
-from embeddedpulsar._engine.platform import clock as clocks
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
-from embeddedpulsar._engine.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar._engine.platform import timing as clocks
 from embeddedpulsar._engine.platform.filesystem import DirectoryLease, prepare_root
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.care.store_check import (
     ID_REUSE,

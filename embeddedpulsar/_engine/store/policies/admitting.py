@@ -1,6 +1,6 @@
 """Policies of what a topic admits, and how fast: rates, numbers, creation, schemas, duplicates.
 
-A sheet of `_engine.store.policies.table`, which says what a row is.
+A sheet of `_engine.store.policies.policy_documents`, which says what a row is.
 """
 
 from __future__ import annotations

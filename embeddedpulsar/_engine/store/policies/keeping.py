@@ -1,6 +1,6 @@
 """Policies of what a topic keeps and drops: messages, ledgers, subscriptions, and the topic itself.
 
-A sheet of `_engine.store.policies.table`, which says what a row is.
+A sheet of `_engine.store.policies.policy_documents`, which says what a row is.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from embeddedpulsar._engine.store.policies.policy import (
     number_policy,
     switch_policy,
 )
-from embeddedpulsar.backlog_quota import (
+from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
+from embeddedpulsar.policies import (
     BACKLOG_QUOTA_POLICIES,
     DESTINATION_STORAGE,
     MESSAGE_AGE,
     BacklogQuota,
+    Retention,
 )
-from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
-from embeddedpulsar.policies import Retention
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
     DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP,

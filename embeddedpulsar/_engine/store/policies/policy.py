@@ -2,10 +2,9 @@
 
 A policy is read at the nearest level that has it: the topic, the partitioned topic of a partition, the
 namespace. If none has it, its default follows from ``broker.conf``. The policies themselves are the rows of
-`_engine.store.policies.table`. What a row says beyond `TopicPolicy.owners` is not used at run time: the
-settings, the
-methods of `Admin`, the verbs of the command line and the page of policies are written from it by
-``tests/support/write_policies.py``.
+`_engine.store.policies.policy_documents`. What a row says beyond `TopicPolicy.owners` is not used at run
+time: the settings, the methods of `Admin`, the verbs of the command line and the page of policies are
+written from it by ``tests/support/write_policies.py``.
 """
 
 from __future__ import annotations

@@ -1,15 +1,23 @@
 """Policies of namespaces and topics: small documents, replaced as a whole, that override ``broker.conf``.
 
 The policies that hold for an open topic, kept in memory until one is changed in any process.
+
+The table of the policies: one row each, in two sheets by subject.
+A row says what the policy is called in a document, which settings decide what holds without it, its range,
+at which levels it can be set, and what its users see: the methods of `Admin`, their docstrings, and the
+options of the command line. After a change of a row, ``make policies`` writes those anew. The code that
+enforces a policy reads it by its row: ``_engine.store.policies.value(MAX_PRODUCERS)``.
+
+The policies that decide what is created and opened: topics, subscriptions, their types, encryption.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
@@ -17,19 +25,92 @@ from embeddedpulsar._engine.format.control import StoreWord
 from embeddedpulsar._engine.format.document import KIND_POLICIES, decode_document, encode_document
 from embeddedpulsar._engine.platform import descriptors, disk, filesystem, threads
 from embeddedpulsar._engine.store.catalog import root_layout
+from embeddedpulsar._engine.store.policies import admitting, keeping
+from embeddedpulsar._engine.store.policies.admitting import (
+    ENCRYPTION_REQUIRED,
+    MAX_TOPICS,
+    SUBSCRIPTION_TYPES,
+    type_names,
+)
 from embeddedpulsar._engine.store.policies.keeping import LETTERS
-from embeddedpulsar._engine.store.policies.policy import OWNER, Fields, TopicPolicy, Value
+from embeddedpulsar._engine.store.policies.policy import OWNER, Fields, Setting, TopicPolicy, Value
 from embeddedpulsar._engine.store.policies.resource_groups import held_group
-from embeddedpulsar._engine.store.policies.table import applied_to, stored_in
 from embeddedpulsar.damage import REPLACE_POLICIES, TOPIC_FILES, Damage
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import (
+    BrokerMetadataError,
+    CorruptionError,
+    ForeignFileError,
+    InvalidConfiguration,
+    NotAllowedError,
+    StorageError,
+)
 from embeddedpulsar.records import NamedTuple
-from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
+from embeddedpulsar.settings import BrokerSettings, read_setting, write_setting
+from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName, directory_name, namespace_file_name
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.mailbox import Mailbox
-    from embeddedpulsar._engine.platform.scheduler import SchedulerLike
+    from embeddedpulsar._engine.platform.timing import SchedulerLike
+    from embeddedpulsar._engine.store.catalog.catalog import Catalog
+
+ROWS: Final[Mapping[str, TopicPolicy[Any]]] = {
+    f"{sheet.__name__}.{name}": row
+    for sheet in (keeping, admitting)
+    for name, row in vars(sheet).items()
+    if isinstance(row, TopicPolicy) and row.calls
+}
+"""The policies that users set, by their names in the source."""
+
+# -- settings that are changed while the store is in use -----------------------------------------------------
+
+_PREFIX: Final = "dynamicConfiguration."
+
+
+def _dynamic(setting: Setting) -> TopicPolicy[str]:
+    name = setting.name
+
+    def pack(value: str) -> str:
+        if not isinstance(value, str):
+            raise InvalidConfiguration(f"{name}: the value is a str, as in broker.conf, not {value!r}")
+        return write_setting(read_setting(f"update of {name}", name, value.strip(), setting.default))
+
+    return TopicPolicy(
+        f"{_PREFIX}{name}", lambda settings, own: write_setting(getattr(settings, name)), pack, str
+    )
+
+
+DYNAMIC_SETTINGS: Final = {
+    name: _dynamic(setting)
+    for name, setting in sorted(
+        {known.name: known for row in ROWS.values() for known in row.settings}.items()
+    )
+    if setting.is_dynamic
+}
+"""Those that Pulsar lets change, as policies of `OWNER`, in whose place they are stored."""
+
+
+def stored_in(policies: Mapping[str, Any]) -> dict[str, Any]:
+    """The dynamic settings that the policies of `OWNER` have, by their keys there."""
+    return {key: value for key, value in policies.items() if key.startswith(_PREFIX)}
+
+
+def applied_to(settings: BrokerSettings, stored: Mapping[str, Any]) -> BrokerSettings:
+    """The settings with the stored ones in their places. Names of a later release are ignored.
+
+    Raises:
+        CorruptionError: a value is none.
+    """
+    values = {key.removeprefix(_PREFIX): value for key, value in stored.items()}
+    try:
+        values_read: dict[str, Any] = {
+            name: read_setting("the store", name, str(value), BrokerSettings._field_defaults[name])
+            for name, value in values.items()
+            if name in DYNAMIC_SETTINGS
+        }
+    except InvalidConfiguration as e:
+        raise CorruptionError(reason=f"a policy document with a setting that is none: {e}") from e
+    return settings._replace(**values_read)
 
 
 _CHANGING: Final = 1
@@ -525,3 +606,66 @@ class PolicyWatch:
     def _look(self) -> None:
         self._look_at_all()
         self._mailbox.ring_self()
+
+
+class PolicedTopic(Protocol):
+    """The part of an open topic that says which policies hold."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def policies(self) -> HeldPolicies: ...
+
+
+def check_subscription_type(topic: PolicedTopic, consumer_type: ConsumerType) -> None:
+    """Refuse a type of subscription that is not enabled.
+
+    Raises:
+        NotAllowedError: it is not.
+    """
+    enabled = topic.policies.value(SUBSCRIPTION_TYPES)
+    if consumer_type not in enabled:
+        raise NotAllowedError(
+            f"{topic.name} has no subscriptions of the type {consumer_type.name}: subscription_types_enabled "
+            f"says {', '.join(type_names(enabled))}"
+        )
+
+
+def check_encryption(topic: PolicedTopic, *, is_encrypting: bool) -> None:
+    """Refuse a producer that does not encrypt, if it has to.
+
+    Raises:
+        BrokerMetadataError: it does not.
+    """
+    if not is_encrypting and topic.policies.value(ENCRYPTION_REQUIRED):
+        raise BrokerMetadataError(
+            f"Encryption is required in {topic.name}: create the producer with an encryption key, or change "
+            "encryptionRequireOnProducer in broker.conf or the policy of the namespace"
+        )
+
+
+def check_topics(policies: PolicyDocuments, catalog: Catalog, name: TopicName, more: int) -> None:
+    """Refuse ``more`` topics in the namespace of a topic, if that exceeds its limit.
+
+    Call under the catalog lock, with which topics are made. Each partition is a topic, and counts when its
+    partitioned topic is made or grows.
+
+    Raises:
+        NotAllowedError: the limit is exceeded.
+    """
+    namespace = name.namespace_name
+    limit = policies.value(MAX_TOPICS, namespace)
+    if not limit:
+        return
+    topics = 0
+    for full_name, partitions in catalog.listed_in(namespace):
+        # A partition that was opened is in the catalog beside its topic, which counts all of them already.
+        base = catalog.find(TopicName.parse(full_name).base) if PARTITION_SUFFIX in full_name else None
+        is_counted_with_base = base is not None and base.partitions and base.name != full_name
+        # A partitioned topic counts as many as it has partitions.
+        topics += 0 if is_counted_with_base else max(1, partitions)
+    if topics + more > limit:
+        raise NotAllowedError(
+            f"{name.full} cannot be made: the namespace {namespace} has {topics} topics, and its limit is "
+            f"{limit} (max_topics_per_namespace); delete topics, or raise the limit"
+        )

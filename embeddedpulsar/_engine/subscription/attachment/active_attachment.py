@@ -26,7 +26,7 @@ from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISP
 from embeddedpulsar._engine.subscription.log_queries import skipped_entries, unacked
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import ConsumerBusy, CorruptionError, ForeignFileError, PulsarException
 

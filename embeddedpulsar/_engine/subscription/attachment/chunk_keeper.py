@@ -13,15 +13,15 @@ from embeddedpulsar._engine.format.entry_decoder import EntryView
 from embeddedpulsar._engine.format.subscription_record import AckCumulative, Command, Ledgers
 from embeddedpulsar._engine.log.log_positions import ChunkAssembler, made_whole
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.platform import deadline, fork, threads
-from embeddedpulsar._engine.platform.scheduler import Backoff, is_idle
+from embeddedpulsar._engine.platform import fork, threads, timing
+from embeddedpulsar._engine.platform.timing import Backoff, is_idle
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
-    from embeddedpulsar._engine.platform.scheduler import Timer
+    from embeddedpulsar._engine.platform.timing import Timer
 
 
 Entry = tuple[int, int]
@@ -484,7 +484,7 @@ class ChunkExpiry:
             return
         is_watched, wait_s = False, 0.0
         try:
-            is_watched = deadline.try_now(self._expire)
+            is_watched = timing.try_now(self._expire)
             self._backoff.reset()
         except LockTimeout:
             # The timer thread waits for no lock of a subscription: it comes again a little later each

@@ -10,7 +10,6 @@ from embeddedpulsar._engine.format.control import ConsumerSlotWord
 from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES, Attach, ConsumerRules
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.subscription.control import acked_word, slot_of
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import dispatcher_for
 from embeddedpulsar._engine.subscription.liveness_monitor import (
     KeepAlives,
@@ -23,8 +22,8 @@ from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry
 from embeddedpulsar._engine.subscription.state.entry_states import OWNERS
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
-from embeddedpulsar._engine.subscription.subscription_files import StateOptions
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
+from embeddedpulsar._engine.subscription.subscription_files import StateOptions, acked_word, slot_of
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.records import NamedTuple

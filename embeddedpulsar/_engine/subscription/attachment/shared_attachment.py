@@ -16,17 +16,10 @@ from embeddedpulsar._engine.format.subscription_record import STAY, Assign
 from embeddedpulsar._engine.log.log_positions import has_chunks
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.waiter_slots import EACH
-from embeddedpulsar._engine.platform import deadline, failpoints, fork, threads
+from embeddedpulsar._engine.platform import failpoints, fork, threads, timing
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar._engine.subscription.attachment.membership import Membership
-from embeddedpulsar._engine.subscription.control import (
-    Granted,
-    Handed,
-    SubscriptionControl,
-    handed_tag,
-    slot_of,
-)
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
 from embeddedpulsar._engine.subscription.dispatch.look_ahead import (
@@ -40,7 +33,14 @@ from embeddedpulsar._engine.subscription.dispatch.wakeups import STRANGER, Waiti
 from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for, unacked
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import UNLIMITED, AssignedEntries, Consumer
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
+from embeddedpulsar._engine.subscription.subscription_files import (
+    Granted,
+    Handed,
+    SubscriptionControl,
+    handed_tag,
+    slot_of,
+)
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     ConsumerAssignError,
@@ -238,11 +238,9 @@ class SharedSleep:
             if not is_watcher:
                 if not is_armed and is_served and not self._was_armed:
                     return
-                if is_armed and deadline.within(
-                    _LEAVE_S, shared.in_lock, lambda: waiting.withdraw(self._code)
-                ):
+                if is_armed and timing.within(_LEAVE_S, shared.in_lock, lambda: waiting.withdraw(self._code)):
                     return
-            deadline.within(_LEAVE_S, shared.transact, lambda state: self._withdraw(state, is_served))
+            timing.within(_LEAVE_S, shared.transact, lambda state: self._withdraw(state, is_served))
         except (PulsarException, ValueError):
             return  # closed, or its lock is held for long: the back-stop of the others finds what is left
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_entries
-from embeddedpulsar._engine.platform.scheduler import BackgroundWork
+from embeddedpulsar._engine.platform.timing import BackgroundWork
 from embeddedpulsar._engine.subscription.attachment.active_attachment import ActiveAttachment
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar._engine.subscription.attachment.shared_attachment import SharedAttachment
-from embeddedpulsar._engine.subscription.control import given_word
 from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for
+from embeddedpulsar._engine.subscription.subscription_files import given_word
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
-    from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+    from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 
 GIVEN: Final = bytearray(2)
 """Stands in `EntryView.acked` of an entry of one message that the application was given. Entries of several

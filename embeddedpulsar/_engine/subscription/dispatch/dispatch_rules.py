@@ -25,8 +25,8 @@ from embeddedpulsar._engine.format.subscription_record import (
     Share,
 )
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.subscription.control import Facts
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry, DispatchState
+from embeddedpulsar._engine.subscription.subscription_files import Facts
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.settings import BrokerSettings

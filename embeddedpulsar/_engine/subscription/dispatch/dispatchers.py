@@ -25,7 +25,6 @@ from embeddedpulsar._engine.format.subscription_record import (
     Assign,
     ConsumerRules,
 )
-from embeddedpulsar._engine.subscription.control import Facts
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import (
     ActiveDispatcher,
     Asked,
@@ -44,6 +43,7 @@ from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
     make_selector,
     selector_of,
 )
+from embeddedpulsar._engine.subscription.subscription_files import Facts
 from embeddedpulsar.enums import ConsumerType, KeySharedMode
 from embeddedpulsar.policies import KeySharedPolicy
 

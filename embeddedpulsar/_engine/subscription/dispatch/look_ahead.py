@@ -17,10 +17,10 @@ from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.segment_header import SlotColumns
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.subscription.control import SubscriptionControl
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import FreshEntry
 from embeddedpulsar._engine.subscription.log_queries import skipped_entries
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
+from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:

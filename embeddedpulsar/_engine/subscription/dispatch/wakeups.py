@@ -9,17 +9,22 @@ from typing import Final
 from embeddedpulsar._engine.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar._engine.format.subscription_record import FLAG_SEVERAL_TOPICS
 from embeddedpulsar._engine.platform.peers import Peers
-from embeddedpulsar._engine.subscription.control import BITMAP_WORDS, Granted, SubscriptionControl, slot_of
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import permits_of
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.entry_states import FIRST_OWNER
-from embeddedpulsar._engine.subscription.state.state_machine import (
+from embeddedpulsar._engine.subscription.state.replica import (
     CLAIMABLE,
     MEMBERS,
     REWOUND,
     UNBLOCKED,
     SubscriptionState,
+)
+from embeddedpulsar._engine.subscription.subscription_files import (
+    BITMAP_WORDS,
+    Granted,
+    SubscriptionControl,
+    slot_of,
 )
 
 STRANGER: Final = FIRST_OWNER + 255

@@ -14,14 +14,14 @@ from itertools import compress, count
 from operator import getitem, ne
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from embeddedpulsar._engine.platform import deadline, threads
-from embeddedpulsar._engine.platform.scheduler import Backoff
+from embeddedpulsar._engine.platform import threads, timing
+from embeddedpulsar._engine.platform.timing import Backoff
 from embeddedpulsar.client.consumer.delivery import IDLE_BACK_STOP_S, NEVER_S, REAL_TIME, Source, back_stop
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.platform.clock import Clock
     from embeddedpulsar._engine.platform.mailbox import Mailbox
+    from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.message import Message
 
@@ -518,7 +518,7 @@ class GroupDelivery(Source):
         self.check_open()
         with contextlib.suppress(IndexError):
             return self.take()
-        if not deadline.try_now(self._line_up):
+        if not timing.try_now(self._line_up):
             return None
         with contextlib.suppress(IndexError):
             return self.take()
@@ -543,7 +543,7 @@ class GroupDelivery(Source):
 
     def find(self, ask: Callable[[Any], R | None]) -> R | None:
         """Return the first answer of a topic that is not None, and end that topic's turn; None if all are."""
-        return deadline.try_now(self._find, ask)
+        return timing.try_now(self._find, ask)
 
     def _find(self, ask: Callable[[Any], R | None]) -> R | None:
         found = self._ask_next(ask)
@@ -580,7 +580,7 @@ class GroupDelivery(Source):
         return self._topics.check()
 
     def arm(self, seen: Any, waiter: object = None) -> bool:
-        return deadline.try_now(self._topics.arm) and not self._line
+        return timing.try_now(self._topics.arm) and not self._line
 
     def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
         """Do nothing: wake-ups of several topics do not replace those of other waiters."""

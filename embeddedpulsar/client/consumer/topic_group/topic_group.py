@@ -13,9 +13,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from embeddedpulsar._engine.platform import deadline, fork, threads
+from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.store.topic_list import partition_names
-from embeddedpulsar._engine.subscription.control import Freshness
+from embeddedpulsar._engine.subscription.subscription_files import Freshness
 from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, CloseGuard, together
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore, consumer_core
@@ -24,8 +24,8 @@ from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, Messa
 from embeddedpulsar.client.consumer.reader import ReaderCore
 from embeddedpulsar.client.consumer.topic_group.ready_topics import GroupDelivery, Part
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import MatchingTopics
+from embeddedpulsar.client.partition_watch import admit_all
 from embeddedpulsar.client.statistics import ConsumerStats, sum_of
-from embeddedpulsar.client.topic_schema import admit_all
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -294,7 +294,7 @@ class TopicGroup(Generic[M]):
             self._joining.acquire()
             for member in list(self.members.values()):
                 try:
-                    deadline.within_half(member.close)
+                    timing.within_half(member.close)
                 except AlreadyClosed:
                     continue  # it was lost, and has closed itself
                 except AcknowledgementsUnwritten as error:
@@ -626,7 +626,7 @@ class ConsumerGroup:
         self._group.watch()
 
     def close(self) -> None:
-        deadline.within(self.client.config.operation_timeout_s, self._group.close)
+        timing.within(self.client.config.operation_timeout_s, self._group.close)
 
 
 def _unsubscribe(children: list[ConsumerCore]) -> None:

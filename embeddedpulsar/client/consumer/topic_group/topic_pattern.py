@@ -15,7 +15,7 @@ from collections.abc import Collection
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.enums import RegexSubscriptionMode
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidTopicName, TopicNotFound
@@ -89,7 +89,7 @@ class MatchingTopics:
         self._waiting.update(self._changes.take_changes())
         for name in list(self._waiting):
             try:
-                deadline.within(_JOIN_S, self._change, name)
+                timing.within(_JOIN_S, self._change, name)
             except Exception as error:  # noqa: BLE001 - the other topics have their turn
                 self._note(name, str(error))
         return not self._waiting

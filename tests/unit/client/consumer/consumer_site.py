@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from embeddedpulsar._engine.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
-from embeddedpulsar._engine.subscription.control import Freshness
+from embeddedpulsar._engine.subscription.subscription_files import Freshness
 from embeddedpulsar.client.client_threads import ClientLog
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig

@@ -13,7 +13,7 @@ import pytest
 from embeddedpulsar._engine.filenames import acks_path
 from embeddedpulsar._engine.format.control import Unwritten, parse_ring
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, AckRing
 from embeddedpulsar.client.client_threads import ClientLog
 from embeddedpulsar.client.consumer.ack_grouping_tracker import GROUP_SIZE, AckGroupingTracker
@@ -67,8 +67,8 @@ class Attachment:
     def _write(self, *what: Any) -> None:
         self.tries += 1
         if self.is_held:
-            self.left.append(deadline.left(30.0))
-            raise LockTimeout(f"held, and {deadline.left(30.0):g} s are left")
+            self.left.append(timing.left(30.0))
+            raise LockTimeout(f"held, and {timing.left(30.0):g} s are left")
         failure, self.fail = self.fail, None
         if failure is not None:
             raise failure

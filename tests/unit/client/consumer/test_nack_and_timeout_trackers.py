@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from embeddedpulsar._engine.platform import deadline
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.client.consumer.due_entries import (
     DueEntries,
     MultiplierRedeliveryBackoff,
@@ -33,7 +33,7 @@ class World:
     def redeliver(self, positions: list[tuple[int, int]]) -> None:
         self.tries += 1
         if self.is_held:
-            assert deadline.left(30.0) <= 0.02, "it would wait for long"
+            assert timing.left(30.0) <= 0.02, "it would wait for long"
             raise LockTimeout("held")
         failure, self.fail = self.fail, None
         if failure is not None:
@@ -299,9 +299,9 @@ def test_behind_a_held_lock_it_comes_when_that_is_free(world, nacks):
 def test_a_redelivery_waits_a_little_for_its_locks(world, nacks):
     """Also on a timer thread, whose work is to wait for none: the thread that consumes holds them often."""
     left = []
-    world.then = lambda: left.append(deadline.left(30.0))
+    world.then = lambda: left.append(timing.left(30.0))
     nacks.schedule((7, 0))
-    deadline.try_now(world.pass_time, 1)
+    timing.try_now(world.pass_time, 1)
     assert 0 < left[0] <= 0.02
 
 

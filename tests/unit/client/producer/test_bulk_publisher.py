@@ -11,7 +11,7 @@ import pytest
 from embeddedpulsar import Client, MessageId
 from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix
 from embeddedpulsar.client.producer.bulk_publisher import BulkPublisher, Rows
-from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD
+from embeddedpulsar.client.producer.pending_entry import AHEAD, WORTH_A_THREAD
 
 TOPIC = "bulk"
 

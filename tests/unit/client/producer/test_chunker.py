@@ -11,9 +11,8 @@ import pytest
 
 from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix
 from embeddedpulsar._engine.platform import threads
-from embeddedpulsar.client.producer.encode_ahead import WORTH_A_THREAD
 from embeddedpulsar.client.producer.entry_encoder import Chunker
-from embeddedpulsar.client.producer.pending_entry import Chunks
+from embeddedpulsar.client.producer.pending_entry import WORTH_A_THREAD, Chunks
 
 PREFIX = ProducerPrefix("producer")
 LIMIT = WORTH_A_THREAD + 4096

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from embeddedpulsar._engine.platform import threads
-from embeddedpulsar.client.producer.encode_ahead import EncodeAhead
+from embeddedpulsar.client.producer.pending_entry import EncodeAhead
 
 PATIENCE_S = 30
 

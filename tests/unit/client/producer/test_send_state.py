@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from embeddedpulsar.client.producer.pending_entry import SHUT
-from embeddedpulsar.client.producer.queue_state import PATHS, TRANSITIONS, Event, State
+from embeddedpulsar.client.producer.pending_entry import PATHS, SHUT, TRANSITIONS, Event, State
 from embeddedpulsar.client.producer.send_queue import SendQueue
 from tests.unit.client.fakes import make_producer
 

@@ -13,7 +13,7 @@ from embeddedpulsar import Admin, Client, Damage, MessageId
 from embeddedpulsar._engine.cold.location import known_owner, make_owner
 from embeddedpulsar._engine.log import trimming
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.platform import clock, disk
+from embeddedpulsar._engine.platform import disk, timing
 from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
 from embeddedpulsar._engine.store.care.store_check import DOCUMENT, check_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
@@ -218,9 +218,9 @@ def test_an_owner_that_cannot_be_read_is_not_replaced(tmp_path: Path):
 
 
 def _wait(topics: Topics) -> LongRunningProcessStatus:
-    until = clock.perf_counter() + 60
+    until = timing.perf_counter() + 60
     while (status := topics.offload_status("orders")).status == "RUNNING":
-        assert clock.perf_counter() < until
+        assert timing.perf_counter() < until
     return status
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from embeddedpulsar import Admin
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar._engine.platform import clock, disk
+from embeddedpulsar._engine.platform import disk, timing
 from embeddedpulsar._engine.store import topic_list
 from embeddedpulsar._engine.store.catalog import topic_directories
 from embeddedpulsar._engine.store.catalog.root_layout import directories_in, find_directory, read_meta
@@ -149,7 +149,7 @@ def test_the_catalog_is_made_again_from_directories_wherever_they_are(
     store.release()
     for name in ("catalog", "catalog.index"):
         Path(root, name).unlink(missing_ok=True)
-    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
     store = Store.open(root)
     assert store.topics.names() == names(10)[::2] and highest == 5
     assert [count(store, name) for name in store.topics.names()] == [1] * 5
@@ -207,7 +207,7 @@ def test_topics_made_in_bulk_survive_a_power_loss(tmp_path: Path, monkeypatch: p
         for seed in range(40):
             image = tmp_path / f"image{seed}"
             state.write_image(random.Random(seed), str(image))
-            monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+            monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
             with disk.use(disk.Disk()):
                 copy = Store.open(image)
                 assert copy.topics.names() == names(8)
@@ -234,7 +234,7 @@ def test_a_topic_made_at_level_flush_survives_with_its_message(
         for seed in range(30):
             image = tmp_path / f"image{seed}"
             state.write_image(random.Random(seed), str(image))
-            monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+            monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
             with disk.use(disk.Disk()):
                 copy = Store.open(image)
                 assert count(copy, "t0") == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar._engine.platform import clock, disk, failpoints
+from embeddedpulsar._engine.platform import disk, failpoints, timing
 from embeddedpulsar._engine.store.catalog.root_layout import read_meta, remove_tree, write_meta
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import CorruptionError
@@ -126,7 +126,7 @@ def test_what_was_made_at_level_flush_survives_a_power_loss(tmp_path: Path, monk
             store.use_topic(name).topic.ledger.append(encode_single(b"x", 0, PREFIX))
         images = list(power_losses(fake, tmp_path, 0))
         for image in power_losses(fake, tmp_path, 40):
-            monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+            monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
             images.append(image)
             with disk.use(disk.Disk()):
                 copy = Store.open(image)
@@ -155,7 +155,7 @@ def test_a_store_at_level_process_opens_after_any_power_loss(tmp_path: Path, mon
             last = store.use_topic(f"t{number}").topic.ledger.append(encode_single(b"x", 0, PREFIX))[0]
         found = set()
         for image in power_losses(fake, tmp_path, 60):
-            monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+            monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
             with disk.use(disk.Disk()):
                 copy = Store.open(image)
                 assert copy._current().meta.store_id == store._current().meta.store_id
@@ -195,7 +195,7 @@ def test_a_flush_producer_makes_its_topic_durable(tmp_path: Path, monkeypatch):
         topic.attach_producer(durability="flush")
         topic.ledger.append(encode_single(b"x", 0, PREFIX), "flush")
         for image in power_losses(fake, tmp_path, 30):
-            monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+            monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
             with disk.use(disk.Disk()):
                 copy = Store.open(image)
                 assert copy.topics.has("orders")

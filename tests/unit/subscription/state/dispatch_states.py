@@ -12,8 +12,11 @@ from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim, FreshEntry
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN
-from embeddedpulsar._engine.subscription.state.replica import decode_snapshot, encode_snapshot
-from embeddedpulsar._engine.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar._engine.subscription.state.replica import (
+    SubscriptionState,
+    decode_snapshot,
+    encode_snapshot,
+)
 from embeddedpulsar.enums import ConsumerType
 
 LEDGER = 7

@@ -8,7 +8,7 @@ from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.subscription.state import state_machine as effects
+from embeddedpulsar._engine.subscription.state import replica as effects
 from embeddedpulsar._engine.subscription.state.dispatch_state import UNLIMITED, DispatchState
 from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, WAITING
 from embeddedpulsar._engine.subscription.state.replica import checkpoint_of, decode_snapshot, encode_snapshot

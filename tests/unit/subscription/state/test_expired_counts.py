@@ -1,4 +1,4 @@
-"""Unit tests of embeddedpulsar._engine.subscription.state.state_machine."""
+"""Unit tests of embeddedpulsar._engine.subscription.state.replica."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import pytest
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.subscription.state.replica import (
+    NOTHING_EXPIRED,
+    ExpiredCounts,
+    SubscriptionState,
     adopt_summary,
     checkpoint_of,
     decode_snapshot,
     encode_snapshot,
     pack_summary,
-)
-from embeddedpulsar._engine.subscription.state.state_machine import (
-    NOTHING_EXPIRED,
-    ExpiredCounts,
-    SubscriptionState,
 )
 
 

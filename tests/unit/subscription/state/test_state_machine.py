@@ -12,14 +12,16 @@ from embeddedpulsar._engine.format.document import (
     encode_document,
 )
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.subscription.state.replica import checkpoint_of, decode_snapshot, encode_snapshot
-from embeddedpulsar._engine.subscription.state.state_machine import (
+from embeddedpulsar._engine.subscription.state.replica import (
     MARK_DELETE,
     MEMBERS,
     NONE,
     REWOUND,
     STALE,
     SubscriptionState,
+    checkpoint_of,
+    decode_snapshot,
+    encode_snapshot,
 )
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
