@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +14,23 @@ PACKAGE = ROOT / "embeddedpulsar"
 @cache
 def modules() -> dict[str, ast.Module]:
     """Every module by its dotted name, `embeddedpulsar` first."""
-    return {module_name(path): ast.parse(path.read_text("utf-8"), str(path)) for path in python_files()}
+    trees = {module_name(path): ast.parse(path.read_text("utf-8"), str(path)) for path in python_files()}
+    gc.freeze()  # a million nodes, which each collection of a later test would look through
+    return trees
+
+
+@cache
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes of a module, in the order of `ast.walk`."""
+    return tuple(ast.walk(tree))
+
+
+@cache
+def trees_of_tests() -> dict[Path, ast.Module]:
+    """Every file of the tests."""
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / "tests").rglob("*.py"))}
+    gc.freeze()
+    return trees
 
 
 @cache
@@ -43,12 +60,12 @@ def _imported_modules(name: str, tree: ast.Module, with_types: bool) -> set[str]
     found: set[str] = set()
     hidden = {
         id(child)
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not with_types
         for statement in node.body
         for child in ast.walk(statement)
     }
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if id(node) in hidden:
             continue
         if isinstance(node, ast.Import):
@@ -65,7 +82,7 @@ def modules_by_string(tree: ast.Module) -> list[str]:
     layers follows."""
     return [
         ast.unparse(node)
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).rpartition(".")[2] in ("__import__", "import_module", "late_import")
     ]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar._engine.format import control, document, entry, frame, journal_record, segment_header
-from tests.source_tree import ROOT, modules
+from tests.source_tree import ROOT, modules, nodes
 
 PAGES = sorted((ROOT / "docs" / "format").glob("*.md"))
 MARK = re.compile(r"<!-- (struct|constants|example): (\S+) -->\n((?:.*\n)*?)(?:\n|\Z)")
@@ -113,7 +113,7 @@ def words_beside() -> dict[tuple[str, str], int]:
     """(module, name) -> index of every word that a module puts "so many behind" one of control.py."""
     found = {}
     for module, tree in modules().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Attribute):
                 owner = node.left.value
                 if isinstance(owner, ast.Name) and owner.id in WORD_CLASSES and isinstance(node.op, ast.Add):
@@ -151,7 +151,7 @@ def test_words_beside_those_of_control_are_documented():
 def test_no_word_is_used_by_number():
     """`words[97]` would escape the tables."""
     for module, tree in modules().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
                 owner = node.value.attr if isinstance(node.value, ast.Attribute) else ast.unparse(node.value)
                 assert owner.lstrip("_") != "words", f"{module}:{node.lineno}"

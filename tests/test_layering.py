@@ -7,6 +7,7 @@ the wrong place, or that a value should be passed in.
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 import pytest
 
@@ -133,6 +134,7 @@ def layer_name(module: str) -> str | None:
     return parts[1] if len(parts) > 1 else None
 
 
+@cache
 def edges() -> list[tuple[str, str, str]]:
     """All imports between the layers: importing module, its layer, the imported module."""
     found = []
@@ -237,6 +239,7 @@ KNOTS: dict[str, tuple[int, ...]] = {
 }
 
 
+@cache
 def needs() -> dict[str, set[str]]:
     """What each module imports of the package, in functions and for types, too."""
     return {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 import pytest
 
 import embeddedpulsar
-from tests.source_tree import PACKAGE, ROOT, module_name, modules, python_files
+from tests.source_tree import PACKAGE, ROOT, module_name, modules, nodes, python_files, trees_of_tests
 
 MAX_FILE_LINES = 900
 MAX_FUNCTION_LINES = 70
@@ -58,6 +59,7 @@ DIALECT = {
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
 def functions() -> list[tuple[str, Function]]:
     """Every function and method, by its dotted name."""
     found: list[tuple[str, Function]] = []
@@ -77,10 +79,11 @@ def functions() -> list[tuple[str, Function]]:
     return found
 
 
-def calls(tree: ast.AST) -> list[str]:
-    """The names of all functions called in a tree: `f` of `f()` and of `x.f()`."""
+@cache
+def calls(tree: ast.Module) -> list[str]:
+    """The names of all functions called in a module: `f` of `f()` and of `x.f()`."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute):
                 found.append(node.func.attr)
@@ -124,7 +127,7 @@ def test_no_base_class_splits_a_class():
     subclasses: dict[str, set[tuple[str, str]]] = {}
     protocols: set[str] = set()
     for name, tree in modules().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ClassDef):
                 bases = [ast.unparse(getattr(base, "value", base)) for base in node.bases]
                 homes.setdefault(node.name, name)
@@ -148,7 +151,7 @@ def test_no_error_is_swallowed():
     """No bare except, and no handler whose only act is `pass` or `...`."""
     bad = []
     for name, tree in modules().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if not isinstance(node, ast.ExceptHandler):
                 continue
             if node.type is None:
@@ -194,7 +197,7 @@ def test_no_lock_in_a_with_statement():
     bad = [
         f"{name}:{node.lineno}"
         for name, tree in modules().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.With | ast.AsyncWith)
         for item in node.items
         if re.search(r"lock(ed)?\b", ast.unparse(item.context_expr), re.IGNORECASE)
@@ -206,7 +209,7 @@ def test_no_class_is_exchanged():
     """An object keeps the class it was made with: `__class__` is read, never assigned."""
     bad = []
     for name, tree in modules().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
             if stored and node.attr == "__class__":
                 bad.append(f"{name}:{node.lineno}")
@@ -230,7 +233,7 @@ def test_no_pickle():
     banned = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
     bad = []
     for name, tree in modules().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
@@ -244,7 +247,7 @@ def test_named_tuples_are_records():
     found = {
         name
         for name, tree in modules().items()
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "typing"
         if any(alias.name == "NamedTuple" for alias in node.names)
     }
@@ -311,8 +314,8 @@ def _is_overload(node: Function | ast.ClassDef) -> bool:
 def test_tests_say_what_they_promise():
     """Every test has a docstring that states the behaviour."""
     bad = []
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for path, tree in trees_of_tests().items():
+        for node in nodes(tree) if path.name.startswith("test_") else ():
             if isinstance(node, Function) and node.name.startswith("test_"):
                 if ast.get_docstring(node) is None:
                     bad.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
@@ -333,9 +336,8 @@ def test_tests_do_not_sleep():
     allowed = ("tests/multiprocess/", "tests/crash/", "tests/spark/", "tests/storms/")
     bad = [
         str(path.relative_to(ROOT))
-        for path in (ROOT / "tests").rglob("*.py")
-        if not str(path.relative_to(ROOT)).startswith(allowed)
-        and "sleep" in calls(ast.parse(path.read_text("utf-8")))
+        for path, tree in trees_of_tests().items()
+        if not str(path.relative_to(ROOT)).startswith(allowed) and "sleep" in calls(tree)
     ]
     assert not bad
 

@@ -17,7 +17,7 @@ from functools import cache
 import pytest
 
 from tests.docs.test_names_in_pages import SPAN, complaint, resolves
-from tests.source_tree import modules
+from tests.source_tree import modules, nodes
 
 NAME = re.compile(r"[A-Za-z_]\w*(?:\(.*\))?")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+(?:\(.*\))?")
@@ -39,7 +39,7 @@ def known_names() -> frozenset[str]:
     found = {*dir(builtins), *keyword.kwlist, *sys.stdlib_module_names}
     for module, tree in modules().items():
         found.update(module.split("."))
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Name):
                 found.add(node.id)
             elif isinstance(node, ast.Attribute):
@@ -94,7 +94,7 @@ def docstrings(tree: ast.Module) -> list[tuple[str, str]]:
     owners = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     return [
         (getattr(node, "name", ""), ast.get_docstring(node) or "")
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, owners)
     ]
 

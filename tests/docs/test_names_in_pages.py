@@ -16,7 +16,7 @@ import pytest
 
 import embeddedpulsar
 from tests.docs.test_docs import PAGES, label
-from tests.source_tree import PACKAGE, ROOT, modules
+from tests.source_tree import PACKAGE, ROOT, modules, nodes
 
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -55,7 +55,7 @@ def classes() -> dict[str, set[str]]:
     own: dict[str, set[str]] = {}
     bases: dict[str, set[str]] = {}
     for tree in modules().values():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ClassDef):
                 own.setdefault(node.name, set()).update(_members(node))
                 named = {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}

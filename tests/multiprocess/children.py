@@ -1,4 +1,4 @@
-"""Starting real processes that run a function of a test module and talk in lines."""
+"""Real processes that run a function of a test module and talk in lines."""
 
 from __future__ import annotations
 
@@ -9,28 +9,36 @@ import sys
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from tests.multiprocess import fork_server
+
 _RUN = "import importlib, sys; m, f, *a = sys.argv[1:]; getattr(importlib.import_module(m), f)(*a)"
 
 
 class Child:
     """A process that runs ``function(*arguments)`` (strings), killed at the end of the block if it still
-    runs; ``within`` is a command that it is run by."""
+    runs.
+
+    Args:
+        function: A function at the top of a module.
+        *arguments: Given to it as strings.
+        within: A command that it is run by, in an interpreter of its own.
+        is_fresh: Whether it needs an interpreter of its own, since its memory or its descriptors are
+            counted. The others are forks of a warm one.
+    """
+
+    process: subprocess.Popen[str] | fork_server.ForkedProcess
 
     def __init__(
-        self, function: Callable[..., object], *arguments: object, within: Sequence[str] = ()
+        self,
+        function: Callable[..., object],
+        *arguments: object,
+        within: Sequence[str] = (),
+        is_fresh: bool = False,
     ) -> None:
-        command = [
-            *within,
-            sys.executable,
-            "-X",
-            "faulthandler",
-            "-c",
-            _RUN,
-            function.__module__,
-            function.__name__,
-        ]
-        self.process = subprocess.Popen(
-            command + [str(one) for one in arguments],
+        words = [function.__module__, function.__name__, *map(str, arguments)]
+        forked = None if within or is_fresh else fork_server.fork(words[0], words[1], words[2:])
+        self.process = forked or subprocess.Popen(
+            [*within, sys.executable, "-X", "faulthandler", "-c", _RUN, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -197,7 +197,7 @@ def work_without_descriptors(root: str, free: str) -> None:
 
 def test_topics_one_after_the_other_keep_nothing_open(tmp_path: Path):
     """300 topics with a producer and a consumer each, closed again: the number of open files stays flat."""
-    with Child(use_many_topics, tmp_path / "store", 300) as child:
+    with Child(use_many_topics, tmp_path / "store", 300, is_fresh=True) as child:
         first, most, growth = child.read().split()
         assert first == "0"
         assert int(most) < 200
@@ -207,7 +207,7 @@ def test_topics_one_after_the_other_keep_nothing_open(tmp_path: Path):
 
 def test_live_topics_need_fewer_descriptors_than_there_are_topics(tmp_path: Path):
     """300 live producers and 300 live consumers work under a limit of 256, and nothing stays open."""
-    with Child(hold_many_topics, tmp_path / "store", 300) as child:
+    with Child(hold_many_topics, tmp_path / "store", 300, is_fresh=True) as child:
         right, left, most, closed, end = map(int, child.read().split())
         assert (right, left) == (900, 0)
         assert most < 200
@@ -221,8 +221,8 @@ def test_threads_of_processes_that_share_a_tight_budget(tmp_path: Path, durabili
     """What rests while another thread needs it comes back: nothing is lost, doubled or out of order."""
     arguments = (tmp_path / "store",)
     with (
-        Child(send_and_receive_everywhere, *arguments, "a", durability) as one,
-        Child(send_and_receive_everywhere, *arguments, "b", durability) as other,
+        Child(send_and_receive_everywhere, *arguments, "a", durability, is_fresh=True) as one,
+        Child(send_and_receive_everywhere, *arguments, "b", durability, is_fresh=True) as other,
     ):
         for child in (one, other):
             used, *failures = child.read().split(" ", 1)
@@ -233,7 +233,7 @@ def test_threads_of_processes_that_share_a_tight_budget(tmp_path: Path, durabili
 
 def test_closing_gives_everything_back_at_once(tmp_path: Path):
     """No segment stays mapped for closed objects that are still referred to; their messages stay good."""
-    with Child(close_consumers, tmp_path / "store") as child:
+    with Child(close_consumers, tmp_path / "store", is_fresh=True) as child:
         assert child.read() == "0 kept 0"
         assert child.join() == 0
 
@@ -241,7 +241,7 @@ def test_closing_gives_everything_back_at_once(tmp_path: Path):
 @pytest.mark.parametrize("free", [0, 3, 6, 9, 10, 12, 15])
 def test_nothing_is_half_done_without_descriptors(tmp_path: Path, free: int):
     """Every step succeeds, or raises DescriptorLimitError and can be done again as if nothing had been."""
-    with Child(work_without_descriptors, tmp_path / "store", free) as child:
+    with Child(work_without_descriptors, tmp_path / "store", free, is_fresh=True) as child:
         leases, kept, *refused = child.read().split()
         assert (leases, kept) == ("1", "0")
         assert ("client" in refused) == (free < 9)

@@ -36,7 +36,7 @@ def hold_producers(path: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_an_idle_producer_takes_little_memory(tmp_path: Path):
     """At most 42 KiB with its topic, of which 4 are the page of the control words."""
-    with Child(hold_producers, tmp_path / "store") as child:
+    with Child(hold_producers, tmp_path / "store", is_fresh=True) as child:
         taken = float(child.read())
         assert child.join() == 0
     assert 5 < taken <= MOST_KIB
