@@ -21,10 +21,14 @@ TEST := $(VENV)/.stamp-test
 DEMO := $(VENV)/.stamp-demo
 BENCH := $(VENV)/.stamp-bench
 
-# Tests that watch the time of processes need the machine to themselves; others of processes mostly wait, so
-# two run at a time; the rest shares the cores.
-ALONE := tests/spark tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
+# Tests that watch the time of processes have the machine to themselves, at the end. Others of processes mostly wait: two
+# run at a time, and those of Spark after them, beside the rest, which fills the cores. The rest waits, too, for a time
+# limit of a few milliseconds in most tests: so there are more workers than cores, and they give way to the others.
+ALONE := tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
     failover_takeover.py rates_processes.py shared_processes.py trimming_processes.py)
+BESIDE := tests/spark tests/multiprocess
+WORKERS := $(shell cores=$$(nproc); echo $$((cores < 6 ? cores + cores / 2 : 8)))
+GIVE_WAY := nice -n 5
 
 # Types of what is imported by users and by the storms; tests are not typed throughout.
 TYPES := $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks \
@@ -42,16 +46,18 @@ TARGETS := test quick near storm bench demo format policies clean
 
 test: $(TEST)
 	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
-	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && $(BIN)/flake8 $(SOURCES)
-	@echo "== types" && $(TYPES)
+	@echo "== lint and types" && $(BIN)/ruff check --quiet $(SOURCES)
+	@$(TYPES) & types=$$!; status=0; $(BIN)/flake8 $(SOURCES) || status=1; wait $$types || status=1; exit $$status
 	@echo "== tests"
 ifdef PYTEST
 	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
 else
 	@rm -f $(DURATIONS)
-	@status=0; trap 'rm -rf $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
-	$(RUN) $(IN_SCRATCH) -n auto --maxprocesses 8 --dist loadfile --ignore=tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
-	$(RUN) -n 2 --dist loadfile tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
+	@status=0; said=$$(mktemp); trap 'rm -rf $$said $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
+	{ $(RUN) -n 2 --dist loadfile tests/multiprocess $(ALONE:%=--ignore=%); of_processes=$$?; \
+	$(GIVE_WAY) $(RUN) tests/spark && exit $$of_processes; } > $$said 2>&1 & beside=$$!; \
+	$(GIVE_WAY) $(RUN) $(IN_SCRATCH) -n $(WORKERS) --dist loadfile $(addprefix --ignore=,$(BESIDE) $(ALONE)) || status=1; \
+	wait $$beside || status=1; cat $$said; \
 	$(RUN) $(ALONE) || status=1; \
 	echo "== durations"; $(BIN)/python -m tests.slowest $(DURATIONS); \
 	exit $$status
@@ -67,7 +73,7 @@ quick: $(TEST)
 	@echo "== types" && $(TYPES)
 	@echo "== tests"
 	@trap 'rm -rf $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
-	$(BIN)/python -m pytest -q -m "not slow" --sample $(IN_SCRATCH) -n auto --maxprocesses 8 --dist loadfile $(PYTEST) \
+	$(BIN)/python -m pytest -q -m "not slow" --sample $(IN_SCRATCH) -n $(WORKERS) --dist loadfile $(PYTEST) \
 	tests/unit tests/conformance tests/test_layering.py tests/test_near.py tests/test_sample.py
 
 # `make near FILE=embeddedpulsar/_engine/format/entry.py`; without FILE, of what differs from the last commit.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,19 @@ def made(root: Path, *, is_compacted: bool) -> dict[str, bytes]:
     return found | {"other": b"2"}
 
 
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Path, dict[str, bytes]]]:
+    """Of `made`, without and with a compaction; tests use copies."""
+    folder = tmp_path_factory.mktemp("stores")
+    return {
+        is_compacted: (
+            folder / str(is_compacted),
+            made(folder / str(is_compacted), is_compacted=is_compacted),
+        )
+        for is_compacted in (False, True)
+    }
+
+
 def files(root: Path) -> list[str]:
     """What compaction has of its own, without the lock."""
     directory = next(root.glob("topics/*"))
@@ -49,10 +63,13 @@ def files(root: Path) -> list[str]:
 
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["first", "second"])
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at(tmp_path: Path, point: str, is_compacted: bool):
+def test_killed_at(
+    stores: dict[bool, tuple[Path, dict[str, bytes]]], tmp_path: Path, point: str, is_compacted: bool
+):
     """Readers get the newest values of all keys; the next compaction removes what was left."""
     root = tmp_path / "store"
-    newest = made(root, is_compacted=is_compacted)
+    store, newest = stores[is_compacted]
+    shutil.copytree(store, root)
     is_killed = die_at(point, lambda: compact_in(root))
     assert is_killed or (point == "compaction:unlinked" and not is_compacted)
     with Client(root) as client, Admin(root) as admin:

@@ -40,7 +40,7 @@ sys.exit(storms.main(["kill", *sys.argv[1:]]) != 1)
 
 
 @pytest.mark.parametrize(
-    "cycles", [30, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])]
+    "cycles", [12, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])]
 )
 @pytest.mark.parametrize("level", ["ledger", "client"])
 def test_nothing_promised_is_lost(level: str, cycles: int, tmp_path):

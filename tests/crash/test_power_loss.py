@@ -112,4 +112,4 @@ def test_the_storm_has_teeth(
 ):
     """Each of these mistakes is found, so the silence above means something."""
     mutant(monkeypatch)
-    assert storm(images, seed, str(workspace)).violations
+    assert storm(images, seed, str(workspace), stops_at_violation=True).violations

@@ -90,7 +90,7 @@ def test_first_steps_may_be_repeated(name: str, tmp_path: Path):
     script = tmp_path / "first_steps.py"
     path = ROOT / name
     script.write_text(script_of(path) if path.suffix == ".md" else path.read_text("utf-8"), "utf-8")
-    for _ in range(3):
+    for _ in range(2):
         done = run(script, tmp_path)
         assert done.returncode == 0, done.stderr
     for store in tmp_path.glob("*/store.meta"):

@@ -122,6 +122,7 @@ def storm(
     steps: int = 50,
     per_moment: int = 6,
     depth: int = 3,
+    stops_at_violation: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Summary:
     """Draw and judge `images` images.
@@ -133,11 +134,12 @@ def storm(
         steps: operations per script.
         per_moment: images drawn from each captured moment.
         depth: crashes in a chain, at most.
+        stops_at_violation: whether a script with a violation is the last.
         progress: told of images judged and violations found, now and then.
     """
     violations: list[str] = []
     judged = entries = lost = chains = 0
-    while judged < images:
+    while judged < images and not (violations and stops_at_violation):
         place = os.path.join(workspace, f"seed-{seed}")
         for found in _chain(place, seed, steps, per_moment, depth):
             judged += found.images

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.conftest import ROOT
@@ -23,13 +23,21 @@ def package_zip(folder: Path) -> Path:
     return path
 
 
+def _installed_in(name: str) -> Path:
+    """The folder that has a package: of this environment, or one that a ``.pth`` names."""
+    spec = find_spec(name)
+    assert spec is not None and spec.origin is not None, f"{name} is not installed"
+    return Path(spec.origin).parents[1 if spec.submodule_search_locations else 0]
+
+
 def bare_python(folder: Path) -> Path:
     """Make a program that runs this Python with `NEEDED`, and with no other package."""
     libraries = folder / "libraries"
     libraries.mkdir()
-    for each in Path(sysconfig.get_path("purelib")).iterdir():
-        if each.name.partition(".")[0] in NEEDED:
-            (libraries / each.name).symlink_to(each)
+    for installed in {_installed_in(name) for name in NEEDED}:
+        for each in installed.iterdir():
+            if each.name.partition(".")[0] in NEEDED and not (libraries / each.name).exists():
+                (libraries / each.name).symlink_to(each)
     program = folder / "bare-python"
     program.write_text(
         f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec {os.path.realpath(sys.executable)} -S "$@"\n'
