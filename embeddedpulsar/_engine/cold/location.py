@@ -354,6 +354,9 @@ def absolute_location(location: str, root: str) -> str:
         Traceback (most recent call last):
         embeddedpulsar.exceptions.InvalidConfiguration: ...the location /data/cold is in the store /data...
     """
+    # An empty text, of a variable of the shell that is not set, would be the working directory.
+    if not location:
+        raise InvalidConfiguration("the location is an empty text; write the path of a directory, or a URI")
     # Made absolute when it is set, by the process that sets it: others have other working directories
     # and homes.
     if "://" not in location:

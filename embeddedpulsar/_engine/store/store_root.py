@@ -388,7 +388,7 @@ def directory_of(path: str | os.PathLike[str]) -> str:
     """The directory that a path names, or a URL with the scheme ``file``; ``~`` is the home of the user.
 
     Raises:
-        ValueError: the URL names another host or no directory, or the user has no home.
+        ValueError: the URL names another host or no directory, the text is empty, or the user has no home.
 
     >>> directory_of("file:///srv/my%20data"), directory_of("data")
     ('/srv/my data', 'data')
@@ -396,6 +396,8 @@ def directory_of(path: str | os.PathLike[str]) -> str:
     text = os.fsdecode(path)
     if text.startswith("file://"):
         return _file_path(text, text.removeprefix("file://"))
+    if not text:  # of a variable of the shell that is not set
+        raise ValueError("an empty text names no directory; write . for the working directory")
     return _expanded(text)
 
 

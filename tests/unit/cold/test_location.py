@@ -187,6 +187,8 @@ def test_a_location_is_kept_as_an_absolute_one(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "link").symlink_to("store")
     with pytest.raises(InvalidConfiguration, match="is in the store"):
         absolute_location("link/cold", root)
+    with pytest.raises(InvalidConfiguration, match="is an empty text"):
+        absolute_location("", root)
     with pytest.raises(InvalidConfiguration, match="no home directory"):
         absolute_location("~nobody-of-that-name/cold", root)
     with pytest.raises(InvalidConfiguration, match="file:///path"):

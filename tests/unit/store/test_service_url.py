@@ -8,7 +8,8 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from embeddedpulsar._engine.store.store_root import ServiceUrl
+from embeddedpulsar import Admin
+from embeddedpulsar._engine.store.store_root import ServiceUrl, directory_of
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,16 @@ def test_relative_paths_are_made_absolute(url, monkeypatch, tmp_path):
     parsed = ServiceUrl.parse(url)
     assert parsed.root == os.path.abspath(os.path.expanduser(url))
     assert parsed.text == parsed.root
+
+
+def test_an_empty_text_is_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """It is not taken for the working directory, by which a backup would be made there."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="empty text names no directory"):
+        directory_of("")
+    with Admin("./store") as admin, pytest.raises(ValueError, match="empty text names no directory"):
+        admin.backup("")
+    assert os.listdir(tmp_path) == ["store"]
 
 
 def test_memory_has_no_directory():
