@@ -92,6 +92,8 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
+    from embeddedpulsar._engine.platform.timing import Clock
+    from embeddedpulsar._engine.store.care.backup_target import BackupTarget
     from embeddedpulsar.admin.admin import Admin
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.client_config import (
@@ -134,6 +136,7 @@ if TYPE_CHECKING:
         DeadLetterPolicyBuilder,
         KeySharedPolicy,
     )
+    from embeddedpulsar.spark.sink_place import SinksCut, SinkUpkeep
 
 __version__ = "0.1.0"
 
@@ -197,15 +200,32 @@ def _offloading(*arguments: Any) -> Any:
 
 
 def _finish_commits(root: str, /, *, report: DamageHook) -> int:
-    """Finish the commits of the sinks of a store, for the engine."""
+    """Finish the commits of the sinks of a store, as the next write would."""
     with _late_imports():
         from embeddedpulsar.spark.sink_commit import finish_commits
 
     return finish_commits(root, report=report)
 
 
+def _sink_upkeep(root: str, clock: Clock, report: DamageHook) -> SinkUpkeep:
+    """Make the upkeep of the sinks of a store, for the engine."""
+    with _late_imports():
+        from embeddedpulsar.spark.sink_place import SinkUpkeep
+
+    return SinkUpkeep(root, clock, lambda: _finish_commits(root, report=report))
+
+
+def _sinks_cut(root: str, target: BackupTarget) -> SinksCut:
+    """Make what a backup has of sinks, for the engine."""
+    with _late_imports():
+        from embeddedpulsar.spark.sink_place import SinksCut
+
+    return SinksCut(root, target)
+
+
 _EXTENSIONS.offloading = _offloading
-_EXTENSIONS.finish_commits = _finish_commits
+_EXTENSIONS.chores["sinks"] = _sink_upkeep
+_EXTENSIONS.shared_records.append(_sinks_cut)
 
 
 def __getattr__(name: str) -> Any:

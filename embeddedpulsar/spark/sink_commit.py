@@ -25,7 +25,6 @@ from embeddedpulsar._engine.log.segment_snapshot import topic_incarnation
 from embeddedpulsar._engine.log.trimming import pin_for_commit, unpin
 from embeddedpulsar._engine.platform import disk, failpoints, timing
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar._engine.store.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of, staged_name
 from embeddedpulsar.arrow.plan import topic_directory
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.staged_entry import (
@@ -49,6 +48,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.options import SinkOptions, key_reader
+from embeddedpulsar.spark.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of, staged_name
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from embeddedpulsar._engine.format.entry_decoder import METADATA
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
-from embeddedpulsar._engine.store.sink_place import SinkPlace, sink_key, staged_name
 from embeddedpulsar._engine.store.store_session import read_settings
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.column_writer import ColumnNames, ColumnPortion, portions_of
@@ -55,6 +54,7 @@ from embeddedpulsar.spark.sink_commit import (
     encryption_of,
     sealed_producer,
 )
+from embeddedpulsar.spark.sink_place import SinkPlace, sink_key, staged_name
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
 from embeddedpulsar._engine.store.care.store_check import StoreReport, check_store
 from embeddedpulsar._engine.store.care.store_repair import RepairReport, repair_store
-from embeddedpulsar._engine.store.sink_place import DONE, PENDING, SinkPlace
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.exceptions import PulsarException, Timeout
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.schema import StringSchema
+from embeddedpulsar.spark.sink_place import DONE, PENDING, SinkPlace
 from tests.storms.store_corruption import believe
 from tests.support.store_copies import copy_store
 

@@ -15,9 +15,10 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine import EXTENSIONS
 from embeddedpulsar._engine.filenames import under_construction
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
@@ -41,7 +42,7 @@ from embeddedpulsar._engine.platform.mapped_file import MappedFile, MemoryFile
 from embeddedpulsar._engine.platform.peers import Peers, onlooker_mailbox
 from embeddedpulsar._engine.platform.timing import LONGEST_S, Clock, SchedulerLike, boot_id
 from embeddedpulsar._engine.store import store_root
-from embeddedpulsar._engine.store.background.housekeeping import Housekeeping
+from embeddedpulsar._engine.store.background.housekeeping import Housekeeping, LateChore
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
 from embeddedpulsar._engine.store.catalog.topic_directories import TopicDirectories
@@ -49,7 +50,6 @@ from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.store.policies.admitting import AUTO_TOPIC_CREATION
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments, check_topics
 from embeddedpulsar._engine.store.policies.resource_groups import GroupWords
-from embeddedpulsar._engine.store.sink_place import SinkUpkeep
 from embeddedpulsar._engine.store.topic_list import TopicList
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import (
@@ -439,9 +439,9 @@ class StoreSession:
                 settings.retentionCheckIntervalInSeconds,
                 clock.monotonic,
             )
-            every_s = settings.retentionCheckIntervalInSeconds
-            sinks = SinkUpkeep(root, clock, every_s, damage.report)
-            sinks.begin(session.housekeeping, root_layout.SINKS in names)
+            for name, make in EXTENSIONS.chores.items():
+                chore = LateChore(root_layout.in_root(root, name), partial(make, root, clock, damage.report))
+                chore.begin(session.housekeeping, settings.retentionCheckIntervalInSeconds, name in names)
             clients = root_layout.in_root(root, root_layout.CLIENTS)
             # The doorbell makes this process known: from here on peers ring it and count on its answers.
             session.mailbox = _create_mailbox(clients, control.path)

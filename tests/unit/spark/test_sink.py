@@ -16,7 +16,6 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
 from embeddedpulsar._engine.platform import disk, failpoints
-from embeddedpulsar._engine.store.sink_place import PENDING, sinks_of
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import (
     InvalidConfiguration,
@@ -26,6 +25,7 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.spark import finish_commits, sink_commit, sink_writer
+from embeddedpulsar.spark.sink_place import PENDING, sinks_of
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.children import die_at

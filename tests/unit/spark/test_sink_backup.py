@@ -16,10 +16,10 @@ from embeddedpulsar import Admin, Client
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar._engine.store.care import store_cut
 from embeddedpulsar._engine.store.care.store_check import check_store
-from embeddedpulsar._engine.store.sink_place import PENDING, SinkPlace, sinks_of
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.spark import finish_commits, sink_commit
+from embeddedpulsar.spark.sink_place import PENDING, SinkPlace, sinks_of
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 from tests.conformance.chunks import log_of

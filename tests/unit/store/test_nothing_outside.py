@@ -26,8 +26,8 @@ from embeddedpulsar._engine.store.care.backup_target import read_manifest
 from embeddedpulsar._engine.store.care.store_check import check_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.sink_place import SinkPlace
 from embeddedpulsar.exceptions import ForeignFileError, StorageOSError
+from embeddedpulsar.spark.sink_place import SinkPlace
 from embeddedpulsar.testing import assert_clean
 
 DECOYS = ("lock", "ctl", "keys", "00000000000000000001.log", "policies", "topic.meta", "store.lock", "x.tmp")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -47,6 +48,8 @@ _ROUNDING_S: Final = 1e-3
 _MOST_REPORTED: Final = 100
 NOT_TRIMMED: Final = "nothing of the topic is trimmed"
 _UNDONE: Final = "the topic is not looked after"
+_EXTRA_EVERY_S: Final = 60.0
+"""How often a chore of a package above is looked at, at most."""
 SLICE: Final = 64
 """Segments removed at once. Large ones take some milliseconds each, therefore `SLICE_S`."""
 SLICE_S: Final = 0.01
@@ -73,6 +76,14 @@ class Chore(Protocol):
 
     def chores_every_s(self) -> float:
         """How often to look whether work became due as time passed; 0 for never."""
+        ...
+
+
+class ExtraChore(Protocol):
+    """What a package above the engine does for a store, under the housekeeping lock."""
+
+    def do_chores(self, done: list[str]) -> bool:
+        """As of `Chore`."""
         ...
 
 
@@ -105,6 +116,50 @@ class UpkeptParts(NamedTuple):
     view: Callable[[], TopicView]
     clock: Clock
     settings: BrokerSettings
+
+
+class LateChore:
+    """The `Chore` of a package above the engine: imported and made when the store has a directory of it.
+
+    Args:
+        directory: of the store; until it is there, nothing is due.
+        make: makes the chore.
+    """
+
+    is_deleted: Final = False
+
+    def __init__(self, directory: str, make: Callable[[], ExtraChore]) -> None:
+        self.name: Final = os.path.basename(directory)
+        self._directory: Final = directory
+        self._make: Final = make
+        self._made: ExtraChore | None = None
+        self._every_s = _EXTRA_EVERY_S
+
+    def begin(self, housekeeping: Housekeeping, interval_s: float, is_there: bool) -> None:
+        """The store is opened. One without the directory is looked at when its topics are: it may get one.
+
+        Args:
+            housekeeping: of the store.
+            interval_s: how often topics are looked after; this is no less often.
+            is_there: whether the store has the directory.
+        """
+        self._every_s = min(interval_s, _EXTRA_EVERY_S)
+        if is_there:
+            housekeeping.look_at(self)
+        else:
+            housekeeping.watch(self)
+
+    def chores_every_s(self) -> float:
+        """How often to look."""
+        return self._every_s
+
+    def do_chores(self, done: list[str]) -> bool:
+        """As of `Chore`. Errors are those of `late_imports`, too."""
+        if not os.path.isdir(self._directory):
+            return False
+        if self._made is None:
+            self._made = self._make()
+        return self._made.do_chores(done)
 
 
 class HasChores(Protocol):

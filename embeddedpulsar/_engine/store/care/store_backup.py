@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from embeddedpulsar._engine import filenames
+from embeddedpulsar._engine import EXTENSIONS, filenames
 from embeddedpulsar._engine.format import catalog_record
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import (
@@ -32,7 +32,7 @@ from embeddedpulsar._engine.store.care.backup_target import (
     read_manifest,
 )
 from embeddedpulsar._engine.store.care.store_check import CareProgress, ProgressMeter
-from embeddedpulsar._engine.store.care.store_cut import SinksCut, StoreCut, TopicCut
+from embeddedpulsar._engine.store.care.store_cut import StoreCut, TopicCut
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import BUILT_IN_NAMESPACES, Catalog
 from embeddedpulsar._engine.store.catalog.root_layout import remove_tree, write_meta
@@ -97,7 +97,7 @@ def backup_store(
             Catalog(_in(root, root_layout.CATALOG), _NOTHING, is_read_only=True)
         ) as catalog:
             chosen = _ChosenTopics(store, catalog, topics, place)
-            sinks = SinksCut(root, place)
+            shared = [make(root, place) for make in EXTENSIONS.shared_records]
             # The cut decides the order in which topics are copied, and which are copied again because they
             # moved meanwhile: what an acknowledgement or a message refers to is in the backup, too.
             kept = StoreCut(
@@ -105,11 +105,13 @@ def backup_store(
                 list_topics=chosen.entries,
                 open_cut=chosen.open,
                 drop=chosen.drop,
-                sinks=sinks,
+                shared=shared,
                 meter=meter,
             ).take_all()
-            # Which commits of sinks that were begun are in the backup depends on the topics that are in it.
-            sinks.finish({entry.name: chosen.directory_of(entry) for entry in kept if entry.is_made})
+            # Which commits that were begun are in the backup depends on the topics that are in it.
+            directories = {entry.name: chosen.directory_of(entry) for entry in kept if entry.is_made}
+            for records in shared:
+                records.finish(directories)
             # The catalog is written anew, with the topics that were kept: that of the store may have others
             # by now.
             place.take_bytes(root_layout.CATALOG, _catalog_of(catalog, kept, created_ms))

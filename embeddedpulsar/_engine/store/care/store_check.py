@@ -67,7 +67,6 @@ from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
 from embeddedpulsar._engine.store.catalog.root_layout import directories_in, read_meta
-from embeddedpulsar._engine.store.sink_place import DONE, PENDING
 from embeddedpulsar.damage import CATALOG, CONTROL, INDEX, SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.records import NamedTuple
@@ -757,7 +756,7 @@ def _check_documents(root: str) -> Iterator[Problem]:
             yield from _check_document(os.path.join(offloaded, name), kind, DOCUMENT)
     sinks = root_layout.in_root(root, root_layout.SINKS)
     for key in _directories(sinks):
-        for name in (PENDING, DONE):
+        for name in (filenames.PENDING, filenames.DONE):
             yield from _check_document(os.path.join(sinks, key, name), KIND_SINK_COMMIT, DOCUMENT)
 
 

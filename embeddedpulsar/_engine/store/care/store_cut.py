@@ -30,21 +30,14 @@ its schema. Producers are as of the end of the log: an older journal would not k
 whose messages deduplication would take a second time, and a newer one would drop messages that the log lacks.
 What is trimmed between the steps was acknowledged since the first one: then the positions are void, and the
 caller begins anew with them.
-
-What a backup has of the sinks: which batch each committed last, and commits that were begun.
-
-The records are taken before the ends of the logs are read, so the copied logs have every batch that a record
-counts as stored. They must not have more: a batch that was begun since is in the logs, whole or in part, and
-no record says so. Then both are taken again. A commit that is under way does no harm: its document `pending`
-says behind which end of each log it is, and the copied store finishes it, as any store does after a crash.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold, offloaded_ledger
@@ -58,7 +51,6 @@ from embeddedpulsar._engine.format.control import (
     split_journal,
     split_tail,
 )
-from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document
 from embeddedpulsar._engine.format.frame import MIN_FRAME_SIZE, TRAILER, TRAILER_SIZE, read_header
 from embeddedpulsar._engine.format.journal_record import JOURNAL_HEADER_SIZE
 from embeddedpulsar._engine.format.segment_header import (
@@ -69,17 +61,13 @@ from embeddedpulsar._engine.format.segment_header import (
 )
 from embeddedpulsar._engine.log.log_check import trusted_words
 from embeddedpulsar._engine.log.segment import read_segment_header
-from embeddedpulsar._engine.log.trimming import commit_pin
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.care.backup_target import BackupTarget
 from embeddedpulsar._engine.store.care.store_check import ProgressMeter
-from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.sink_place import DONE, LOCK, PENDING, SinkPlace, sinks_of
 from embeddedpulsar._engine.store.topic_journal import JOURNAL_CHECKED
 from embeddedpulsar.exceptions import (
     CorruptionError,
-    ForeignFileError,
     LockTimeout,
     StorageError,
     TopicNotFound,
@@ -491,60 +479,30 @@ def _entries(path: str, end: int) -> int | None:
 
 
 WAIT_S: Final = 1.0
-"""So long a backup waits for the lock of a sink or a function that commits."""
+"""So long a backup waits for the lock of what commits to several logs."""
 
 
-class _Begun(NamedTuple):
-    """The records of all sinks at one moment.
+class SharedRecords(Protocol):
+    """Records of a package above the engine that say of several logs at once what was written to them. One
+    thread; the store may be in use."""
 
-    Attributes:
-        batches: the last batch of each sink whose commit was begun; -1 for none.
-        changed: the time at which a sink came or went last.
-    """
-
-    batches: dict[str, int]
-    changed: int
-
-
-class SinksCut:
-    """Takes the records of the sinks. One thread; the store may be in use.
-
-    Args:
-        root: of the store.
-        target: takes the files.
-    """
-
-    def __init__(self, root: str, target: BackupTarget) -> None:
-        self._root: Final = root
-        self._target: Final = target
-        self._plans: Final[dict[str, dict[str, Any]]] = {}
-        self._busy: Final[set[str]] = set()
-        self._taken = _Begun({}, 0)
+    @property
+    def reason(self) -> str:
+        """Why there is no cut if none was current, as a sentence of an error: who committed."""
+        ...
 
     def hold(self, locks: contextlib.ExitStack) -> None:
-        """Keep those sinks from beginning a commit that did during an attempt before. One that commits for
-        longer than `WAIT_S` is not waited for."""
-        # In the order of the keys, as every backup takes them, so that two backups do not wait for each
-        # other.
-        for key in sorted(self._busy):
-            hold_for(SinkPlace(self._root, key).file(LOCK), locks)
+        """Keep those from committing that did during an attempt before. One that commits for longer than
+        `WAIT_S` is not waited for."""
+        ...
 
     def take_records(self) -> None:
-        """Take the records, and the staged rows that an unfinished commit names."""
-        self._plans.clear()
-        self._target.drop(root_layout.SINKS)
-        # Before the sinks are read: one that comes or goes later is a change then.
-        changed = self._changed()
-        self._taken = _Begun({place.key: self._take_sink(place) for place in sinks_of(self._root)}, changed)
+        """Take the records, and what they name of files that are not in a log."""
+        ...
 
     def is_current(self) -> bool:
-        """Whether no sink began a commit, came or went since `take_records`."""
-        changed, taken = self._changed(), self._taken
-        begun = _Begun({place.key: self._read(place)[0] for place in sinks_of(self._root)}, changed)
-        # A sink that is only in one of the two has begun or ended its first commit.
-        both = begun.batches.keys() | taken.batches.keys()
-        self._busy.update(key for key in both if begun.batches.get(key) != taken.batches.get(key))
-        return begun == taken
+        """Whether none began to commit, came or went since `take_records`."""
+        ...
 
     def finish(self, directories: Mapping[str, str]) -> None:
         """Settle which commits that were begun are in the backup.
@@ -552,72 +510,7 @@ class SinksCut:
         Args:
             directories: of the topics in the backup, by full name.
         """
-        for key, plan in self._plans.items():
-            place = SinkPlace(self._root, key)
-            logs = [(directories[name], floor) for name, _, floor in plan["logs"] if name in directories]
-            # None of its topics is in the backup: the commit could not be finished there.
-            if not logs:  # a backup of other topics: the batch is stored when it comes again
-                for name in (PENDING, *(file for file, *_ in plan["files"])):
-                    self._target.drop_record(self._relative(place, name))
-            # The copied store finishes the commit as after a crash, so it needs the pins that keep the end of
-            # each log.
-            for directory, floor in logs:
-                path, content = commit_pin(directory, split_tail(floor)[0], key, place.file(PENDING))
-                self._target.take_bytes(os.path.relpath(path, self._root).replace(os.sep, "/"), content)
-
-    def _changed(self) -> int:
-        try:
-            return os.stat(root_layout.in_root(self._root, root_layout.SINKS)).st_mtime_ns
-        except FileNotFoundError:
-            return 0
-
-    def _read(self, place: SinkPlace) -> tuple[int, dict[str, bytes], dict[str, Any] | None]:
-        """The last batch that was begun, the documents, and the plan of a commit that is not finished.
-
-        `pending` first: what it no longer says, `done` says.
-        """
-        documents: dict[str, bytes] = {}
-        fields: dict[str, dict[str, Any]] = {}
-        # In this order, as the commit writes `done` before it removes `pending`: read the other way round, a
-        # commit could seem to be neither begun nor done.
-        for name in (PENDING, DONE):
-            with contextlib.suppress(FileNotFoundError):
-                documents[name] = disk.DISK.read_file(place.file(name))
-                with contextlib.suppress(CorruptionError, ForeignFileError):  # it is copied as it is
-                    fields[name] = decode_document(documents[name], KIND_SINK_COMMIT)
-        plan, done = fields.get(PENDING), fields.get(DONE)
-        # Finished, and only not cleared away yet.
-        if plan is not None and done is not None and done["batch"] >= plan["batch"]:
-            del documents[PENDING]
-            plan = None
-        return max((int(document["batch"]) for document in fields.values()), default=-1), documents, plan
-
-    def _take_sink(self, place: SinkPlace) -> int:
-        """Take the documents of a sink, and the rows that its unfinished commit names."""
-        while True:
-            batch, documents, plan = self._read(place)
-            names = [name for name, *_ in plan["files"]] if plan is not None else []
-            missing = [name for name in names if not self._take_rows(place, name)]
-            # The rows are gone: either the commit was finished meanwhile, or they were lost; the document
-            # tells which.
-            if missing and self._read(place)[1].get(PENDING) != documents[PENDING]:
-                self._target.drop(f"{root_layout.SINKS}/{place.key}")
-                continue  # the commit was finished meanwhile
-            if plan is not None:
-                self._plans[place.key] = plan
-            for name, data in documents.items():
-                self._target.take_bytes(self._relative(place, name), data)
-            return batch
-
-    def _take_rows(self, place: SinkPlace, name: str) -> bool:
-        try:
-            self._target.take_unchanging(self._relative(place, name), place.file(name))
-        except FileNotFoundError:
-            return False
-        return True
-
-    def _relative(self, place: SinkPlace, name: str) -> str:
-        return f"{root_layout.SINKS}/{place.key}/{name}"
+        ...
 
 
 def hold_for(path: str, locks: contextlib.ExitStack) -> bool:
@@ -636,15 +529,9 @@ def hold_for(path: str, locks: contextlib.ExitStack) -> bool:
 
 
 _UNLOCKED: Final = 3
-"""So often without locks; then sinks and functions that committed meanwhile wait while the ends are read."""
-_FUNCTIONS: Final = "functions"
-_SINKS: Final = "sinks"
-_TOPICS: Final = "topics"
-_REASONS: Final = {
-    _FUNCTIONS: "functions committed whenever the ends of the logs were read",
-    _SINKS: "Spark committed batches whenever the topics were copied",
-    _TOPICS: "topics were made, trimmed or compacted whenever they were copied",
-}
+"""So often without locks; then those that committed meanwhile wait while the ends are read."""
+_FUNCTIONS: Final = "functions committed whenever the ends of the logs were read"
+_TOPICS: Final = "topics were made, trimmed or compacted whenever they were copied"
 
 failpoints.declare("backup:journals_taken", "backup:sinks_taken", "backup:cut", "backup:logs_taken")
 
@@ -658,7 +545,7 @@ class StoreCut:
         list_topics: the topics of the backup that exist now; the argument says whether it is the first call.
         open_cut: the files of a topic.
         drop: forgets what was taken of a topic.
-        sinks: the records of the sinks.
+        shared: records of packages above, of several logs at once.
         meter: told which topic is copied.
     """
 
@@ -669,14 +556,14 @@ class StoreCut:
         list_topics: Callable[[bool], list[TopicEntry]],
         open_cut: Callable[[TopicEntry], TopicCut],
         drop: Callable[[TopicEntry], object],
-        sinks: SinksCut,
+        shared: Sequence[SharedRecords],
         meter: ProgressMeter,
     ) -> None:
         self._root: Final = root
         self._list: Final = list_topics
         self._open: Final = open_cut
         self._drop: Final = drop
-        self._sinks: Final = sinks
+        self._shared: Final = shared
         self._meter: Final = meter
         self._cuts: dict[TopicEntry, TopicCut | None] = {}  # None: it has no directory
         self._due: list[TopicEntry] = []  # their positions are to be taken
@@ -734,8 +621,10 @@ class StoreCut:
         # Before and after the ends are read: what committed in between has some of its outputs in them.
         with contextlib.ExitStack() as locks:
             if with_locks:
-                self._sinks.hold(locks)
-            self._sinks.take_records()
+                for records in self._shared:
+                    records.hold(locks)
+            for records in self._shared:
+                records.take_records()
             failpoints.hit("backup:sinks_taken")
             held = self._hold_functions(locks) if with_locks else set()
             before = self._tails_of_functions()
@@ -749,8 +638,10 @@ class StoreCut:
             after = self._tails_of_functions()
             moved = {entry for entry in after if after[entry] != before.get(entry)} - held
             self._busy |= moved
-            if not self._sinks.is_current():
-                self._reason = _SINKS
+            # Each is asked: it holds those back next time that committed in this attempt.
+            stale = [records for records in self._shared if not records.is_current()]
+            if stale:
+                self._reason = stale[0].reason
             elif moved:
                 self._reason = _FUNCTIONS
             elif self._due:
@@ -821,7 +712,7 @@ class StoreCut:
         self._drop(entry)
 
     def _error(self) -> StorageError:
-        reason = _REASONS[self._reason]
+        reason = self._reason
         if self._missing is not None:
             reason = f"a file is missing whenever it is to be copied: {self._missing.filename}"
         remedy = "check the store, or make the backup when less goes on; the one before is as it was"

@@ -17,13 +17,13 @@ from embeddedpulsar._engine.platform import disk, timing
 from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
 from embeddedpulsar._engine.store.care.store_check import DOCUMENT, check_store
 from embeddedpulsar._engine.store.care.store_repair import repair_store
-from embeddedpulsar._engine.store.sink_place import DONE, PENDING, SinkPlace
 from embeddedpulsar._engine.subscription.attachment.active_attachment import note_start
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.spark import sink_commit
+from embeddedpulsar.spark.sink_place import DONE, PENDING, SinkPlace
 from embeddedpulsar.testing import assert_clean
 from tests.support.disks.faulty_disk import FaultyDisk
 

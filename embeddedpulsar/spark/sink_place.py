@@ -1,28 +1,32 @@
 """``sinks/<key>/`` of a store: what the tasks of a sink staged, and which batch it committed last.
 
-Finishing commits whose jobs died, and clearing away what else these left.
+Finishing commits whose jobs died, clearing away what else these left, and what of it a backup has. Needs
+neither PySpark nor pyarrow: processes do this that never use Spark.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from embeddedpulsar._engine import EXTENSIONS, filenames
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.columns import staged_chunks
+from embeddedpulsar._engine.format.control import split_tail
 from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document, encode_document
+from embeddedpulsar._engine.log.trimming import commit_pin
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, package_log
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.store.care.store_cut import hold_for
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
+from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.timing import Clock
-    from embeddedpulsar._engine.store.background.housekeeping import Housekeeping
-    from embeddedpulsar.damage import DamageHook
+    from embeddedpulsar._engine.store.care.backup_target import BackupTarget
 
 
 _RESTORE: Final = "restore the file from a backup: what was staged is kept until then"
@@ -30,7 +34,7 @@ T = TypeVar("T")
 
 LOCK: Final = "lock"
 PENDING: Final = filenames.PENDING
-DONE: Final = "done"
+DONE: Final = filenames.DONE
 ROWS: Final = ".rows"
 failpoints.declare("sink:staging")
 _TEMPORARY: Final = ".tmp"
@@ -230,55 +234,32 @@ STAGED_KEPT_S: Final = 24 * 3600
 them."""
 SINK_KEPT_S: Final = 90 * 24 * 3600
 """Which batch a sink committed last is forgotten so long after it did."""
-_EVERY_S: Final = 60.0
-"""How often to look at most; no less often than topics are looked after."""
 _MS: Final = 1000
 
 
 class SinkUpkeep:
-    """The `Chore` that finishes commits, and removes staged rows that no commit took and sinks that are not
-    used any more.
+    """The chore of a store that finishes commits, and removes staged rows that no commit took and sinks that
+    are not used any more.
 
-    Role: one per store and process, under the housekeeping lock. Invariants: rows that a pending commit names
-    stay; nothing of a sink is touched whose lock is held. A commit is finished in a thread with a client of
-    its own, as it may take long; if the process ends meanwhile, the commit is begun still. Callers: the
-    thread of housekeeping.
+    Role: one per store and process, made when the store has a sink, under the housekeeping lock. Invariants:
+    rows that a pending commit names stay; nothing of a sink is touched whose lock is held. A commit is
+    finished in a thread with a client of its own, as it may take long; if the process ends meanwhile, the
+    commit is begun still. Callers: the thread of housekeeping.
 
     Args:
         root: of the store.
         clock: the time of day is compared with that of files.
-        interval_s: how often topics are looked after.
-        report: called with a document of a sink that is damaged; default: it is logged.
+        finish: finishes the commits of the store, and returns how many messages it published.
     """
 
-    name: Final = "sinks"
-    is_deleted: Final = False
-
-    def __init__(
-        self, root: str, clock: Clock, interval_s: float = _EVERY_S, report: DamageHook = package_log.damage
-    ) -> None:
-        self._report: Final = report
+    def __init__(self, root: str, clock: Clock, finish: Callable[[], int]) -> None:
         self._root: Final = root
-        self._directory: Final = root_layout.in_root(root, root_layout.SINKS)
         self._clock: Final = clock
-        self._every_s: Final = min(interval_s, _EVERY_S)
+        self._finish_commits: Final = finish
         self._is_finishing = False
-
-    def begin(self, housekeeping: Housekeeping, has_sinks: bool) -> None:
-        """The store is opened. One without a sink is looked at when its topics are: it may get one."""
-        if has_sinks:
-            housekeeping.look_at(self)
-        else:
-            housekeeping.watch(self)
-
-    def chores_every_s(self) -> float:
-        """How often to look."""
-        return self._every_s
 
     def do_chores(self, done: list[str]) -> bool:
         """Look at every sink; what was removed is noted in ``done``. Always False."""
-        if not os.path.isdir(self._directory):
-            return False
         begun: list[str] = []
         for place in sinks_of(self._root):
             place.try_locked(partial(self._look_at, place, done, begun))
@@ -290,7 +271,7 @@ class SinkUpkeep:
     def _finish(self) -> None:
         """Finish the commits that were begun, as the next write would."""
         try:
-            stored = EXTENSIONS.finish_commits(self._root, report=self._report)
+            stored = self._finish_commits()
         finally:
             self._is_finishing = False
         if stored:
@@ -318,3 +299,138 @@ class SinkUpkeep:
             return self._clock.wall_ms() / _MS - os.stat(place.file(name)).st_mtime
         except FileNotFoundError:
             return float("inf")
+
+
+class _Begun(NamedTuple):
+    """The records of all sinks at one moment.
+
+    Attributes:
+        batches: the last batch of each sink whose commit was begun; -1 for none.
+        changed: the time at which a sink came or went last.
+    """
+
+    batches: dict[str, int]
+    changed: int
+
+
+class SinksCut:
+    """What a backup has of the sinks: which batch each committed last, and commits that were begun. Is the
+    `SharedRecords` of Spark.
+
+    The records are taken before the ends of the logs are read, so the copied logs have every batch that a
+    record counts as stored. They must not have more: a batch that was begun since is in the logs, whole or in
+    part, and no record says so. Then both are taken again. A commit that is under way does no harm: its
+    document `pending` says behind which end of each log it is, and the copied store finishes it, as any store
+    does after a crash.
+
+    Args:
+        root: of the store.
+        target: takes the files.
+    """
+
+    reason: Final = "Spark committed batches whenever the topics were copied"
+
+    def __init__(self, root: str, target: BackupTarget) -> None:
+        self._root: Final = root
+        self._target: Final = target
+        self._plans: Final[dict[str, dict[str, Any]]] = {}
+        self._busy: Final[set[str]] = set()
+        self._taken = _Begun({}, 0)
+
+    def hold(self, locks: contextlib.ExitStack) -> None:
+        """Keep those sinks from beginning a commit that did during an attempt before. One that commits for
+        longer than `WAIT_S` is not waited for."""
+        # In the order of the keys, as every backup takes them, so that two backups do not wait for each
+        # other.
+        for key in sorted(self._busy):
+            hold_for(SinkPlace(self._root, key).file(LOCK), locks)
+
+    def take_records(self) -> None:
+        """Take the records, and the staged rows that an unfinished commit names."""
+        self._plans.clear()
+        self._target.drop(root_layout.SINKS)
+        # Before the sinks are read: one that comes or goes later is a change then.
+        changed = self._changed()
+        self._taken = _Begun({place.key: self._take_sink(place) for place in sinks_of(self._root)}, changed)
+
+    def is_current(self) -> bool:
+        """Whether no sink began a commit, came or went since `take_records`."""
+        changed, taken = self._changed(), self._taken
+        begun = _Begun({place.key: self._read(place)[0] for place in sinks_of(self._root)}, changed)
+        # A sink that is only in one of the two has begun or ended its first commit.
+        both = begun.batches.keys() | taken.batches.keys()
+        self._busy.update(key for key in both if begun.batches.get(key) != taken.batches.get(key))
+        return begun == taken
+
+    def finish(self, directories: Mapping[str, str]) -> None:
+        """Settle which commits that were begun are in the backup.
+
+        Args:
+            directories: of the topics in the backup, by full name.
+        """
+        for key, plan in self._plans.items():
+            place = SinkPlace(self._root, key)
+            logs = [(directories[name], floor) for name, _, floor in plan["logs"] if name in directories]
+            # None of its topics is in the backup: the commit could not be finished there.
+            if not logs:  # a backup of other topics: the batch is stored when it comes again
+                for name in (PENDING, *(file for file, *_ in plan["files"])):
+                    self._target.drop_record(self._relative(place, name))
+            # The copied store finishes the commit as after a crash, so it needs the pins that keep the end of
+            # each log.
+            for directory, floor in logs:
+                path, content = commit_pin(directory, split_tail(floor)[0], key, place.file(PENDING))
+                self._target.take_bytes(os.path.relpath(path, self._root).replace(os.sep, "/"), content)
+
+    def _changed(self) -> int:
+        try:
+            return os.stat(root_layout.in_root(self._root, root_layout.SINKS)).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def _read(self, place: SinkPlace) -> tuple[int, dict[str, bytes], dict[str, Any] | None]:
+        """The last batch that was begun, the documents, and the plan of a commit that is not finished.
+
+        `pending` first: what it no longer says, `done` says.
+        """
+        documents: dict[str, bytes] = {}
+        fields: dict[str, dict[str, Any]] = {}
+        # In this order, as the commit writes `done` before it removes `pending`: read the other way round, a
+        # commit could seem to be neither begun nor done.
+        for name in (PENDING, DONE):
+            with contextlib.suppress(FileNotFoundError):
+                documents[name] = disk.DISK.read_file(place.file(name))
+                with contextlib.suppress(CorruptionError, ForeignFileError):  # it is copied as it is
+                    fields[name] = decode_document(documents[name], KIND_SINK_COMMIT)
+        plan, done = fields.get(PENDING), fields.get(DONE)
+        # Finished, and only not cleared away yet.
+        if plan is not None and done is not None and done["batch"] >= plan["batch"]:
+            del documents[PENDING]
+            plan = None
+        return max((int(document["batch"]) for document in fields.values()), default=-1), documents, plan
+
+    def _take_sink(self, place: SinkPlace) -> int:
+        """Take the documents of a sink, and the rows that its unfinished commit names."""
+        while True:
+            batch, documents, plan = self._read(place)
+            names = [name for name, *_ in plan["files"]] if plan is not None else []
+            missing = [name for name in names if not self._take_rows(place, name)]
+            # The rows are gone: either the commit was finished meanwhile, or they were lost; the document
+            # tells which.
+            if missing and self._read(place)[1].get(PENDING) != documents[PENDING]:
+                self._target.drop(f"{root_layout.SINKS}/{place.key}")
+                continue  # the commit was finished meanwhile
+            if plan is not None:
+                self._plans[place.key] = plan
+            for name, data in documents.items():
+                self._target.take_bytes(self._relative(place, name), data)
+            return batch
+
+    def _take_rows(self, place: SinkPlace, name: str) -> bool:
+        try:
+            self._target.take_unchanging(self._relative(place, name), place.file(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _relative(self, place: SinkPlace, name: str) -> str:
+        return f"{root_layout.SINKS}/{place.key}/{name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from embeddedpulsar import Client
-from embeddedpulsar._engine.store.sink_place import (
+from embeddedpulsar.spark.sink_place import (
     DONE,
     PENDING,
     SINK_KEPT_S,
@@ -35,7 +35,7 @@ def test_what_dead_jobs_left_goes(tmp_path: Path):
         staged_at(place, staged_name(1, 0, 0), DONE)
     staged_at(begun, PENDING)
     newest = max(path.stat().st_mtime for path in (tmp_path / "sinks").rglob("*"))
-    upkeep, done = SinkUpkeep(str(tmp_path), clock), []
+    upkeep, done = SinkUpkeep(str(tmp_path), clock, lambda: 0), []
     clock.set_wall_ms(int(1000 * (newest + STAGED_KEPT_S - 60)))
     upkeep.do_chores(done)
     assert not done and all(place.staged() for place in (orphaned, begun, held))
