@@ -59,6 +59,7 @@ SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
     "store.meta": (lambda root: flip(root / "store.meta", 20), store_check.META),
     "no store.meta": (lambda root: (root / "store.meta").unlink(), store_check.META),
     "store.ctl": (lambda root: flip(root / "store.ctl", 20), CONTROL),
+    "cut store.ctl": (lambda root: os.truncate(root / "store.ctl", 7870), CONTROL),
     "no store.ctl": (lambda root: (root / "store.ctl").unlink(), CONTROL),
     "catalog tail": (lambda root: flip(root / "catalog", -12), damage.CATALOG),
     "catalog header": (lambda root: flip(root / "catalog", 20), damage.CATALOG),

@@ -718,7 +718,8 @@ def _check_ids(root: str, highest: int) -> Iterator[Problem]:
     except (OSError, StorageError) as e:
         yield unverified(CONTROL, path, e)
         return
-    words = memoryview(data[:CONTROL_SIZE]).cast("Q")
+    # Whole words alone: the file may have been cut anywhere.
+    words = memoryview(data[: min(len(data), CONTROL_SIZE) & ~7]).cast("Q")
     if len(words) < WORD_COUNT or not are_possible(KIND_STORE, words):
         # The words have no checksum: values that no process writes are damage.
         yield Problem(CONTROL, path, CONTROL_HEADER_SIZE, "its words are damaged")
