@@ -129,6 +129,49 @@ class AppendPoint:
     Callers: the holder of the topic lock.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_allocate_ledger_id",
+        "_base_ms",
+        "_bell",
+        "_by_map",
+        "_control",
+        "_control_path",
+        "_device",
+        "_directory",
+        "_end_stop",
+        "_entry_limit",
+        "_entry_stop",
+        "_index",
+        "_inode",
+        "_is_closed",
+        "_is_exclusive",
+        "_lock",
+        "_log",
+        "_look_by_ns",
+        "_looked_ns",
+        "_options",
+        "_owner",
+        "_place_by_ns",
+        "_policy",
+        "_report",
+        "_ring",
+        "_segment",
+        "_size",
+        "_state",
+        "_time_stop",
+        "_timeout_s",
+        "_trim",
+        "_waiters",
+        "_wall_ms",
+        "_wall_ns",
+        "_words",
+        "on_full",
+        "on_look",
+        "on_rolled",
+        "rolls",
+    )
+
     def __init__(
         self,
         control: TopicControl,
@@ -152,6 +195,7 @@ class AppendPoint:
         self._wall_ns: Final = wall_ns
         self._looked_ns = 0  # when it was looked whether the lock file has its name
         self._look_by_ns = self._place_by_ns = 0  # when that is due again, and a look at the topic's place
+        self._wall_ms = 0  # the clock in between, which is due again when it changes
         self._ring, self._bell = ring, ring.bell
         self._allocate_ledger_id: Final = allocate_ledger_id
         self._report: Final = report
@@ -591,6 +635,8 @@ class SegmentWriter(AppendPoint):
     Durable: on return an entry survives the death of any process, not a power loss (group_commit.py).
     """
 
+    __slots__ = ()
+
     def append(
         self,
         entry: EncodedFields,
@@ -636,13 +682,15 @@ class SegmentWriter(AppendPoint):
                     raise descriptors.lost(self._lock.path)
                 if not self._looked_ns <= now_ns < self._place_by_ns or not status.st_nlink:
                     self._look_at_place(now_ns)
-                self._looked_ns, self._look_by_ns = now_ns, now_ns + LOOK_NS
+                self._wall_ms = wall = now_ns // 1_000_000
+                next_ms, next_look = (wall + 1) * 1_000_000, now_ns + LOOK_NS
+                self._looked_ns, self._look_by_ns = now_ns, next_ms if next_ms < next_look else next_look
             # 1. Say that we are inside. A crash up to step 4 leaves a nonzero owner and nothing visible.
             words[_OWNER] = self._owner
             active = failpoints.ACTIVE
             if active:
                 failpoints.hit("append:owner_set")
-            wall = now_ns // 1_000_000
+            wall = self._wall_ms
             if wall > now:
                 words[_LAST_PUBLISH_MS] = now = wall
             parts, size, body_crc, count, metadata_length, codec, flags, key_hash = entry

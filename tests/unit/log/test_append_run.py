@@ -15,6 +15,7 @@ from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_index import visible_slots
+from embeddedpulsar._engine.log.segment_writer import SegmentWriter
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.exceptions import StorageFullError
 from embeddedpulsar.testing.manual_clock import ManualClock
@@ -153,7 +154,7 @@ def test_a_run_that_fails_says_how_far_it_came(site: LedgerSite, monkeypatch: py
     def full(*arguments: object) -> None:
         raise StorageFullError(path=site.directory, reason="no room")
 
-    monkeypatch.setattr(ledger._writer, "_extend", full)
+    monkeypatch.setattr(SegmentWriter, "_extend", full)
     hold = ledger.hold()
     try:
         ledger.lock.acquire(1.0)

@@ -56,6 +56,32 @@ def test_bytes_of_an_append(site: LedgerSite):
     assert (entry_id, published) == (0, 1_000_000)
 
 
+def test_publish_times_follow_each_millisecond(tmp_path: Path):
+    """The clock is divided into milliseconds now and then only, and each new one is seen at once; one that is
+    set back changes nothing, and none is taken from the time before."""
+    clock = ManualClock(wall_ms=1_000_000)
+    with LedgerSite(tmp_path, clock=clock) as site:
+        ledger = site.open()
+
+        def published_after(seconds: float) -> int:
+            clock.advance(seconds)
+            return ledger.append_nowait(encode_single(b"value", 0, PREFIX))[2]
+
+        assert published_after(0) == 1_000_000
+        assert published_after(0.00098) == 1_000_000
+        assert published_after(0.00001) == 1_000_000
+        assert published_after(0.00001) == 1_000_001
+        assert published_after(0.00002) == 1_000_001
+        assert published_after(5) == 1_005_001
+        clock.set_wall_ms(1_000_500)
+        assert published_after(0) == 1_005_001
+        assert published_after(4.6) == 1_005_100
+        with LedgerSite(tmp_path, clock=clock) as other:
+            clock.advance(1)
+            assert send(other.open(), b"another process").entry_id == 8
+        assert published_after(0) == 1_006_100
+
+
 def test_counts_beyond_the_slot_are_capped(site: LedgerSite):
     """A slot says "65535 or more"; messages so far are exact all the same."""
     ledger = site.open()
