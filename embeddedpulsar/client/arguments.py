@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.format.document import pack_map
+from embeddedpulsar._engine.format.document import pack_map, pack_text_map
 from embeddedpulsar._engine.format.entry import EntryContent
 from embeddedpulsar.enums import PulsarEnum
 from embeddedpulsar.message import Message
@@ -365,26 +365,24 @@ def keyed_row(
 
     Example:
         >>> keyed_row(b"a", None, None, "k")
-        (b'a', None, None, 'k', None, 0, 0, 0, False)
+        (b'a', None, None, 'k')
     """
     packed = None
-    # In the usual case the properties are packed as they are, in one loop that looks for anything but `str`.
-    # The slow way is taken for the rest, and to find the text that has no UTF-8.
+    # In the usual case the properties are packed as they are. The slow way is taken where something is not a
+    # `str`, and to find the text that has no UTF-8.
     if properties is not None:
         if properties.__class__ is not dict:
             check_type_or_none(dict, properties, "properties")
         if properties:
             try:
-                for name, text in properties.items():
-                    if name.__class__ is not str or text.__class__ is not str:
-                        properties = checked_properties(properties)
-                        break
-                packed = pack_map(properties)
+                packed = pack_text_map(properties)
+                if packed is None:
+                    packed = pack_map(checked_properties(properties))
             except UnicodeEncodeError:
                 packed = pack_map(checked_properties(properties))  # which says what is no text
     if partition_key is not None and (partition_key.__class__ is not str or not partition_key.isascii()):
         _check_key(partition_key)
-    return (value, callback, packed, partition_key or None, None, 0, 0, 0, False)
+    return (value, callback, packed, partition_key or None)  # the first options of `Options`
 
 
 def _check_key(partition_key: str) -> None:
@@ -411,7 +409,7 @@ def make_content(
 
     Args:
         values: payloads.
-        columns: the options, one list per field of `Options`.
+        columns: the options, one list per field of `Options`, or of its first two.
         sequence_ids: of all messages; a range if they are consecutive.
         batched: whether messages get batch indexes.
 
@@ -421,6 +419,16 @@ def make_content(
     """
     # A column of which no message has a value is left out of the entry (docs/format/frame.md). The fourth
     # one, sequence ids, is given by the caller, which has numbered the messages.
+    if len(columns) == 2:
+        properties, keys = columns
+        return EntryContent(
+            values,
+            sequence_ids[0],
+            batched,
+            keys=keys if any(keys) else None,
+            properties=properties if any(properties) else None,
+            sequence_ids=sequence_ids if isinstance(sequence_ids, list) else None,
+        )
     properties, keys, ordering_keys, _, event_times, deliver_at, nulls = columns
     return EntryContent(
         values,

@@ -87,7 +87,7 @@ OPTIONAL: Final = (
 )
 
 
-def offsets_of(values: list[bytes]) -> bytes:
+def offsets_of(values: list[bytes] | list[str]) -> bytes:
     """`int32 offsets[n+1]` of `values`, not padded. About 50 ns per value.
 
     Raises:
@@ -108,6 +108,21 @@ def encode_var(values: list[bytes]) -> bytes:
     """
     offsets = offsets_of(values)
     data = b"".join(values)
+    return b"".join((offsets, PADDING[-len(offsets) & 7], data, PADDING[-len(data) & 7]))
+
+
+def encode_texts(texts: list[str]) -> bytes:
+    r"""One variable column of UTF-8.
+
+    Example:
+        >>> encode_texts(["a", "\u00e9"]) == encode_var([b"a", "\u00e9".encode()])
+        True
+    """
+    # All is ASCII as a rule: then each text is as long as its bytes, and one call encodes them all.
+    joined = "".join(texts)
+    if not joined.isascii():
+        return encode_var(list(map(str.encode, texts)))
+    offsets, data = offsets_of(texts), joined.encode()
     return b"".join((offsets, PADDING[-len(offsets) & 7], data, PADDING[-len(data) & 7]))
 
 

@@ -28,6 +28,7 @@ from embeddedpulsar.client.arguments import KEY, NO_OPTIONS, SEQUENCE_ID, Option
 from embeddedpulsar.client.producer.pending_entry import (
     CALLBACK,
     FIRST_OPTION,
+    KEYED_LENGTH,
     SHUT,
     VALUE,
     BatchContainer,
@@ -159,6 +160,10 @@ _GROUP_BYTES: Final = 1 << 20
 _KEY: Final = FIRST_OPTION + KEY  # the ordering key follows it
 _ID: Final = FIRST_OPTION + SEQUENCE_ID
 _TUPLES: Final = {tuple}
+_KEYED: Final = {KEYED_LENGTH}
+_FULL: Final = {FIRST_OPTION + len(NO_OPTIONS)}
+_MISSING: Final = {length: NO_OPTIONS[length - FIRST_OPTION :] for length in (FIRST_OPTION, *_KEYED, *_FULL)}
+"""What an item of a length has not."""
 _entry: Final = partial(tuple.__new__, EncodedEntry)
 
 
@@ -211,13 +216,13 @@ class EntryEncoder:
         if set(map(type, items)) != _TUPLES:
             whole = [item if item.__class__ is tuple else (item, None) for item in items]
         lengths = set(map(len, whole))
+        if lengths == _KEYED and not self._key_based:
+            following = first + len(whole)
+            return [self._encode_columns(transposed(whole), range(first, following))], following
         if max(lengths) > FIRST_OPTION:
             rows = whole
-            if len(lengths) > 1:
-                rows = [
-                    item if len(item) > FIRST_OPTION else (item[VALUE], item[CALLBACK], *NO_OPTIONS)
-                    for item in whole
-                ]
+            if lengths != _FULL:
+                rows = [item + _MISSING[len(item)] for item in whole]
             if self._key_based:
                 return self._encode_by_key(rows, [row[_ID] for row in rows], first)
             columns = transposed(rows)
@@ -369,7 +374,9 @@ class EntryEncoder:
         """Encode a queued message as an entry of its own; also return the next automatic id."""
         if item.__class__ is not tuple:
             return self.encode_one(item, None, first), first + 1
-        options = item[FIRST_OPTION:] or None
+        options: Any = item[FIRST_OPTION:] or None
+        if len(item) == KEYED_LENGTH:
+            options += _MISSING[KEYED_LENGTH]
         sequence_id = options[SEQUENCE_ID] if options is not None else 0
         out = self.encode_one(item[VALUE], options, sequence_id or first)
         if item[CALLBACK] is not None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.access import named
-from embeddedpulsar.client.arguments import DELIVER_AT
+from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from queue import SimpleQueue
 
     from embeddedpulsar._engine.format.entry_decoder import Chunk
+    from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_threads import ClientLog
 
 R = TypeVar("R")
@@ -151,14 +152,33 @@ class EncodeAhead(Generic[R]):
 
 
 Item = tuple[Any, ...]
-"""(payload, callback), or (payload, callback, *options)."""
+"""(payload, callback), or (payload, callback, properties, key), or (payload, callback, *options)."""
 VALUE, CALLBACK = 0, 1
 FIRST_OPTION = 2
+KEYED_LENGTH = 4
+"""Of an item with properties and a key alone: the other options have most columns and are rare."""
+_NO_MORE: Final = NO_OPTIONS[KEYED_LENGTH - FIRST_OPTION :]
 
 
 def is_unbatchable(item: Any) -> bool:
     """Whether an item is a message with a delivery time, which must not delay other messages."""
-    return item.__class__ is tuple and len(item) > FIRST_OPTION and bool(item[FIRST_OPTION + DELIVER_AT])
+    return item.__class__ is tuple and len(item) > KEYED_LENGTH and bool(item[FIRST_OPTION + DELIVER_AT])
+
+
+def item_of(value: bytes, callback: SendCallback | None, options: Options | None) -> bytes | Item:
+    """The item of a message for a batch, as short as its options allow.
+
+    The longest item of a batch decides how many columns all of them have.
+
+    Example:
+        >>> item_of(b"a", None, (None, "k", None, 0, 0, 0, False))
+        (b'a', None, None, 'k')
+    """
+    if options is None:
+        return value if callback is None else (value, callback)
+    if options[KEYED_LENGTH - FIRST_OPTION :] == _NO_MORE:
+        options = options[: KEYED_LENGTH - FIRST_OPTION]  # type: ignore[assignment]
+    return (value, callback, *options)
 
 
 def payload_of(item: Any) -> bytes:

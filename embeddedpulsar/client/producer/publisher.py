@@ -22,7 +22,7 @@ from embeddedpulsar.client.arguments import DELIVER_AT
 from embeddedpulsar.client.producer.completions import CALLBACK_BACKLOG
 from embeddedpulsar.client.producer.entry_encoder import make_encoder, part_limit
 from embeddedpulsar.client.producer.log_writer import DeduplicationSwitched
-from embeddedpulsar.client.producer.pending_entry import Event, SendCallback, tell_sender
+from embeddedpulsar.client.producer.pending_entry import Event, SendCallback, item_of, tell_sender
 from embeddedpulsar.client.producer.producer_config import DEFAULT_SEND_TIMEOUT_MS
 from embeddedpulsar.client.producer.producer_session import (
     BURST,
@@ -195,7 +195,7 @@ class Publisher:
                 batch.items.append(value)
             else:
                 batch.mixed = True
-                batch.items.append((value, callback) if options is None else (value, callback, *options))
+                batch.items.append(item_of(value, callback, options))
             if len(batch.items) >= batch.trigger:
                 batch.on_full()
             elif not batch.armed:
@@ -276,9 +276,9 @@ class Publisher:
         # What this thread has queued must be stored first, and the state may not say so yet.
         if extras is None or queue.singles or queue.items:
             return None
-        ids = queue.ids
+        ids, lock = queue.ids, queue.lock.acquire
         try:
-            queue.lock.acquire()
+            lock()
             append, unlock = self.append_nowait, queue.unlock
             # The id is assigned first: after an interrupt, no second message may get the same id.
             following = ids.following

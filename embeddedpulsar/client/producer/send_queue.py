@@ -19,6 +19,7 @@ from embeddedpulsar.client.producer.pending_entry import (
     SendDeadline,
     State,
     fate_of,
+    item_of,
     payload_of,
     unanswered,
 )
@@ -333,11 +334,11 @@ class SendQueue:
         Raises:
             AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
         """
-        item = value if callback is None and options is None else (value, callback, *(options or ()))
         if self._config.batching and not (options is not None and options[DELIVER_AT]):
-            self._put_in_batch(item, len(value))
-        else:
-            self._put_single(item, len(value), options)
+            self._put_in_batch(item_of(value, callback, options), len(value))
+            return
+        item = value if callback is None and options is None else (value, callback, *(options or ()))
+        self._put_single(item, len(value), options)
 
     def _put_in_batch(self, item: bytes | Item, size: int) -> None:
         """Add a message to the batch, after storing one that it does not fit into."""

@@ -167,7 +167,7 @@ def test_a_row_has_the_options_that_are_checked_otherwise(properties, key):
     value, callback, packed, *rest = keyed_row(b"v", print, properties, key)
     expected = check(properties=properties, partition_key=key)
     assert (value, callback) == (b"v", print)
-    assert (None if packed is None else unpack_map(packed), *rest) == expected
+    assert (None if packed is None else unpack_map(packed), *rest, *NO_OPTIONS[2:]) == expected
     assert check_few(False, properties, key) == expected
 
 

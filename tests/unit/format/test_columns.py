@@ -23,7 +23,8 @@ def test_variable_columns_round_trip(values: list[bytes]):
 @given(st.lists(texts, min_size=1))
 def test_texts_round_trip(values: list[str]):
     """ASCII goes the short way, everything else the long one."""
-    data = columns.encode_var([value.encode() for value in values])
+    data = columns.encode_texts(values)
+    assert data == columns.encode_var([value.encode() for value in values])
     at = columns.locate(0, len(values), data, 0, len(data))
     assert columns.read_texts(data, at.value_offsets, at.value_data) == values
 

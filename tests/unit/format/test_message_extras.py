@@ -122,6 +122,26 @@ def test_few_keys_are_remembered_and_no_long_ones():
     assert message_extras._remembered.cache_info().currsize == 0
 
 
+@given(st.dictionaries(texts, texts, max_size=5))
+def test_properties_packed_in_one_pass(properties: dict[str, str]):
+    """The check and the packing of properties give the bytes of the packing alone."""
+    assert document.pack_text_map(properties) == document.pack_map(properties)
+
+
+class Shouted(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "properties", [{"a": 1}, {1: "a"}, {"a": "b", "c": b"d"}, {"a": Shouted("b")}, {Shouted("a"): "b"}]
+)
+def test_what_is_no_text_is_not_packed(properties: dict[Any, Any]):
+    """Nor is a subclass of str, which may encode to something else."""
+    assert document.pack_text_map(properties) is None
+    with pytest.raises(UnicodeEncodeError):
+        document.pack_text_map({"a": "\ud800"})
+
+
 def test_packing_while_packing():
     """A finalizer or signal handler that packs while its thread packs has a packer of its own."""
     outer = document._PACKERS[:]

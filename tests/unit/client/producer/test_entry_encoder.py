@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix
-from embeddedpulsar.client.arguments import NO_OPTIONS
+from embeddedpulsar.client.arguments import NO_OPTIONS, keyed_row
 from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
+from embeddedpulsar.client.producer.pending_entry import is_unbatchable, item_of
 from embeddedpulsar.exceptions import MessageTooBig
 from tests.unit.client.fakes import view_of
 
@@ -61,6 +62,69 @@ def test_options_become_columns():
     assert [view.properties(i) for i in range(3)] == [{}, {"x": "y"}, {}]
     assert view.event_times() == [0, 5, 0]
     assert [view.null(i) for i in range(3)] == [False, False, True]
+
+
+def full(row: tuple) -> tuple:
+    """The same row with all options."""
+    return (*row, *NO_OPTIONS[len(row) - 2 :])
+
+
+KEYED = [
+    keyed_row(b"a", None, {"x": "y", "z": ""}, "k"),
+    keyed_row(b"b", print, None, None),
+    keyed_row(b"", None, {}, "\u00e9"),
+    keyed_row(b"d", None, {"x": "\u00e9"}, "k"),
+]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        KEYED,
+        [*KEYED, b"plain", (b"c", print)],
+        [*KEYED, item(b"e", event_time=5, ordering_key="o")],
+        [KEYED[1], KEYED[1]],
+        [*KEYED, item(b"f", key="k", sequence_id=99)],
+    ],
+    ids=["alone", "beside plain ones", "beside longer ones", "without options", "beside an id"],
+)
+@pytest.mark.parametrize(
+    "options", [{}, {"key_based": True}, {"codec": 2}], ids=["plain", "key-based", "codec"]
+)
+def test_a_short_row_is_one_without_the_other_options(items, options):
+    """Whatever stands beside it in the batch, the entries are those of rows with all options."""
+    long = [full(row) if row.__class__ is tuple and len(row) > 2 else row for row in items]
+    short, expected = (encoder(**options).encode(rows, True, 10) for rows in (items, long))
+    assert short[1] == expected[1]
+    for out, other in zip(short[0], expected[0], strict=True):
+        assert out.encoded == other.encoded
+        assert (out.first, out.last, out.highest, out.callbacks) == (
+            other.first,
+            other.last,
+            other.highest,
+            other.callbacks,
+        )
+
+
+def test_a_short_row_as_an_entry_of_its_own():
+    """The options that it does not have are none."""
+    row = KEYED[0]
+    (out, following), (other, _) = (encoder().encode_single_item(each, 7) for each in (row, full(row)))
+    assert (out.encoded, out.last, following) == (other.encoded, 7, 8)
+    assert not is_unbatchable(row)
+
+
+@pytest.mark.parametrize(
+    "late", [{"ordering_key": "o"}, {"sequence_id": 1}, {"event_time": 5}, {"null": True}]
+)
+def test_an_item_is_as_short_as_its_options_allow(late):
+    """A batch has as many columns as its longest item, and no option is lost."""
+    assert item_of(b"a", None, None) == b"a"
+    assert item_of(b"a", print, None) == (b"a", print)
+    options = item(b"a", key="k", properties={"x": "y"})[2:]
+    assert item_of(b"a", None, options) == (b"a", None, {"x": "y"}, "k")
+    options = item(b"a", key="k", **late)[2:]
+    assert item_of(b"a", None, options) == (b"a", None, *options)
 
 
 def test_explicit_sequence_ids_do_not_advance_the_automatic_ones():
