@@ -2,9 +2,8 @@
 
 acquire the topic lock -> frame bytes -> index slot -> tail word -> release -> wake
 
-Where the next entry of a topic goes, and making room for it there: the writer's slow paths.
-
-Several appends in one hold of the topic lock.
+Where the next entry of a topic goes, and making room for it there: the writer's slow paths. Several appends
+in one hold of the topic lock.
 """
 
 from __future__ import annotations
@@ -130,47 +129,12 @@ class AppendPoint:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_allocate_ledger_id",
-        "_base_ms",
-        "_bell",
-        "_by_map",
-        "_control",
-        "_control_path",
-        "_device",
-        "_directory",
-        "_end_stop",
-        "_entry_limit",
-        "_entry_stop",
-        "_index",
-        "_inode",
-        "_is_closed",
-        "_is_exclusive",
-        "_lock",
-        "_log",
-        "_look_by_ns",
-        "_looked_ns",
-        "_options",
-        "_owner",
-        "_place_by_ns",
-        "_policy",
-        "_report",
-        "_ring",
-        "_segment",
-        "_size",
-        "_state",
-        "_time_stop",
-        "_timeout_s",
-        "_trim",
-        "_waiters",
-        "_wall_ms",
-        "_wall_ns",
-        "_words",
-        "on_full",
-        "on_look",
-        "on_rolled",
-        "rolls",
-    )
+        "__weakref__", "_allocate_ledger_id", "_base_ms", "_bell", "_by_map", "_control", "_control_path",
+        "_device", "_directory", "_end_stop", "_entry_limit", "_entry_stop", "_index", "_inode", "_is_closed",
+        "_is_exclusive", "_lock", "_log", "_look_by_ns", "_looked_ns", "_options", "_owner", "_place_by_ns",
+        "_policy", "_report", "_ring", "_segment", "_size", "_state", "_time_stop", "_timeout_s", "_trim",
+        "_waiters", "_wall_ms", "_wall_ns", "_words", "on_full", "on_look", "on_rolled", "rolls",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -193,9 +157,8 @@ class AppendPoint:
         self._options: Final = options
         self._policy: Final = RollPolicy(options.max_entries, options.max_age_ms)
         self._wall_ns: Final = wall_ns
-        self._looked_ns = 0  # when it was looked whether the lock file has its name
+        self._looked_ns = self._wall_ms = 0  # when it was looked whether the lock file has its name; in ms
         self._look_by_ns = self._place_by_ns = 0  # when that is due again, and a look at the topic's place
-        self._wall_ms = 0  # the clock in between, which is due again when it changes
         self._ring, self._bell = ring, ring.bell
         self._allocate_ledger_id: Final = allocate_ledger_id
         self._report: Final = report
@@ -221,13 +184,9 @@ class AppendPoint:
         self._segment: Segment | None = None
         self._log: bytearray = _NOTHING
         self._index: bytearray = _NOTHING
-        self._size = 0
-        self._base_ms = 0
-        self._entry_limit = 0
+        self._size = self._base_ms = self._entry_limit = 0
         # At or beyond any of these the slow path takes over.
-        self._end_stop = 0
-        self._entry_stop = 0
-        self._time_stop = 0
+        self._end_stop = self._entry_stop = self._time_stop = 0
 
     def _refresh(self) -> State:
         """Find out where the log stands: others appended, a holder died, or attention is demanded."""
