@@ -98,6 +98,7 @@ UNVERIFIED: Final = frozenset((log_check.UNREADABLE, log_check.NEWER))
 NOTES: Final = frozenset((LEFTOVER, IN_USE, log_check.STRAY, UNKNOWN_SETTING))
 """Kinds of problems that harm nothing: what they name goes away by itself, or should not be here."""
 
+_STRANGER: Final = "this does not belong into a store"
 REPAIR: Final = "repair the store"
 _RESTORE: Final = "restore the files of the ledger from a backup if the messages matter"
 _NONE: Final = "nothing"
@@ -601,7 +602,10 @@ def _check_root(root: str) -> Iterator[Problem]:
         yield unverified(META, root_layout.in_root(root, root_layout.META), e)
     for name in sorted(descriptors.names_in(root)):
         if not root_layout.is_ours(name):
-            yield Problem(LEFTOVER, os.path.join(root, name), 0, "this does not belong into a store")
+            yield Problem(LEFTOVER, os.path.join(root, name), 0, _STRANGER)
+    topics = root_layout.in_root(root, root_layout.TOPICS)
+    for name in sorted(root_layout.strangers_in(topics)) if os.path.isdir(topics) else ():
+        yield Problem(LEFTOVER, os.path.join(topics, name), 0, _STRANGER)
 
 
 def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list[Problem]]:
@@ -777,12 +781,21 @@ def _check_leases(root: str) -> tuple[int, list[Problem]]:
     living, problems = 0, []
     for name in sorted(descriptors.names_in(clients) if os.path.isdir(clients) else ()):
         path = os.path.join(clients, name)
-        if _lives(root, path):
+        if _is_stranger(path):
+            problems.append(Problem(LEFTOVER, path, 0, _STRANGER))
+        elif _lives(root, path):
             living += 1
             problems.append(Problem(IN_USE, path, 0, "the process lives"))
         else:
             problems.append(Problem(LEFTOVER, path, 0, "the lease of a process that is gone"))
     return living, problems
+
+
+def _is_stranger(path: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):  # the process ended meanwhile
+        mode = nofollow.status(path).st_mode
+        return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+    return False
 
 
 def _lives(root: str, path: str) -> bool:
@@ -878,11 +891,5 @@ def _topic_directories(topics: str) -> list[str]:
 def _directories(path: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         names = descriptors.names_in(path)
-        return sorted(name for name in names if _is_directory(os.path.join(path, name)))
+        return sorted(name for name in names if root_layout.is_directory(os.path.join(path, name)))
     return []
-
-
-def _is_directory(path: str) -> bool:
-    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-        return stat.S_ISDIR(nofollow.status(path).st_mode)
-    return False

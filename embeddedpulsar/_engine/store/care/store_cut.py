@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -61,7 +62,7 @@ from embeddedpulsar._engine.format.segment_header import (
 )
 from embeddedpulsar._engine.log.log_check import trusted_words
 from embeddedpulsar._engine.log.segment import read_segment_header
-from embeddedpulsar._engine.platform import descriptors, disk, failpoints
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.care.backup_target import BackupTarget
 from embeddedpulsar._engine.store.care.store_check import ProgressMeter
@@ -292,7 +293,9 @@ class TopicCut:
             return [
                 os.path.join(parent, name)
                 for name in descriptors.names_in(parent)
-                if not name.startswith(NON_DURABLE_PREFIX) and not filenames.is_gone(name)
+                if not name.startswith(NON_DURABLE_PREFIX)
+                and not filenames.is_gone(name)
+                and not _is_file(os.path.join(parent, name))
             ]
         return []
 
@@ -714,9 +717,19 @@ class StoreCut:
     def _error(self) -> StorageError:
         reason = self._reason
         if self._missing is not None:
-            reason = f"a file is missing whenever it is to be copied: {self._missing.filename}"
+            path = self._missing.filename or self._missing
+            reason = f"a file is missing whenever it is to be copied: {path}"
         remedy = "check the store, or make the backup when less goes on; the one before is as it was"
         return StorageError(path=self._root, reason=reason, remedy=remedy)
+
+
+def _is_file(path: str) -> bool:
+    """Whether it is a file that somebody put beside the directories of subscriptions. A link is none: it may
+    stand in the place of a subscription, which a backup must not leave out without a word."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = nofollow.status(path).st_mode
+        return not stat.S_ISDIR(mode) and not stat.S_ISLNK(mode)
+    return False
 
 
 def _copied_last(item: tuple[TopicEntry, TopicCut | None]) -> int:

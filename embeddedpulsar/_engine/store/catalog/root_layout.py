@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,7 +19,7 @@ from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.document import KIND_TOPIC_META, decode_document, encode_document
 from embeddedpulsar._engine.log import topic_control
-from embeddedpulsar._engine.platform import descriptors, disk
+from embeddedpulsar._engine.platform import descriptors, disk, nofollow
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, directory_name, spread_directory_name
 
@@ -94,13 +95,37 @@ def possible_directories(name: str, lives: int) -> tuple[str, str]:
 
 
 def directories_in(topics: str) -> Iterator[str]:
-    """The directories of topics in ``topics``, and in the directories in it that many are spread over."""
+    """The directories of topics in ``topics``, and in the directories in it that many are spread over.
+
+    What only lies there, as a file that a file manager makes, is none; see `strangers_in`. Something else in
+    the place of a topic's directory, or a directory of any name, is one: whoever opens it says what is wrong.
+    """
+    for name in _names_below(topics):
+        if is_topic_directory(name) or is_directory(os.path.join(topics, name)):
+            yield name
+
+
+def strangers_in(topics: str) -> Iterator[str]:
+    """What lies in ``topics``, or in a directory that topics are spread over, and is no directory."""
+    for name in _names_below(topics):
+        if not is_topic_directory(name) and not is_directory(os.path.join(topics, name)):
+            yield name
+
+
+def _names_below(topics: str) -> Iterator[str]:
     for name in descriptors.names_in(topics):
         if len(name) != _SPREAD_LENGTH:
             yield name
             continue
         with contextlib.suppress(NotADirectoryError):
             yield from [f"{name}/{below}" for below in descriptors.names_in(os.path.join(topics, name))]
+
+
+def is_directory(path: str) -> bool:
+    """Whether a directory lies there; a link to one is none."""
+    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+        return stat.S_ISDIR(nofollow.status(path).st_mode)
+    return False
 
 
 def is_topic_directory(relative: str) -> bool:
