@@ -30,6 +30,7 @@ from embeddedpulsar.cli.check import refusal
 from embeddedpulsar.cli.terminal import (
     argument_path,
     is_terminal,
+    line_text,
     printable,
     printable_json,
     raw_stream,
@@ -70,10 +71,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     """
     listed = [list(row) for row in rows]
     # A pipe gets the names as they are: what is escaped would be another name for the program that reads it.
-    shows = printable if is_terminal() else str
     if len(listed) > _MOST_IN_TABLE:
         for line in (columns, *listed):
-            print("\t".join(shows(str(cell)) for cell in line).rstrip())
+            print("\t".join(line_text(cell) for cell in line).rstrip())
         return
     # A column is one of numbers if all of its cells are: a single text, such as an empty cell, aligns it
     # to the left.
@@ -82,7 +82,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         for index in range(len(columns))
     ]
     texts = [
-        [f"{cell:,}" if isinstance(cell, int | float) else shows(str(cell)) for cell in row] for row in listed
+        [f"{cell:,}" if isinstance(cell, int | float) else line_text(cell) for cell in row] for row in listed
     ]
     # Rich cuts cells to the width of the terminal. Where there is none, nothing may be lost.
     if not is_terminal():

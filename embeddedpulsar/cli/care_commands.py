@@ -24,7 +24,7 @@ from embeddedpulsar.cli.base import (
     size,
 )
 from embeddedpulsar.cli.base import destroys as asks
-from embeddedpulsar.cli.terminal import ProgressLine
+from embeddedpulsar.cli.terminal import ProgressLine, line_text
 
 
 @click.command()
@@ -44,7 +44,8 @@ def backup(store: OpenedStore, directory: str, topics: tuple[str, ...], is_json:
     if is_json:
         print_json(report._asdict())
         return
-    click.echo(f"{report.topics:,} topics, {size(report.size)} in {report.files:,} files: {report.path}")
+    path = line_text(report.path)
+    click.echo(f"{report.topics:,} topics, {size(report.size)} in {report.files:,} files: {path}")
     click.echo(f"{size(report.copied)} copied; the rest was there")
 
 
@@ -63,7 +64,8 @@ def restore(source: str, directory: str, is_json: bool) -> None:
     # The time of the place where the command runs, with its name: a backup is compared with what people
     # remember.
     begun = datetime.fromtimestamp(report.created_ms // 1000).astimezone()
-    click.echo(f"{report.topics:,} topics, {size(report.size)} in {report.files:,} files: {report.path}")
+    path = line_text(report.path)
+    click.echo(f"{report.topics:,} topics, {size(report.size)} in {report.files:,} files: {path}")
     click.echo(f"as of {begun:%Y-%m-%d %H:%M:%S %Z}")
 
 
@@ -113,7 +115,7 @@ def _show(report: RepairReport, is_json: bool) -> None:
         print_json(report.json())
         return
     for step in report.steps:
-        click.echo(f"{os.path.relpath(step.path, report.path)}\n  {step.what}")
+        click.echo(f"{line_text(os.path.relpath(step.path, report.path))}\n  {line_text(step.what)}")
     # A plan lists its steps and what it leaves; behind a repair it says where the removed files are, too.
     if report.is_dry_run:
         if not report.steps:
@@ -124,7 +126,8 @@ def _show(report: RepairReport, is_json: bool) -> None:
         return
     click.echo(f"{len(report.steps)} steps done.")
     if report.quarantine:
-        click.echo(f"What was taken out of use is in {report.quarantine}; remove it when it is not needed.")
+        place = line_text(report.quarantine)
+        click.echo(f"What was taken out of use is in {place}; remove it when it is not needed.")
     if report.left:
         click.echo("This cannot be repaired from the files of the store:")
         _show_left(report)
@@ -132,5 +135,6 @@ def _show(report: RepairReport, is_json: bool) -> None:
 
 def _show_left(report: RepairReport) -> None:
     for problem in report.left:
-        click.echo(f"{os.path.relpath(problem.path, report.path)}\n  {problem.text}; {problem.meaning}")
+        click.echo(line_text(os.path.relpath(problem.path, report.path)))
+        click.echo(f"  {line_text(problem.text)}; {problem.meaning}")
         click.echo(f"  to do: {problem.remedy}")

@@ -27,7 +27,7 @@ from embeddedpulsar._engine.store.care.store_check import (
 )
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.store_root import directory_of
-from embeddedpulsar.cli.terminal import ProgressLine, end_after_broken_pipe, standard_streams
+from embeddedpulsar.cli.terminal import ProgressLine, end_after_broken_pipe, line_text, standard_streams
 from embeddedpulsar.exceptions import AccessDeniedError, StorageError, TopicNotFound, UnsupportedVersionError
 from embeddedpulsar.topic_name import TopicName
 
@@ -144,7 +144,7 @@ def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) ->
         _count(report.frames, "entry"),
         _count(report.messages, "message"),
     ]
-    yield root
+    yield line_text(root)
     version = f"; format version {report.format_version}" if report.format_version else ""
     yield f"  {', '.join(counts)}, read in {seconds:.1f} s{version}"
     if report.living:
@@ -203,10 +203,10 @@ def _table(topics: list[TopicReport]) -> Iterator[str]:
 
 def _described(root: str, problems: list[Problem]) -> Iterator[str]:
     for problem in problems:
-        path = os.path.relpath(problem.path, root)
+        path = line_text(os.path.relpath(problem.path, root))
         place = f"{path} at {problem.offset}" if problem.offset else path
         yield f"  {place}"
-        yield f"    {problem.kind}: {problem.text}"
+        yield f"    {problem.kind}: {line_text(problem.text)}"
         yield f"    {problem.meaning}"
         # A note asks for nothing.
         if problem.kind not in NOTES:
@@ -214,7 +214,7 @@ def _described(root: str, problems: list[Problem]) -> Iterator[str]:
 
 
 def _shown_name(topic: TopicReport) -> str:
-    return (topic.name or os.path.basename(topic.directory)).removeprefix("persistent://")
+    return line_text((topic.name or os.path.basename(topic.directory)).removeprefix("persistent://"))
 
 
 def _count(number: int, noun: str) -> str:

@@ -15,6 +15,7 @@ import click
 from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, size
+from embeddedpulsar.cli.terminal import line_text
 from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.policies import (
     BACKLOG_QUOTA_POLICIES,
@@ -117,8 +118,8 @@ def threshold_text(threshold: int) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key}={field}" for key, field in value.items())
-    return ", ".join(value) if isinstance(value, list) else str(value)
+        return line_text(", ".join(f"{key}={field}" for key, field in value.items()))
+    return line_text(", ".join(value) if isinstance(value, list) else value)
 
 
 # -- verbs of a policy -------------------------------------------------------------------------------------

@@ -95,6 +95,14 @@ def is_terminal(stream: IO[Any] | None = None) -> bool:
     return stream.isatty()
 
 
+def line_text(value: object) -> str:
+    """A value in a line of the output: as it is, or in one line for a terminal.
+
+    A terminal keeps the line ends that a command writes, so a path or a name with one would begin a line.
+    """
+    return printable(str(value)) if is_terminal() else str(value)
+
+
 class GuardedStream:
     """A standard stream without a way around its `write`: click would use the bytes behind one that is ASCII.
 

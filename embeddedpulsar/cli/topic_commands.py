@@ -34,7 +34,7 @@ from embeddedpulsar.cli.base import (
 )
 from embeddedpulsar.cli.policies import SIZE, add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_TOPICS
-from embeddedpulsar.cli.terminal import ProgressLine, is_terminal, printable
+from embeddedpulsar.cli.terminal import ProgressLine, line_text
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
@@ -143,8 +143,7 @@ def stats(store: OpenedStore, topic: str, is_json: bool) -> None:
     figures = topic_stats.totals if isinstance(topic_stats, PartitionedTopicStats) else topic_stats
     click.echo(f"published  {figures.msg_rate_in:,.1f} messages/s, {size(figures.msg_throughput_in)}/s")
     click.echo(f"stored     {size(figures.storage_size)}")
-    shows = printable if is_terminal() else str
-    producers = ", ".join(shows(publisher.producer_name) for publisher in figures.publishers)
+    producers = ", ".join(line_text(publisher.producer_name) for publisher in figures.publishers)
     print(f"producers  {producers or 'none'}")
     click.echo()
     now_ms = SYSTEM_CLOCK.wall_ms()
@@ -174,7 +173,7 @@ def stats(store: OpenedStore, topic: str, is_json: bool) -> None:
                 now_ms,
             )
             if text:
-                click.echo(f"\n{name}: {text}")
+                click.echo(f"\n{line_text(name)}: {line_text(text)}")
 
 
 def _age(now_ms: int, published_ms: int) -> str:
@@ -367,7 +366,7 @@ def _end(context: click.Context, status: LongRunningProcessStatus, *, is_json: b
     if is_json:
         print_json(status.json())
     else:
-        click.echo(f"{status.status}{f': {status.last_error}' if status.last_error else ''}")
+        click.echo(f"{status.status}{f': {line_text(status.last_error)}' if status.last_error else ''}")
     # The status of a script: work that failed is an error, work that goes on or never ran is none.
     context.exit(1 if status.status == ERROR else 0)
 

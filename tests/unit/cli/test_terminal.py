@@ -19,6 +19,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
 from embeddedpulsar.cli.terminal import printable, printable_json
+from embeddedpulsar.policy_values import OffloadPolicies
 from embeddedpulsar.testing.trial_store import assert_clean
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\x7f\r\nforged line\t\u2066\u2028[red]x[/red]"
@@ -100,6 +101,28 @@ def test_a_terminal_gets_printable_characters(store: Path, arguments: tuple[str,
     assert shown.strip()
     assert not [one for one in shown if not one.isprintable() and one != "\n"]
     assert "\nforged line" not in shown
+
+
+def test_paths_begin_no_line(tmp_path: Path):
+    """Names of files that somebody put into the store, and locations, are lines of their own nowhere."""
+    root = tmp_path / "store"
+    with Admin(root) as admin:
+        admin.topics().create_non_partitioned_topic("orders")
+        admin.topics().set_offload_policies("orders", OffloadPolicies(f"file://{tmp_path}/cold{HOSTILE}"))
+    stranger = root / "topics" / HOSTILE.replace("/", "_")
+    stranger.mkdir()
+    for arguments in (
+        ("check",),
+        ("check", "--all"),
+        ("repair", "--dry-run"),
+        ("topics", "get-offload-policies", "orders"),
+        ("backup", str(tmp_path / f"backup{stranger.name}")),
+    ):
+        shown = STYLES.sub("", on_terminal("--store", str(root), *arguments, PYTHONUTF8="1"))
+        assert "forged line" in shown and "\nforged line" not in shown, arguments
+        assert not [one for one in shown if not one.isprintable() and one != "\n"]
+    stranger.rmdir()
+    assert_clean(root)
 
 
 def test_the_screen_of_top(store: Path):
