@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
+from embeddedpulsar.exceptions import IncompatibleSchema
 from embeddedpulsar.schema.schema import Schema
 
 
@@ -75,15 +76,24 @@ def _avro_decoder(definition: str) -> Callable[[bytes], Any]:
 
 def _protobuf_decoder(definition: str) -> Callable[[bytes], Any]:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf.message import DecodeError
 
     fields = json.loads(definition)
     # A pool of its own: the default one belongs to the application, which may have another file of the same
     # name.
-    files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(fields["fileDescriptorSet"]))
-    pool = descriptor_pool.DescriptorPool()
-    for file in files.file:
-        pool.Add(file)
-    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(fields["rootMessageTypeName"]))
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(fields["fileDescriptorSet"]))
+        pool = descriptor_pool.DescriptorPool()
+        for file in files.file:
+            pool.Add(file)
+        kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(fields["rootMessageTypeName"]))
+    # The implementations of protobuf, in C and in Python, raise different errors for one and the same fault.
+    except (DecodeError, ValueError, TypeError, KeyError, RecursionError) as error:
+        reason = error.args[0] if isinstance(error, KeyError) else error
+        raise IncompatibleSchema(
+            f"the topic has a Protobuf definition from which no message can be made: {reason}; delete its "
+            "schemas with Admin.schemas().delete_schema, or receive the bytes"
+        ) from error
     decode: Callable[[bytes], Any] = kind.FromString
     return decode
 

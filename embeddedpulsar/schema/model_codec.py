@@ -24,12 +24,14 @@ from embeddedpulsar.schema.models import (
     Definer,
     alternatives,
     attributes_of,
+    duration_of,
     item_hint,
     library_of,
     map_hint,
     places,
     plain_hint,
     primitive_base,
+    text_of,
 )
 
 Step = Callable[[Any], Any]
@@ -38,6 +40,7 @@ _READ: Final[dict[Any, Step]] = {
     datetime.datetime: datetime.datetime.fromisoformat,
     datetime.date: datetime.date.fromisoformat,
     datetime.time: datetime.time.fromisoformat,
+    datetime.timedelta: duration_of,
     Decimal: Decimal,
     UUID: UUID,
 }
@@ -136,7 +139,7 @@ def plain_form(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, TEXTS):
-        return value.isoformat() if hasattr(value, "isoformat") else str(value)
+        return text_of(value)
     if isinstance(value, dict):
         return {_key(key): plain_form(item) for key, item in value.items()}
     # A named tuple is a list to Python, and an object in JSON.
@@ -294,6 +297,8 @@ class _Forms:
         if isinstance(hint, type) and issubclass(hint, Enum):
             # Avro's library takes the name of a member, and bytes as they are.
             return lambda value: value.name if isinstance(value, Enum) else value
+        if get_origin(hint) is Literal:
+            return self._avro_literal
         if primitive_base(hint) is bytes:
             return lambda value: value
         return plain_form

@@ -26,7 +26,7 @@ PRIMITIVES: Final[dict[Any, str]] = {
     bytes: "bytes",
     type(None): "null",
 }
-TEXTS: Final = (datetime.datetime, datetime.date, datetime.time, Decimal, UUID)
+TEXTS: Final = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta, Decimal, UUID)
 """Types that are written as text."""
 # What Avro's own library calls a value of JSON of which nothing is known.
 _JSON: Final = "org.apache.avro.data.Json"
@@ -76,6 +76,55 @@ class Attribute(NamedTuple):
 
 class _NoForm(Exception):
     """A default that a definition cannot state."""
+
+
+# -- texts ------------------------------------------------------------------------------------------
+
+
+_DURATION: Final = re.compile(
+    r"([+-]?)P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:[.,](\d{1,6})\d*)?S)?)?",
+    re.IGNORECASE,
+)
+
+
+def text_of(value: Any) -> str:
+    """The text of a value of `TEXTS`: of times and durations that of ISO 8601.
+
+    Example:
+        >>> text_of(datetime.timedelta(days=1, milliseconds=1500)), text_of(datetime.timedelta(seconds=-5))
+        ('P1DT1.5S', '-PT5S')
+    """
+    if not isinstance(value, datetime.timedelta):
+        return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    length = abs(value)
+    seconds = f"{length.seconds}.{length.microseconds:06}".rstrip("0").rstrip(".")
+    days = f"{length.days}D" if length.days else ""
+    time = f"T{seconds}S" if length % datetime.timedelta(days=1) or not days else ""
+    return f"{'-' if value < datetime.timedelta() else ''}P{days}{time}"
+
+
+def duration_of(text: str) -> datetime.timedelta:
+    """The duration of a text of ISO 8601, of weeks, days, hours, minutes and seconds; what is finer than a
+    microsecond is cut off.
+
+    Raises:
+        ValueError: it is no such text. Months and years have no length.
+
+    Example:
+        >>> duration_of("P1DT2H0.5S")
+        datetime.timedelta(days=1, seconds=7200, microseconds=500000)
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(parts := match.groups()[1:]):
+        raise ValueError(f"{text!r} is no duration of ISO 8601, such as P1DT2H30M or PT0.5S")
+    weeks, days, hours, minutes, seconds = (int(part or 0) for part in parts[:5])
+    try:
+        length = datetime.timedelta(
+            days, seconds, int((parts[5] or "").ljust(6, "0")), 0, minutes, hours, weeks
+        )
+        return -length if match[1] == "-" else length
+    except OverflowError:
+        raise ValueError(f"the duration {text!r} is too long") from None
 
 
 # -- models -----------------------------------------------------------------------------------------
@@ -469,7 +518,7 @@ def _primitive_form(base: Any, value: Any) -> Any:
     if base in TEXTS:
         if not isinstance(value, base):
             raise _NoForm
-        return value.isoformat() if hasattr(value, "isoformat") else str(value)
+        return text_of(value)
     # An int is a float to type checkers.
     if base is float and type(value) is int:
         value = float(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from embeddedpulsar._engine.store.schema_compatibility import is_same, place_of,
 from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar.enums import SchemaCompatibilityStrategy as Strategy
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.exceptions import IncompatibleSchema, InvalidConfiguration
 from embeddedpulsar.schema import AvroSchema, JsonSchema, KeyValueSchema, Schema, StringSchema
 from embeddedpulsar.schema.definition import Array, Integer, Record
+from embeddedpulsar.schema.key_value import payload_decoder
 
 
 def record(*fields: dict[str, Any], name: str = "R") -> dict[str, Any]:
@@ -269,3 +271,43 @@ def test_a_payload_that_is_nested_too_deeply(text: bytes):
 
     with pytest.raises(ValueError, match="nested too deeply"):
         JsonSchema(Plain).decode(text)
+
+
+def _descriptors(*files: Any) -> str:
+    from google.protobuf import descriptor_pb2
+
+    data = descriptor_pb2.FileDescriptorSet(file=files).SerializeToString()
+    return base64.b64encode(data).decode()
+
+
+def _malformed_descriptors() -> dict[str, str]:
+    descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2", reason="protobuf is not installed")
+    file = descriptor_pb2.FileDescriptorProto
+    unknown = file(name="a.proto", package="p")
+    unknown.message_type.add(name="Root").field.add(
+        name="x", number=1, type=11, label=1, type_name=".p.Nowhere"
+    )
+    circle = [
+        file(name=name, package="p", dependency=[other])
+        for name, other in (("a.proto", "b.proto"), ("b.proto", "a.proto"))
+    ]
+    return {
+        "no file": "",
+        "no descriptors": "AAAA",
+        "a cut one": _descriptors(unknown)[:8],
+        "an unknown type": _descriptors(unknown),
+        "a circle of imports": _descriptors(*circle),
+        "no such message": _descriptors(file(name="a.proto", package="p")),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["no file", "no descriptors", "a cut one", "an unknown type", "a circle of imports", "no such message"],
+)
+def test_descriptors_of_no_message(name: str):
+    """Whoever uses the schema of the topic is told what is wrong, whatever protobuf raises."""
+    root = {"rootMessageTypeName": "p.Root", "rootFileDescriptorName": "a.proto"}
+    text = json.dumps({"fileDescriptorSet": _malformed_descriptors()[name], **root})
+    with pytest.raises(IncompatibleSchema, match=r"Protobuf definition .*: .+; delete its schemas"):
+        payload_decoder(SchemaInfo(SchemaType.PROTOBUF_NATIVE, "p", text))

@@ -101,6 +101,8 @@ DEFAULTS: dict[str, tuple[Any, Any, Any]] = {
     "datetime": (datetime.datetime, datetime.datetime(2020, 1, 1), "2020-01-01T00:00:00"),
     "date": (datetime.date, datetime.date(2020, 1, 1), "2020-01-01"),
     "time": (datetime.time, datetime.time(1, 2), "01:02:00"),
+    "timedelta": (datetime.timedelta, datetime.timedelta(hours=-25, microseconds=5), "-P1DT3599.999995S"),
+    "no time": (datetime.timedelta | None, datetime.timedelta(), "PT0S"),
     "uuid": (uuid.UUID, uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
     "model": (Part, Part, {"a": 1, "b": 2, "c": []}),
     "optional model": (Part | None, Part, {"a": 1, "b": 2, "c": []}),

@@ -11,6 +11,8 @@ from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, TypedDict
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from embeddedpulsar._engine.store.schema_compatibility import why_invalid
 from embeddedpulsar._engine.store.schema_info import SchemaInfo
@@ -18,6 +20,7 @@ from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 from embeddedpulsar.schema.key_value import payload_decoder
+from embeddedpulsar.schema.models import duration_of, text_of
 
 UserId = NewType("UserId", int)
 ANYTHING = {
@@ -303,7 +306,7 @@ def test_classes_of_one_name():
 
 def test_what_has_no_form():
     """It is refused when the schema is made: a sentence that names the type."""
-    for hint in (complex, dict[int, str], timedelta, list[complex], Cat | complex):
+    for hint in (complex, dict[int, str], bytearray, list[complex], Cat | complex):
         with pytest.raises(TypeError, match="has no JSON form in a schema"):
             JsonSchema(hint)
     for hint in ("text", None):
@@ -369,3 +372,48 @@ def test_schemas_of_types_can_be_pickled(hint: Any):
         assert avro.decode(AvroSchema(hint).encode(NODE)) == NODE
         with pytest.raises(TypeError):
             again.encode("x")
+
+
+class Level(Enum):
+    """Members whose names are not their values."""
+
+    LOW = "low"
+    HIGH = "high"
+
+
+@dataclass
+class Alarm:
+    """A model of members and durations."""
+
+    level: Literal[Level.LOW, Level.HIGH]
+    lasted: timedelta = timedelta(0)
+
+
+@pytest.mark.parametrize("schema", [JsonSchema, AvroSchema])
+def test_members_in_a_literal(schema: Any):
+    """In Avro by their names, as members elsewhere."""
+    kept = schema(Alarm)
+    assert kept.decode(kept.encode(Alarm(Level.HIGH))) == Alarm(Level.HIGH)
+
+
+@given(st.timedeltas())
+def test_durations(length: timedelta):
+    """Every one comes back as it is."""
+    assert duration_of(text_of(length)) == length
+    assert JsonSchema(Alarm).decode(JsonSchema(Alarm).encode(Alarm(Level.LOW, length))).lasted == length
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("P1W", 604_800), ("p1dt2h3m4,5s", 93_784.5), ("+PT90061S", 90_061), ("-PT0.0000019S", -0.000001)],
+)
+def test_durations_of_others(text: str, seconds: float):
+    """Other programs write other parts of ISO 8601."""
+    assert duration_of(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "5", "P1Y", "P1M", "PT5", "1D", "P1000000000D", "PT1.5H"])
+def test_no_durations(text: str):
+    """The error says what one looks like, or that it is too long."""
+    with pytest.raises(ValueError, match=r"duration"):
+        duration_of(text)

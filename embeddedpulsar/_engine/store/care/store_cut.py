@@ -724,8 +724,8 @@ class StoreCut:
 
 
 def _is_file(path: str) -> bool:
-    """Whether it is a file that somebody put beside the directories of subscriptions. A link is none: it may
-    stand in the place of a subscription, which a backup must not leave out without a word."""
+    """Whether it is a file beside the directories of subscriptions, put there by another program. A link is
+    none: it may stand in the place of a subscription, which a backup must not leave out without a word."""
     with contextlib.suppress(FileNotFoundError):
         mode = nofollow.status(path).st_mode
         return not stat.S_ISDIR(mode) and not stat.S_ISLNK(mode)

@@ -98,7 +98,8 @@ def directories_in(topics: str) -> Iterator[str]:
     """The directories of topics in ``topics``, and in the directories in it that many are spread over.
 
     What only lies there, as a file that a file manager makes, is none; see `strangers_in`. Something else in
-    the place of a topic's directory, or a directory of any name, is one: whoever opens it says what is wrong.
+    the place of a topic's directory, or a directory of any name, is one: the process that opens it
+    reports what is wrong.
     """
     for name in _names_below(topics):
         if is_topic_directory(name) or is_directory(os.path.join(topics, name)):
