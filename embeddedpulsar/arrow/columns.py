@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from embeddedpulsar._engine.format.columns import OPTIONAL, ColumnSlices, Slice, locate
 from embeddedpulsar._engine.format.document import unpack_text_map
-from embeddedpulsar._engine.format.entry_decoder import METADATA, Entry, decompressed_columns
+from embeddedpulsar._engine.format.entry_decoder import METADATA, RawPosition, decompressed_columns
 from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
     COLUMN_FLAGS,
@@ -397,7 +397,7 @@ class MessageIds:
             for e in entry_ids
         ]
 
-    def chunked(self, entry_id: int, earlier: tuple[Entry, ...]) -> bytes:
+    def chunked(self, entry_id: int, earlier: tuple[RawPosition, ...]) -> bytes:
         """The id of a chunked message, which remembers its first part."""
         message_id = make(self._ledger_id, entry_id, -1, self._partition, 0)
         # A seek to a chunked message goes to its first part, which its id names, as in Pulsar.

@@ -23,8 +23,8 @@ from embeddedpulsar._engine.cold.ledger_log import map_log
 from embeddedpulsar._engine.filenames import ledgers_of
 from embeddedpulsar._engine.format.entry_decoder import (
     FIELD_KEYS,
-    Entry,
     EntryView,
+    RawPosition,
     SealedView,
     decode,
     decompressed_columns,
@@ -376,7 +376,7 @@ class ChunkedMessage(NamedTuple):
         payload: of all parts; None if it cannot be decrypted.
     """
 
-    earlier: tuple[Entry, ...]
+    earlier: tuple[RawPosition, ...]
     payload: bytes | None
 
 

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import Message
@@ -200,9 +201,6 @@ class ReaderInterceptor:
         """Called once for each reader when it is closed."""
 
 
-Position = tuple[int, int]
-
-
 class InterceptorChain:
     """Calls interceptors in their order. An exception is logged, and the remaining interceptors are called.
 
@@ -277,14 +275,14 @@ class InterceptorChain:
                 self._log.exception("%s of %r failed", hook, interceptor)
 
     def telling(
-        self, hook: str, redeliver: Callable[[list[Position]], object], partition: int
-    ) -> Callable[[list[Position]], object]:
+        self, hook: str, redeliver: Callable[[list[RawPosition]], object], partition: int
+    ) -> Callable[[list[RawPosition]], object]:
         """Return ``redeliver`` with a call of ``hook`` before it, which runs once even if it is retried."""
         # Positions that were reported and not redelivered yet: `redeliver` raises if a lock is held, and is
         # called again with the same ones.
-        known: set[Position] = set()
+        known: set[RawPosition] = set()
 
-        def told(positions: list[Position]) -> object:
+        def told(positions: list[RawPosition]) -> object:
             ids = {make(*position, -1, partition, 0) for position in positions if position not in known}
             known.update(positions)
             if ids:

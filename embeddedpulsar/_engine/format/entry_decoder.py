@@ -675,7 +675,8 @@ LARGEST_MESSAGE: Final = 0x7E00_0000
 
 MOST_CHUNKS: Final = 1 << 20
 
-Entry = tuple[int, int]
+RawPosition = tuple[int, int]
+"""Ledger and entry id: a `Position` of the log as a bare tuple, where one is made for every message."""
 
 
 class Chunk(NamedTuple):
@@ -695,7 +696,7 @@ class Chunk(NamedTuple):
     number: int
     total: int
     size: int
-    earlier: tuple[Entry, ...] = ()
+    earlier: tuple[RawPosition, ...] = ()
     codec: int = 0
     length: int = 0
 
@@ -750,7 +751,7 @@ def read_chunk(fields: dict[str, Any]) -> Chunk:
     return Chunk(uuid, number, total, size, earlier, codec, length)
 
 
-def pack_runs(entries: Sequence[Entry]) -> bytes:
+def pack_runs(entries: Sequence[RawPosition]) -> bytes:
     """Entries in order as runs; entries that follow each other take 16 bytes together.
 
     Example:
@@ -769,7 +770,7 @@ def pack_runs(entries: Sequence[Entry]) -> bytes:
     return b"".join(RUN.pack(*entries[start], end - start) for start, end in pairwise(breaks))
 
 
-def unpack_runs(packed: bytes, chunks: int) -> Iterator[Entry]:
+def unpack_runs(packed: bytes, chunks: int) -> Iterator[RawPosition]:
     """What `pack_runs` packed, which must be ``chunks`` entries."""
     if len(packed) % RUN.size or sum(count for _, _, count in RUN.iter_unpack(packed)) != chunks:
         raise CorruptionError(reason=f"places of {chunks} chunks in {len(packed)} bytes")

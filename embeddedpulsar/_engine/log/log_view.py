@@ -20,8 +20,8 @@ from embeddedpulsar._engine.format.document import unpack_map
 from embeddedpulsar._engine.format.entry_decoder import (
     LARGEST_MESSAGE,
     Chunk,
-    Entry,
     EntryView,
+    RawPosition,
     WholeEntryView,
     decode,
     read_chunk,
@@ -82,7 +82,7 @@ class ChunkReader:
         opened: makes an entry whose columns are ciphertext readable; None if there are no keys.
     """
 
-    def __init__(self, parts: Callable[[Entry], Part], opened: Opener | None = None) -> None:
+    def __init__(self, parts: Callable[[RawPosition], Part], opened: Opener | None = None) -> None:
         self._parts: Final = parts
         self.opened = opened
 
@@ -111,7 +111,7 @@ class ChunkReader:
             packed = decompress(chunk.codec, packed, chunk.length, LARGEST_MESSAGE)
         return whole_entry(last, packed, chunk.earlier)
 
-    def earlier(self, last: EntryView) -> tuple[Entry, ...] | None:
+    def earlier(self, last: EntryView) -> tuple[RawPosition, ...] | None:
         """The parts a last part names; None if that cannot be read."""
         try:
             return read_chunk(last.chunk(0)).earlier
@@ -142,7 +142,7 @@ class ChunkReader:
             buffer[at:end] = last.payload
         return out.getvalue()
 
-    def _fill(self, buffer: memoryview, at: int, place: Entry, wanted: Chunk) -> int:
+    def _fill(self, buffer: memoryview, at: int, place: RawPosition, wanted: Chunk) -> int:
         """Copy the bytes of one part to ``at``; returns where the next one goes."""
         header, body, let_go = self._parts(place)
         # Parts are not read by a cursor, so all it would have checked is checked here; then that it
@@ -165,7 +165,7 @@ class ChunkReader:
         return end
 
     def _content(
-        self, header: FrameHeader, body: bytes | memoryview, place: Entry
+        self, header: FrameHeader, body: bytes | memoryview, place: RawPosition
     ) -> tuple[bytes | memoryview, dict[str, object]]:
         # An encrypted or compressed part is decoded; of any other the payload is cut out of the map
         # without a copy.
@@ -209,7 +209,7 @@ def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
         return offset, segment.frame_header(offset, segment.file.size)
 
 
-def _refuse(place: Entry, reason: str) -> NoReturn:
+def _refuse(place: RawPosition, reason: str) -> NoReturn:
     raise CorruptionError(reason=f"chunk in entry {place[0]}:{place[1]}: {reason}")
 
 

@@ -12,6 +12,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import bitsets_of
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.platform import failpoints, threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, NOWHERE
@@ -41,7 +42,6 @@ _MOST_GIVEN_BACK: Final = 10_000
 _TURN_S: Final = 0.02
 """Seconds that the timer waits for a lock that passes from one to the next; not for one that is stuck."""
 
-Position = tuple[int, int]
 _NOWHERE: Final = (-1, -1, -1)
 
 failpoints.declare("ack:noted")
@@ -123,15 +123,15 @@ class AckGroupingTracker:
         origin: object = None,
     ) -> None:
         self.lock = threads.RLock()
-        self.done: list[Position] = []
-        self.open: dict[Position, bytearray] = {}
+        self.done: list[RawPosition] = []
+        self.open: dict[RawPosition, bytearray] = {}
         self.armed = False
         self.origin = origin
         is_quick = not index_acks and group_time_ms > 0 and not receipts
         self.quick_origin: object = origin if is_quick else NO_ORIGIN
         self.sent = 0
         self._has_ended = False
-        self.on_done: Callable[[Position], object] | None = None
+        self.on_done: Callable[[RawPosition], object] | None = None
         self._attachment = attachment
         self._epoch = attachment.epoch
         self._group_time_s = group_time_ms / 1000
@@ -144,10 +144,10 @@ class AckGroupingTracker:
         self.words: Any = None
         self.slots: Iterator[int] = iter(())
         self.firsts: dict[int, int] = {}
-        self._partial: dict[Position, bytearray] = {}
+        self._partial: dict[RawPosition, bytearray] = {}
         self._cumulative: tuple[int, int, int, int] | None = None
         self._through = _NOWHERE  # all up to this message is acknowledged, as (ledger, entry, index)
-        self._given_back: dict[Position, None] = {}  # the last ones: other consumers may have them
+        self._given_back: dict[RawPosition, None] = {}  # the last ones: other consumers may have them
         self._helpers: set[weakref.ref[AckGroupingTracker]] = set()
         self._removal = threads.RLock()  # held while items leave `done`
         self._recent: RecentAcks | None = None  # while fetched entries may have been delivered before
@@ -193,7 +193,7 @@ class AckGroupingTracker:
         elif size > index:
             self._acknowledge_part(position, index, size)
 
-    def _acknowledge_part(self, position: Position, index: int, size: int) -> None:
+    def _acknowledge_part(self, position: RawPosition, index: int, size: int) -> None:
         # Of a batch that this consumer did not fetch, or gave back: another consumer may hold its other
         # messages, so no number of acknowledgements here would complete it.
         flags = self._partial.setdefault(position, bytearray(size))
@@ -244,7 +244,7 @@ class AckGroupingTracker:
             return None
         return owner
 
-    def _acknowledge_index(self, position: Position, flags: bytearray, index: int) -> None:
+    def _acknowledge_index(self, position: RawPosition, flags: bytearray, index: int) -> None:
         flags[index] = 1
         if 0 not in flags:
             if self.open.pop(position, None) is not None:
@@ -253,7 +253,7 @@ class AckGroupingTracker:
             self._partial[position] = flags
             self._after_part(position, index, len(flags))
 
-    def complete(self, position: Position, *, is_whole: bool = False) -> None:
+    def complete(self, position: RawPosition, *, is_whole: bool = False) -> None:
         """Acknowledge a whole entry; ``is_whole`` if it was received, and is not a chunked message."""
         is_known = False
         ring = (self._ring if is_whole else None) or self._ring_for(position)
@@ -270,13 +270,13 @@ class AckGroupingTracker:
             self.on_done(position)
         self.after_ack(is_known and position not in self._given_back)
 
-    def _after_part(self, position: Position, index: int, size: int) -> None:
+    def _after_part(self, position: RawPosition, index: int, size: int) -> None:
         """Record that a message of a batch was acknowledged."""
         ring = self._ring_for(position)
         is_known = ring is not None and ring.note_part(*position, index, size)
         self.after_ack(is_known and position not in self._given_back)
 
-    def _ring_for(self, position: Position, *, is_cumulative: bool = False) -> AckRing | None:
+    def _ring_for(self, position: RawPosition, *, is_cumulative: bool = False) -> AckRing | None:
         """Return the ring if it can hold an acknowledgement; None if it must be written at once."""
         if self._is_immediate or not self._attachment.is_plain(*position, is_cumulative):
             return None
@@ -329,7 +329,7 @@ class AckGroupingTracker:
         self._close_up_to((ledger, entry), whole=index < 0)
         self.after_ack(ring is not None)
 
-    def _close_up_to(self, position: Position, whole: bool) -> None:
+    def _close_up_to(self, position: RawPosition, whole: bool) -> None:
         """Drop batches that a cumulative acknowledgement covers."""
         covered = [one for one in list(self.open) if one < position or (whole and one == position)]
         for one in covered:
@@ -473,7 +473,7 @@ class AckGroupingTracker:
                 "this process was suspended for so long that it was considered dead"
             )
 
-    def _remove_written(self, count: int, partial: dict[Position, bytes]) -> None:
+    def _remove_written(self, count: int, partial: dict[RawPosition, bytes]) -> None:
         try:
             self._removal.acquire()
             recent = self._recent
@@ -514,7 +514,7 @@ class AckGroupingTracker:
             view.skip = flags
         return 0 in flags
 
-    def give_back(self, positions: Iterable[Position]) -> dict[Position, bytearray]:
+    def give_back(self, positions: Iterable[RawPosition]) -> dict[RawPosition, bytearray]:
         """Prepare for entries that will be given back, on a subscription whose consumers get single entries.
 
         Another consumer may get them at once, with all that is not acknowledged in writing. So this comes
@@ -542,13 +542,13 @@ class AckGroupingTracker:
             for view in views:
                 given_back.pop((view.ledger_id, view.entry_id), None)
 
-    def keep(self, batches: Mapping[Position, bytearray]) -> None:
+    def keep(self, batches: Mapping[RawPosition, bytearray]) -> None:
         """Have batches open again that were not given back."""
         for position, flags in batches.items():
             if 0 in flags:  # otherwise it was acknowledged meanwhile
                 self.open.setdefault(position, flags)
 
-    def forget(self, position: Position) -> None:
+    def forget(self, position: RawPosition) -> None:
         """Drop a delivered batch that will be fetched again, or was acknowledged in another way."""
         self.open.pop(position, None)
 
@@ -619,20 +619,20 @@ class RecentAcks:
 
     __slots__ = ("_done", "_entries", "_parts", "_seen", "lock")
 
-    def __init__(self, done: list[Position], lock: threads.RLock) -> None:
+    def __init__(self, done: list[RawPosition], lock: threads.RLock) -> None:
         self.lock = lock
         self._done = done
         self._seen = 0
-        self._entries: set[Position] = set()
-        self._parts: dict[Position, bytes] = {}
+        self._entries: set[RawPosition] = set()
+        self._parts: dict[RawPosition, bytes] = {}
 
-    def note_written(self, count: int, parts: Mapping[Position, bytes]) -> None:
+    def note_written(self, count: int, parts: Mapping[RawPosition, bytes]) -> None:
         """Note that the first ``count`` items of ``done`` are written, and these parts of batches."""
         self._entries.update(self._done[self._seen : count])
         self._seen = max(0, self._seen - count)
         self._parts.update(parts)
 
-    def has(self, position: Position, index: int) -> bool:
+    def has(self, position: RawPosition, index: int) -> bool:
         """Whether an entry, or this message of it, was acknowledged."""
         try:
             self.lock.acquire()

@@ -12,6 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.log.log_positions import last_message_id
 from embeddedpulsar._engine.platform import fork, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
@@ -48,9 +49,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.dead_letter import DeadLetters, RetryLetters
     from embeddedpulsar.client.statistics import ConsumerStats
     from embeddedpulsar.message_id import MessageId
-
-
-Position = tuple[int, int]
 
 
 class Redelivery:
@@ -92,13 +90,13 @@ class Redelivery:
                 *timers,
             )
 
-    def _after_hook(self, hook: str) -> Callable[[list[Position]], object]:
+    def _after_hook(self, hook: str) -> Callable[[list[RawPosition]], object]:
         """Return `due`, with a call of the interceptors before it."""
         core = self._core
         chain = core.config.chain
         return self.due if chain is None else chain.telling(hook, self.due, core.session.origin.partition)
 
-    def discard(self, position: Position) -> None:
+    def discard(self, position: RawPosition) -> None:
         """Stop the timeouts of an acknowledged entry."""
         self.nacks.discard(position)
         if self.unacked is not None:
@@ -129,7 +127,7 @@ class Redelivery:
             self._core.acks.quick = False
         self.nacks.schedule((ledger, entry), redelivery_count)
 
-    def due(self, positions: list[Position]) -> None:
+    def due(self, positions: list[RawPosition]) -> None:
         core = self._core
         if core.delivery.closed_text:
             return
@@ -141,7 +139,7 @@ class Redelivery:
         except AlreadyClosed:
             return  # closed meanwhile: unacknowledged messages are delivered to the next consumer
 
-    def _move_due(self, positions: list[Position]) -> None:
+    def _move_due(self, positions: list[RawPosition]) -> None:
         """Redeliver entries whose delay is over, or move them to the dead letter topic, waiting for locks."""
         if self.dead_letters is None or self._core.delivery.closed_text:
             return
@@ -156,7 +154,7 @@ class Redelivery:
                 self.nacks.add(position, 0)
             raise  # to the log
 
-    def _redeliver(self, positions: list[Position]) -> None:
+    def _redeliver(self, positions: list[RawPosition]) -> None:
         """Have some entries delivered again, or everything if the type has no individual redelivery."""
         core = self._core
 
@@ -188,7 +186,7 @@ class Redelivery:
             lock.release()
         core.delivery.renew()
 
-    def _drop(self, positions: list[Position]) -> None:
+    def _drop(self, positions: list[RawPosition]) -> None:
         """Drop entries that will be fetched again, by this consumer or another. Under the queue's lock."""
         self._core.drop_fetched(set(positions))
         for position in positions:
@@ -197,7 +195,7 @@ class Redelivery:
             if self.unacked is not None:
                 self.unacked.discard(position)
 
-    def _forget_moving(self, positions: list[Position]) -> None:
+    def _forget_moving(self, positions: list[RawPosition]) -> None:
         queue = self._core.queue
         try:
             timing.enter(queue.lock, "the queue of this consumer")
@@ -609,7 +607,7 @@ class ConsumerCore:
         if not self.delivery.closed_text:
             self.acks.flush()
 
-    def _note_done(self, position: Position) -> None:
+    def _note_done(self, position: RawPosition) -> None:
         """Stop the timeouts of an acknowledged entry. Not called by the fast path of `acknowledge`."""
         self.redelivery.discard(position)
         if self._can_be_quick and not self.acks.quick and not self.redelivery.nacks:
@@ -704,7 +702,7 @@ class ConsumerCore:
         self.acks.flush()
         self.start_over()
 
-    def drop_fetched(self, positions: set[Position]) -> None:
+    def drop_fetched(self, positions: set[RawPosition]) -> None:
         """Drop the fetched messages of some entries, which will come again. Under the queue's lock."""
         self._expect_repeated()
         self.queue.drop(positions)

@@ -11,6 +11,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.log.log_positions import read_whole_entry
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints, fork, threads
@@ -290,7 +291,6 @@ def _ensure_subscription(client: ClientContext, topic_name: str, name: str) -> N
         use.release()
 
 
-_Place = tuple[int, int]
 _MOST_DEAD: Final = 1000
 """Entries that may wait to be moved. At this number no more are fetched until they are moved."""
 
@@ -329,7 +329,7 @@ class DeadLetters:
         producer: DeadLetterProducer,
         acks: AckGroupingTracker,
         give_back: Callable[[int, int], object],
-        forget: Callable[[list[_Place]], object],
+        forget: Callable[[list[RawPosition]], object],
         on_moved: Callable[[], object] = int,
     ) -> None:
         self.producer: Final = producer
@@ -339,8 +339,10 @@ class DeadLetters:
         self._give_back = give_back
         self._forget = forget
         self._on_moved = on_moved
-        self._candidates: dict[_Place, int] = {}  # with the epoch of each
-        self._handed: set[_Place] = set()  # candidates that the application got; the others are fetched ahead
+        self._candidates: dict[RawPosition, int] = {}  # with the epoch of each
+        self._handed: set[RawPosition] = (
+            set()
+        )  # candidates that the application got; the others are fetched ahead
         self._dead: list[tuple[EntryView, int]] = []
         self._moving = threads.RLock()  # one move at a time, so that letters keep their order
 
@@ -380,11 +382,11 @@ class DeadLetters:
         handed, self._handed = self._handed, set()
         self.take_due(sorted(handed & self._candidates.keys()))
 
-    def has_any(self, positions: list[_Place]) -> bool:
+    def has_any(self, positions: list[RawPosition]) -> bool:
         """Whether some of the entries are candidates. Takes no lock."""
         return not self._candidates.keys().isdisjoint(positions)
 
-    def take_due(self, positions: list[_Place]) -> list[_Place]:
+    def take_due(self, positions: list[RawPosition]) -> list[RawPosition]:
         """Move the candidates among entries that are due for redelivery, and return the others."""
         views = []
         others = []
@@ -407,7 +409,7 @@ class DeadLetters:
         self._forget([(view.ledger_id, view.entry_id) for view, _ in views])
         return sorted(others + self._move(views))
 
-    def discard(self, position: _Place) -> None:
+    def discard(self, position: RawPosition) -> None:
         self._candidates.pop(position, None)
         self._handed.discard(position)
         if self._dead:
@@ -435,10 +437,10 @@ class DeadLetters:
             self._give_back(ledger, entry)
         self._on_moved()
 
-    def _move(self, views: list[tuple[EntryView, int]]) -> list[_Place]:
+    def _move(self, views: list[tuple[EntryView, int]]) -> list[RawPosition]:
         """Move entries, and return the positions of those that could not be moved."""
-        moved: list[tuple[_Place, int]] = []
-        failed: list[_Place] = []
+        moved: list[tuple[RawPosition, int]] = []
+        failed: list[RawPosition] = []
         first_error: Exception | None = None
         end_words: EndWords = {}
         try:
@@ -491,7 +493,7 @@ class DeadLetters:
             letters.append(make_letter(message, with_origin(message, message.properties())))
         return letters
 
-    def _acknowledge(self, moved: list[tuple[_Place, int]]) -> None:
+    def _acknowledge(self, moved: list[tuple[RawPosition, int]]) -> None:
         for epoch in sorted({epoch for _, epoch in moved}):
             positions = [position for position, one in moved if one == epoch]
             self._session.attachment.acknowledge(positions, epoch=epoch)

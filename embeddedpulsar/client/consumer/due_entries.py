@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff, is_idle
 from embeddedpulsar.client.arguments import check_type
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.timing import Timer
     from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 
-
-Position = tuple[int, int]
 
 RETRY_S: Final = 1.0
 _SHORTEST_TICK_MS: Final = 10
@@ -100,7 +99,7 @@ class DueEntries:
         self,
         tick_ms: int,
         delay_ms: Callable[[int], int],
-        redeliver: Callable[[list[Position]], object],
+        redeliver: Callable[[list[RawPosition]], object],
         call_later: Callable[[float, Callable[[], object]], Timer],
         monotonic: Callable[[], float],
     ) -> None:
@@ -122,15 +121,15 @@ class DueEntries:
     def __len__(self) -> int:
         return self._count
 
-    def __contains__(self, position: Position) -> bool:
+    def __contains__(self, position: RawPosition) -> bool:
         entries = self._where.get(position[0])
         return entries is not None and position[1] in entries
 
-    def schedule(self, position: Position, redelivery_count: int = 0) -> None:
+    def schedule(self, position: RawPosition, redelivery_count: int = 0) -> None:
         """Redeliver an entry after the delay for its redelivery count, unless it is added already."""
         self.add(position, self._delay_ms(redelivery_count))
 
-    def add(self, position: Position, delay_ms: int) -> None:
+    def add(self, position: RawPosition, delay_ms: int) -> None:
         """Redeliver an entry after a delay, unless it is added already."""
         ledger, entry = position
         entries = self._where.get(ledger)
@@ -146,7 +145,7 @@ class DueEntries:
         finally:
             self._lock.release()
 
-    def discard(self, position: Position) -> None:
+    def discard(self, position: RawPosition) -> None:
         ledger, entry = position
         if ledger not in self._where:
             return
@@ -220,7 +219,7 @@ class DueEntries:
         self._timer = self._call_later(max(delay_s, least_s), self._on_timer)
         self._timer_tick = first
 
-    def _take(self, tick: _Tick, ledger: int, most: int) -> list[Position]:
+    def _take(self, tick: _Tick, ledger: int, most: int) -> list[RawPosition]:
         """Take up to ``most`` entries of a ledger out of a tick that is due."""
         place = tick.places[ledger]
         entries = self._where.get(ledger, {})
@@ -243,7 +242,7 @@ class DueEntries:
 
     def _on_timer(self) -> None:
         wait_s = 0.0
-        due: list[Position] = []
+        due: list[RawPosition] = []
         self._timer = None  # first: a call of `add` from here on starts another
         try:
             while due := self._take_due():
@@ -257,9 +256,9 @@ class DueEntries:
         finally:
             self._go_on(due, wait_s)
 
-    def _take_due(self) -> list[Position]:
+    def _take_due(self) -> list[RawPosition]:
         """Return the next due entries, at most 10,000."""
-        due: list[Position] = []
+        due: list[RawPosition] = []
         try:
             self._lock.acquire()
             now = math.floor(self._monotonic() * 1000 + _ROUNDING_MS) // self._tick_ms
@@ -275,7 +274,7 @@ class DueEntries:
         due.sort()
         return due
 
-    def _go_on(self, failed: list[Position], wait_s: float) -> None:
+    def _go_on(self, failed: list[RawPosition], wait_s: float) -> None:
         """Put back entries whose redelivery failed, and set the timer for the next tick."""
         try:
             self._lock.acquire()
@@ -289,7 +288,7 @@ class DueEntries:
 def negative_acks(
     delay_ms: int,
     backoff: MultiplierRedeliveryBackoff | None,
-    redeliver: Callable[[list[Position]], object],
+    redeliver: Callable[[list[RawPosition]], object],
     call_later: Callable[[float, Callable[[], object]], Timer],
     monotonic: Callable[[], float],
 ) -> DueEntries:
@@ -312,7 +311,7 @@ def unacked_messages(
     timeout_ms: int,
     tick_ms: int,
     backoff: MultiplierRedeliveryBackoff | None,
-    redeliver: Callable[[list[Position]], object],
+    redeliver: Callable[[list[RawPosition]], object],
     call_later: Callable[[float, Callable[[], object]], Timer],
     monotonic: Callable[[], float],
 ) -> DueEntries:
@@ -438,9 +437,9 @@ class RepeatedEntries:
         self._acks = acks
         self._counts = counts
         self._last_handed = last_handed
-        self._before: Position = _BEFORE_ALL
+        self._before: RawPosition = _BEFORE_ALL
 
-    def expect_before(self, position: Position) -> None:
+    def expect_before(self, position: RawPosition) -> None:
         """Note that entries before ``position`` may have been delivered."""
         self._before = max(self._before, position)
 

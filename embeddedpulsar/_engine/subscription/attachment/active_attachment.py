@@ -16,10 +16,11 @@ from embeddedpulsar._engine.filenames import compacted_start_path
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
 from embeddedpulsar._engine.format.document import KIND_COMPACTED_START, decode_document, encode_document
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.format.subscription_record import Ledgers
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk, fork
-from embeddedpulsar._engine.subscription.attachment.attachment import Attachment, Entry
+from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar._engine.subscription.attachment.membership import Membership
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
@@ -434,11 +435,11 @@ class ActiveAttachment(Attachment):
         self._reader.before_seek(position)
         super().seek(position, inclusive)
 
-    def read_position(self) -> Entry:
+    def read_position(self) -> RawPosition:
         return self._reader.position
 
     @property
-    def read_before(self) -> Entry:
+    def read_before(self) -> RawPosition:
         return self._reader.furthest
 
     def note_ack(self, last: Position) -> None:
@@ -454,7 +455,7 @@ class ActiveAttachment(Attachment):
         except ConsumerBusy:
             return  # taken for dead: another consumer has it
 
-    def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
+    def redeliver_entries(self, entries: Sequence[RawPosition]) -> bool:
         """Redeliver everything: redelivering single entries would break the order."""
         self.redeliver()
         return True

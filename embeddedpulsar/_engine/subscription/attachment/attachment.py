@@ -20,6 +20,7 @@ from embeddedpulsar._engine.format.acknowledgement import (
 )
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.waiter_slots import EACH
 from embeddedpulsar._engine.platform import fork
@@ -57,8 +58,7 @@ from embeddedpulsar.exceptions import (
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
 
-Entry = tuple[int, int]
-Partial = Mapping[Entry, tuple[int, int]]
+Partial = Mapping[RawPosition, tuple[int, int]]
 
 
 class Holder(Protocol):
@@ -67,7 +67,7 @@ class Holder(Protocol):
     consumer_id: int
     epoch: int
 
-    def read_position(self) -> Entry:
+    def read_position(self) -> RawPosition:
         """Entries before this one are known to exist."""
 
     def note_ack(self, last: Position) -> None:
@@ -122,7 +122,7 @@ class Acknowledger:
 
     def acknowledge(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[RawPosition],
         partial: Partial | None = None,
         *,
         epoch: int | None = None,
@@ -156,7 +156,7 @@ class Acknowledger:
             self._shared.transact(lambda state: chunks.drop(state.acks.is_acked))
         return is_valid
 
-    def _acknowledge(self, entries: Sequence[Entry], partial: Partial, epoch: int | None) -> bool:
+    def _acknowledge(self, entries: Sequence[RawPosition], partial: Partial, epoch: int | None) -> bool:
         try:
             groups, batches = group_entries(entries), group_batches(partial)
         except ValueError:  # ids that no ledger can have
@@ -178,7 +178,7 @@ class Acknowledger:
             Position(*highest),
         )
 
-    def _real(self, entries: Sequence[Entry], partial: Partial) -> tuple[list[Entry], Partial]:
+    def _real(self, entries: Sequence[RawPosition], partial: Partial) -> tuple[list[RawPosition], Partial]:
         """The entries of these that are in the log: made-up ids must not acknowledge entries to come."""
         batches = {
             entry: (partial[entry][0] & ((1 << partial[entry][1]) - 1), partial[entry][1])
@@ -266,7 +266,7 @@ class Acknowledger:
             )
 
 
-def _end_of(groups: Sequence[AckGroup]) -> Entry:
+def _end_of(groups: Sequence[AckGroup]) -> RawPosition:
     return (groups[-1].ledger_id, groups[-1].last) if groups else BEFORE_FIRST
 
 
@@ -417,12 +417,12 @@ class Attachment:
         self._go_to(state)
         return True
 
-    def read_position(self) -> Entry:
+    def read_position(self) -> RawPosition:
         """See `Holder.read_position`."""
         raise NotImplementedError(f"{type(self).__name__} does not define read_position()")
 
     @property
-    def read_before(self) -> Entry:
+    def read_before(self) -> RawPosition:
         """Entries before this one may have been read before the last move; others were not, or count their
         deliveries."""
         return BEFORE_FIRST
@@ -477,13 +477,13 @@ class Attachment:
         if self.chunks.next_due() is not None:
             self._chunk_expiry.start_timer()
 
-    def _acknowledge_chunks(self, entries: list[Entry]) -> None:
+    def _acknowledge_chunks(self, entries: list[RawPosition]) -> None:
         self._acknowledger.acknowledge_unreadable(list(group_entries(entries)))
 
     def redeliver(self) -> None:
         raise NotImplementedError(f"{type(self).__name__} does not define redeliver()")
 
-    def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
+    def redeliver_entries(self, entries: Sequence[RawPosition]) -> bool:
         """Have entries delivered again. True if everything this consumer holds will be delivered again."""
         raise NotImplementedError(f"{type(self).__name__} does not define redeliver_entries()")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup
-from embeddedpulsar._engine.format.entry_decoder import EntryView
+from embeddedpulsar._engine.format.entry_decoder import EntryView, RawPosition
 from embeddedpulsar._engine.format.subscription_record import AckCumulative, Command, Ledgers
 from embeddedpulsar._engine.log.log_positions import ChunkAssembler, made_whole
 from embeddedpulsar._engine.log.position import Position
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.timing import Timer
 
 
-Entry = tuple[int, int]
 # Up to so many messages it is not worth asking which of them others acknowledged.
 _FEW: Final = 100
 Key = tuple[str, int]
@@ -182,14 +181,14 @@ class ChunkKeeper:
         self, assembler: ChunkAssembler, options: ChunkOptions, monotonic: Callable[[], float]
     ) -> None:
         self.assembler: Final = assembler
-        self.on_left: Callable[[Entry, int], object] | None = None
+        self.on_left: Callable[[RawPosition, int], object] | None = None
         self.on_delivered: Callable[[], object] = int
-        self.delivered: dict[Entry, tuple[Entry, ...]] = {}
-        self.finished: list[Entry] = []
+        self.delivered: dict[RawPosition, tuple[RawPosition, ...]] = {}
+        self.finished: list[RawPosition] = []
         self._options: Final = options
         self._monotonic: Final = monotonic
         self._pending: Final = PendingChunks(options)
-        self._unwanted: dict[Entry, OpenChunks] = {}
+        self._unwanted: dict[RawPosition, OpenChunks] = {}
         self._many = _FEW
         self._lock: Final = threads.RLock()
 
@@ -255,18 +254,18 @@ class ChunkKeeper:
         if self.on_left is not None:
             self.on_left(place, last.redelivery_count)
 
-    def take_finished(self) -> list[Entry]:
+    def take_finished(self) -> list[RawPosition]:
         """Parts that are to be acknowledged although they were never delivered."""
         finished, self.finished = self.finished, []
         return finished
 
     # -- acknowledging -----------------------------------------------------------------------------
 
-    def strange_parts(self, groups: Iterable[AckGroup], entries: Sequence[Entry]) -> list[Entry]:
+    def strange_parts(self, groups: Iterable[AckGroup], entries: Sequence[RawPosition]) -> list[RawPosition]:
         """The parts of messages that are to be acknowledged and were not delivered here: the application
         holds a message of another consumer or of a reader, or only its id.
         """
-        parts: list[Entry] = []
+        parts: list[RawPosition] = []
         for group in groups:
             # Few entries end chunked messages, so these are looked for, and not each of the entries.
             last_parts = self.assembler.last_parts.between(group.ledger_id, group.first, group.last)
@@ -277,13 +276,13 @@ class ChunkKeeper:
                         parts += self.assembler.parts_of(place)
         return parts
 
-    def with_parts(self, entries: Sequence[Entry]) -> list[Entry]:
+    def with_parts(self, entries: Sequence[RawPosition]) -> list[RawPosition]:
         """These entries and, if they belong to chunked messages, all other parts of those."""
         delivered = self.delivered
         parts = [part for entry in entries for part in delivered.get(entry, ())]
         return [*parts, *entries] if parts else list(entries)
 
-    def settled(self, entries: Sequence[Entry]) -> None:
+    def settled(self, entries: Sequence[RawPosition]) -> None:
         for entry in entries:
             self.delivered.pop(entry, None)
 
@@ -301,14 +300,14 @@ class ChunkKeeper:
         """Whether it is time to `drop` some."""
         return len(self.delivered) > self._many
 
-    def settled_through(self, last: Entry) -> None:
+    def settled_through(self, last: RawPosition) -> None:
         self.settled([entry for entry in list(self.delivered) if entry <= last])
 
-    def unfinished(self, through: Entry) -> list[Entry]:
+    def unfinished(self, through: RawPosition) -> list[RawPosition]:
         """Parts up to ``through`` of messages that end behind it: not to be acknowledged with the rest."""
         try:
             self._lock.acquire()
-            parts: set[Entry] = {place for place in self._pending.places() if place <= through}
+            parts: set[RawPosition] = {place for place in self._pending.places() if place <= through}
         finally:
             self._lock.release()
         # So are the parts of messages that were handed out, if the last one lies behind ``through``.
@@ -341,11 +340,11 @@ class ChunkKeeper:
         finally:
             self._lock.release()
 
-    def known(self) -> set[Entry]:
+    def known(self) -> set[RawPosition]:
         """All parts that are watched, or belong to a message that was handed out."""
         try:
             self._lock.acquire()
-            parts: set[Entry] = set(self._pending.places())
+            parts: set[RawPosition] = set(self._pending.places())
         finally:
             self._lock.release()
         for earlier in list(self.delivered.values()):
@@ -373,7 +372,7 @@ class ChunkKeeper:
             self._lock.release()
 
 
-def around_parts(command: AckCumulative, spared: Sequence[Entry], facts: Ledgers) -> list[Command]:
+def around_parts(command: AckCumulative, spared: Sequence[RawPosition], facts: Ledgers) -> list[Command]:
     """The commands that acknowledge what ``command`` does, but for some entries.
 
     Example:
@@ -447,7 +446,7 @@ class ChunkExpiry:
         keeper: ChunkKeeper,
         log: Log,
         shared: SharedState,
-        acknowledge: Callable[[list[Entry]], object],
+        acknowledge: Callable[[list[RawPosition]], object],
         is_usable: Callable[[], bool],
         time: Timing,
         expire_ms: int,
@@ -545,7 +544,7 @@ class ChunkExpiry:
     def _is_acked(self, position: Position) -> bool:
         return self._shared.transact(lambda state: state.acks.is_acked(position))
 
-    def _read(self, parts: list[Entry]) -> list[EntryView]:
+    def _read(self, parts: list[RawPosition]) -> list[EntryView]:
         cursor = self._log.cursor(Position(0, 0), inclusive=True)
         part_views = []
         for part in parts:

@@ -12,12 +12,13 @@ from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, AckGroup, group_entries
 from embeddedpulsar._engine.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar._engine.format.entry import EntryView
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.format.subscription_record import STAY, Assign
 from embeddedpulsar._engine.log.log_positions import has_chunks
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.log.waiter_slots import EACH
 from embeddedpulsar._engine.platform import failpoints, fork, threads, timing
-from embeddedpulsar._engine.subscription.attachment.attachment import Attachment, Entry
+from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar._engine.subscription.attachment.membership import Membership
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim
@@ -680,7 +681,7 @@ class SharedAttachment(Attachment):
         received count as redelivered."""
         self._give_back(())
 
-    def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
+    def redeliver_entries(self, entries: Sequence[RawPosition]) -> bool:
         """These entries wait for a ready consumer, and count as redelivered once more. Always False."""
         groups = group_entries(existing_ids(entries))
         if groups:
@@ -725,6 +726,6 @@ class SharedAttachment(Attachment):
         return max(self._shared.control.read_position, self._range_next)
 
 
-def existing_ids(entries: Sequence[Entry]) -> list[Entry]:
+def existing_ids(entries: Sequence[RawPosition]) -> list[RawPosition]:
     """These ids, without those that no entry can have."""
     return [one for one in entries if one[0] >= 0 and one[1] >= 0]

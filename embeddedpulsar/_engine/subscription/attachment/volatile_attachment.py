@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_entries
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.platform.timing import BackgroundWork
 from embeddedpulsar._engine.subscription.attachment.active_attachment import ActiveAttachment
-from embeddedpulsar._engine.subscription.attachment.attachment import Attachment, Entry
+from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for
 from embeddedpulsar._engine.subscription.subscription_files import given_word
@@ -88,7 +89,7 @@ class _OnceDelivered(Attachment, ABC):
     def redeliver(self) -> None:
         """Do nothing: no message comes twice."""
 
-    def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
+    def redeliver_entries(self, entries: Sequence[RawPosition]) -> bool:
         """Do nothing, and return False: no message comes twice."""
         return False
 
@@ -130,7 +131,7 @@ class VolatileSharedAttachment(_OnceDelivered, SharedAttachment):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._done: list[Entry] = []
+        self._done: list[RawPosition] = []
         self.begin()
 
     def handed(self, view: EntryView) -> bool:

@@ -18,6 +18,8 @@ from functools import cache
 from itertools import compress, repeat
 from typing import Final
 
+from embeddedpulsar._engine.format.entry_decoder import RawPosition
+
 NONE: Final = 0
 """Acknowledged, or not read yet."""
 WAITING: Final = 1
@@ -392,8 +394,7 @@ class EntryStates:
         self.base += surplus
 
 
-Entry = tuple[int, int]
-Waiting = tuple[Entry, int]
+Waiting = tuple[RawPosition, int]
 OwnerOf = Callable[[int], int | None]
 # Once more entries changed than `_FEW` and a quarter of those that wait, counting anew is cheaper
 # than taking in the changes.
@@ -602,7 +603,7 @@ class WaitingKeys:
             self._is_built, self._noted = True, 0
         return self._numbers
 
-    def _change(self, change: int, entry: Entry, key_hash: int) -> None:
+    def _change(self, change: int, entry: RawPosition, key_hash: int) -> None:
         _count_by(change, self._numbers, key_hash)
         if self._has_slots:
             _count_by(change, self._slots, key_hash & SLOT)
