@@ -340,9 +340,8 @@ class DeadLetters:
         self._forget = forget
         self._on_moved = on_moved
         self._candidates: dict[RawPosition, int] = {}  # with the epoch of each
-        self._handed: set[RawPosition] = (
-            set()
-        )  # candidates that the application got; the others are fetched ahead
+        # Candidates that the application got; the others are fetched ahead.
+        self._handed: set[RawPosition] = set()
         self._dead: list[tuple[EntryView, int]] = []
         self._moving = threads.RLock()  # one move at a time, so that letters keep their order
 
