@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, Damage, MessageId
-from embeddedpulsar._engine.platform import clock
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.damage import CATALOG
 from embeddedpulsar.testing import assert_clean, check_store
 from tests.children import die_at
@@ -115,7 +115,7 @@ def test_a_backup_has_the_topics_behind_it(root: Path, tmp_path: Path):
 @pytest.fixture
 def boot(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Starts another boot."""
-    return lambda: monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+    return lambda: monkeypatch.setattr(timing, "_boot_id", os.urandom(16))
 
 
 def test_after_a_boot_the_catalog_is_written_anew(root: Path, boot: Callable[[], None]):
