@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import re
 
     from embeddedpulsar.client.consumer.consumer import Consumer
-    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.table_view import TableView
@@ -75,6 +75,14 @@ def _of_consumers() -> tuple[Callable[..., ConsumerConfig], Callable[..., Consum
         from embeddedpulsar.client.consumer.consumer_config import consumer_config
         from embeddedpulsar.client.consumer.consumer_opening import open_consumer
     return consumer_config, open_consumer
+
+
+@cache
+def _of_readers() -> tuple[Callable[..., ReaderConfig], Callable[..., Reader[Any]]]:
+    with late_imports():
+        from embeddedpulsar.client.consumer.consumer_config import reader_config
+        from embeddedpulsar.client.consumer.consumer_opening import open_reader
+    return reader_config, open_reader
 
 
 class Client:
@@ -458,9 +466,7 @@ class Client:
             False
         """
         given = _given(locals())
-        with late_imports():
-            from embeddedpulsar.client.consumer.consumer_config import reader_config
-            from embeddedpulsar.client.consumer.consumer_opening import open_reader
+        reader_config, open_reader = _of_readers()
         config = reader_config(given)
         opened: list[Callable[[], object]] = []
         reader: Reader[T] | None = None

@@ -21,6 +21,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
+from sys import modules
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from embeddedpulsar._engine.platform import fork, package_log, threads, timing
@@ -303,7 +304,7 @@ class ClientLog:
         """Log a normal event. Does nothing if no logger can be enabled for it."""
         if self._argument is not None:
             self._get().info(text, *values)
-        else:
+        elif "logging" in modules:  # else no logger was made
             package_log.info(text, *values)
 
     def close(self) -> None:

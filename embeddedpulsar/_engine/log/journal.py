@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from embeddedpulsar._engine.filenames import journal_path
@@ -207,7 +208,7 @@ class Journal:
         # 2. The word: THE commit. 3. The replica.
         result: T | None = None
         if apply is None:
-            self._commit(self._at.generation, end, crc, lambda: self._replay_all(commands, time_ms))
+            self._commit(self._at.generation, end, crc, partial(self._replay_all, commands, time_ms))
         else:
             result = self._commit(self._at.generation, end, crc, apply)
         self._at.commands += len(commands)

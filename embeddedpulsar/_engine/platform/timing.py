@@ -240,7 +240,9 @@ def within(seconds: float, function: Callable[..., R], *arguments: object) -> R:
     end = system.monotonic() + seconds
     if _ends.get() <= end:
         return function(*arguments)
-    return _run(end, function, arguments)
+    context = copy_context()  # as in `_run`, without its call
+    context.run(_ends.set, end)
+    return context.run(function, *arguments)
 
 
 def within_half(function: Callable[..., R], *arguments: object) -> R:

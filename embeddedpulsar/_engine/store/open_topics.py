@@ -146,7 +146,8 @@ class OpenTopics:
             use.is_over = True
             if is_there:
                 is_last = self._usage.end(name)
-                surplus = [name] if is_last and use.topic.is_deleted else self._usage.surplus()
+                # None is idle that was not before, unless this was the last use.
+                surplus = [] if not is_last else [name] if use.topic.is_deleted else self._usage.surplus()
                 if surplus:
                     self._close(surplus, notes)
                 return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format.control import TopicWord
@@ -104,7 +105,7 @@ class SequenceMemory:
     @property
     def is_on(self) -> bool:
         """Whether the topic drops duplicates."""
-        return self._journal.table.sequences.is_on(self._boot)
+        return self._journal.replica.table.sequences.is_on(self._boot)
 
     def known(self, name: str) -> int:
         """The highest sequence id known of a name; -1 for none."""
@@ -490,11 +491,11 @@ class Producers:
             self._check_not_terminated()
             if self.memory.is_on != deduplicate:
                 return False
-            commands = self._table.admit(request, most)
+            commands = self._shared.replica.table.admit(request, most)
             own = commands[-1]
             if isinstance(own, (AttachProducer, EnqueueProducer)):
                 given.append(own)
-            commit([*commands, *self.memory.beginnings(commands)])
+            commit([*commands, *self.memory.beginnings(commands)] if deduplicate else commands)
             return True
 
         return self._section(admit, refused=DELETED)
@@ -556,7 +557,8 @@ class Producers:
         """Take a producer out. Later, if another process holds the lock for long: closing must not wait."""
         self._threads.pop(producer_id, None)
         try:
-            self._section(lambda commit: self._take_out(commit, producer_id, highest), _DETACH_TIMEOUT_S)
+            leaves = partial(self._take_out, producer_id=producer_id, highest=highest)
+            self._section(leaves, _DETACH_TIMEOUT_S)
         except LockTimeout:
             self._leaving[producer_id] = highest
             self._detaching.after(FIRST_PAUSE_S)
@@ -570,10 +572,11 @@ class Producers:
                 self._section(lambda _: None)
 
     def _take_out(self, commit: Commit, producer_id: int, highest: int | None) -> None:
-        connected = self._table.connected.get(producer_id)
-        ending = [] if connected is None else self.memory.ending(connected.name, highest)
+        connected = self._shared.replica.table.connected.get(producer_id)
+        ending = [] if connected is None or highest is None else self.memory.ending(connected.name, highest)
         commit([*ending, DetachProducer(producer_id, REASON_CLOSED)])
-        self._promote(commit)
+        if self._shared.replica.table.waiting:
+            self._promote(commit)
 
     def _promote(self, commit: Commit) -> None:
         commands = self._table.promote()

@@ -67,8 +67,15 @@ class PublishedRate:
         return self.rate
 
 
+def _is_publish_limited(value_of: ValueOf) -> bool:
+    group = value_of(HELD_GROUP)
+    return (group is not None and group.is_limited(PUBLISHING)) or not value_of(PUBLISH_RATE).is_unlimited
+
+
 def publish_limiter(topic: Topic, clock: Clock) -> RateLimiter | None:
     """The limiter of the producers of a topic; None if they have no limit."""
+    if not topic.policies.once(_is_publish_limited):
+        return None
     value, group = topic.policies.values((PUBLISH_RATE, HELD_GROUP))
     # Each limiter that holds is asked in turn: the topic's, then that of its resource group.
     rates = []

@@ -403,6 +403,7 @@ class LateProducers:
             self._clock,
             lambda found: topic.view.report(found),
             lock_timeout_s=options.lock_timeout_s,
+            own=self._mailbox.uuid,
         )
         memory = SequenceMemory(journal, log, self._settings, options.boot_id, self._on_progress)
         most = partial(topic.policies.values, (MAX_PRODUCERS,))

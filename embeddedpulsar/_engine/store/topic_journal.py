@@ -202,7 +202,7 @@ class ProducerTable:
     def _detach(self, command: DetachProducer, time_ms: int) -> None:
         number = command.producer_id
         gone = self.connected.pop(number, None) or self.waiting.pop(number, None)
-        if gone is not None:
+        if gone is not None and gone.name in self.sequences.names:
             self.sequences.note_left(gone.name, time_ms)
         # A producer that was fenced is kept until its client has seen it: it would take itself for connected
         # otherwise.
@@ -228,8 +228,9 @@ class ProducerTable:
     def clients(self) -> set[bytes]:
         """The leases of all producers in the table: those to probe."""
         uuids = set(self.fenced.values())
-        for producer in self.everybody():
-            uuids.add(producer.client_uuid)
+        for producers in (self.connected, self.waiting):
+            for producer in producers.values():
+                uuids.add(producer.client_uuid)
         return uuids
 
     def detach_commands(self, dead: set[bytes], reason: int) -> list[TopicCommand]:
@@ -423,6 +424,7 @@ class TopicJournal:
         report: DamageHook,
         *,
         lock_timeout_s: float,
+        own: bytes,
     ) -> None:
         self.words: Final = words
         self.replica: Final = TopicReplica()
@@ -434,6 +436,7 @@ class TopicJournal:
         self._directory: Final = directory
         self.lock: Final = lock
         self.peers: Final = peers
+        self._own: Final = {own}
         self._clock: Final = clock
         self._report: Final = report
         self._is_named = False
@@ -476,7 +479,7 @@ class TopicJournal:
             self.follow()
             dead = self._dead()
             if dead:
-                commit(self.table.detach_commands(dead, REASON_DEAD))
+                commit(self.replica.table.detach_commands(dead, REASON_DEAD))
             return work(commit)
         finally:
             # Released before ringing and reporting, which take system calls and code of the application.
@@ -500,7 +503,7 @@ class TopicJournal:
             words[JOURNAL_CHECKED] = wanted
         self.journal.catch_up()
         # A terminated topic stays so in every process: the word alone does not survive a reboot.
-        if self.table.terminated is not None:
+        if self.replica.table.terminated is not None:
             self.enforce_end()
 
     def enforce_end(self) -> None:
@@ -514,7 +517,8 @@ class TopicJournal:
     def _dead(self) -> set[bytes]:
         """The clients in the table that do not live any more."""
         dead = set()
-        for uuid in self.table.clients():
+        # This process lives, and most topics have no producers of others.
+        for uuid in self.replica.table.clients() - self._own:
             try:
                 if not self.peers.is_alive(uuid):
                     dead.add(uuid)
@@ -526,7 +530,7 @@ class TopicJournal:
         """Commit commands; returns the clients that wait and should look."""
         if not commands:
             return set()
-        records = [encode_command(command) for command in commands]
+        records = list(map(encode_command, commands))
         # Most topics never have a journal: it is made with the first command.
         if self.journal.exists:
             self.journal.append(records, self._clock.wall_ms())
@@ -534,7 +538,7 @@ class TopicJournal:
             self.journal.create(records, self._clock.wall_ms())
         # Who may act now: the fenced, who must see it; those who wait, who may be promoted; and exclusive
         # holders, who may have lost the topic.
-        table = self.table
+        table = self.replica.table
         concerned = set(table.fenced.values())
         for waiting in table.waiting.values():
             concerned.add(waiting.client_uuid)

@@ -6,6 +6,7 @@ Opening of a reader or a table view of one topic, or of its partitions.
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform.descriptors import late_imports
@@ -24,7 +25,7 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
-    from embeddedpulsar.client.consumer.reader import Reader
+    from embeddedpulsar.client.consumer.reader import Reader, ReaderCore
     from embeddedpulsar.client.consumer.table_view import TableView
     from embeddedpulsar.schema import Schema
 
@@ -181,13 +182,19 @@ def open_table_view(
     return view
 
 
-def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
+@cache
+def _reader_classes() -> tuple[type[Reader[Any]], type[ReaderCore]]:
     with late_imports():  # consumers need none
         from embeddedpulsar.client.consumer.reader import Reader, ReaderCore
+    return Reader, ReaderCore
+
+
+def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
+    reader, core = _reader_classes()
     partitions = client.store.partitions_of(full)
     admit_all(client.store, (full,), config.schema)
     if not partitions:
-        return Reader(ReaderCore(client, config), config.chain)
+        return reader(core(client, config), config.chain)
     from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup  # as for consumers
 
-    return Reader(ReaderGroup(client, config, full, partitions), config.chain)
+    return reader(ReaderGroup(client, config, full, partitions), config.chain)

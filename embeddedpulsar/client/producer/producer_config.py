@@ -112,7 +112,9 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
         check_key_reader(options["crypto_key_reader"])
     check_types(_LATER_TYPES, options)
     _check_values(options)
-    require_codec(int(options["compression_type"]))
+    codec = int(options["compression_type"])
+    if codec:
+        require_codec(codec)
     return ProducerConfig(
         topic=options["topic"],
         schema=options["schema"],
