@@ -351,6 +351,13 @@ def _is_discard(action: ConsumerCryptoFailureAction) -> bool:
 
 
 def _is_decoded(decode: bool | None, value_schema: str | None) -> bool:
+    # The types are for callers without a type checker: a schema object is the likely mistake.
+    given: object = value_schema
+    if given is not None and not isinstance(given, str):
+        raise InvalidConfiguration(
+            "value_schema is the definition of a record in Avro's notation, a text, not "
+            f"{type(given).__name__}; of a JsonSchema or AvroSchema it is schema.schema_info().schema()"
+        )
     if value_schema is not None and decode is False:
         raise InvalidConfiguration(
             "value_schema says how payloads are decoded, and decode is False; leave one of the two out"

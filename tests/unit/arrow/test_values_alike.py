@@ -421,6 +421,9 @@ def test_a_schema_that_is_given_decodes(tmp_path: Path):
         assert row["carrier"] == "UA", way
         with pytest.raises(InvalidConfiguration, match="decode is False"):
             read(tmp_path, value_schema=SCHEMA, decode=False)
+        for other in (JsonSchema(Place), json.loads(SCHEMA), Place):
+            with pytest.raises(InvalidConfiguration, match=r"a text, not \w+; .* schema\.schema_info\(\)"):
+                read(tmp_path, value_schema=other)
         with pytest.raises(InvalidConfiguration, match="mode is FAILFAST"):
             read(tmp_path, mode="LENIENT")
         assert re.search("value", str(list(read(tmp_path)[0])))
