@@ -213,7 +213,9 @@ def surviving_records(
                 pos, prev_crc, time_ms, reason = at + record.length, record.crc, record.time_ms, ""
             return
         except CorruptionError as e:
-            reason = e.reason
+            reason = e.reason  # given with the next record, if there is one
+        # The chain is broken, or the bytes are at their end: look at each record further on that verifies,
+        # until one may follow.
         at = len(buf) if is_searched else next_intact(buf, pos, len(buf))
         while at < len(buf):
             record = record_at(memoryview(buf)[at:])
