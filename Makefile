@@ -23,11 +23,13 @@ BENCH := $(VENV)/.stamp-bench
 
 # Tests that watch the time of processes have the machine to themselves, at the end. Others of processes mostly wait: two
 # run at a time, and those of Spark after them, beside the rest, which fills the cores. The rest waits, too, for a time
-# limit of a few milliseconds in most tests: so there are more workers than cores, and they give way to the others.
+# limit of a few milliseconds in most tests: so there are twice as many workers as cores, and they give way to the others.
 ALONE := tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
     failover_takeover.py rates_processes.py shared_processes.py trimming_processes.py)
 BESIDE := tests/spark tests/multiprocess
-WORKERS := $(shell cores=$$(nproc); echo $$((cores < 6 ? cores + cores / 2 : 8)))
+WORKERS := $(shell cores=$$(nproc); echo $$((cores < 4 ? 2 * cores : 8)))
+# In the order of tests/conftest.py: files of few long tests before those of many short ones.
+SHARED := --dist loadfile --no-loadscope-reorder
 GIVE_WAY := nice -n 5
 
 # Types of what is imported by users and by the storms; tests are not typed throughout.
@@ -54,9 +56,9 @@ ifdef PYTEST
 else
 	@rm -f $(DURATIONS)
 	@status=0; said=$$(mktemp); trap 'rm -rf $$said $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
-	{ $(RUN) -n 2 --dist loadfile tests/multiprocess $(ALONE:%=--ignore=%); of_processes=$$?; \
+	{ $(RUN) -n 2 $(SHARED) tests/multiprocess $(ALONE:%=--ignore=%); of_processes=$$?; \
 	$(GIVE_WAY) $(RUN) tests/spark && exit $$of_processes; } > $$said 2>&1 & beside=$$!; \
-	$(GIVE_WAY) $(RUN) $(IN_SCRATCH) -n $(WORKERS) --dist loadfile $(addprefix --ignore=,$(BESIDE) $(ALONE)) || status=1; \
+	$(GIVE_WAY) $(RUN) $(IN_SCRATCH) -n $(WORKERS) $(SHARED) $(addprefix --ignore=,$(BESIDE) $(ALONE)) || status=1; \
 	wait $$beside || status=1; cat $$said; \
 	$(RUN) $(ALONE) || status=1; \
 	echo "== durations"; $(BIN)/python -m tests.slowest $(DURATIONS); \
@@ -73,7 +75,7 @@ quick: $(TEST)
 	@echo "== types" && $(TYPES)
 	@echo "== tests"
 	@trap 'rm -rf $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
-	$(BIN)/python -m pytest -q -m "not slow" --sample $(IN_SCRATCH) -n $(WORKERS) --dist loadfile $(PYTEST) \
+	$(BIN)/python -m pytest -q -m "not slow" --sample $(IN_SCRATCH) -n $(WORKERS) $(SHARED) $(PYTEST) \
 	tests/unit tests/conformance tests/test_layering.py tests/test_near.py tests/test_sample.py
 
 # `make near FILE=embeddedpulsar/_engine/format/entry.py`; without FILE, of what differs from the last commit.

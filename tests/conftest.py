@@ -14,6 +14,13 @@ from tests import sample, slowest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Folders and files whose tests take seconds.
+LONG_FIRST = {
+    *("crash", "docs", "extending", "property", "test_packaging.py", "test_tidy.py", "test_layering.py"),
+    *("test_descriptor_budget.py", "test_non_persistent_killed.py", "test_read_only_stores.py"),
+    *("test_backup_beside_processes.py", "test_namespaces.py", "test_unreadable_files.py"),
+}
+
 # One fixed profile, so that a run today and a run tomorrow draw the same examples; `make storm` draws more.
 settings.register_profile(
     "fixed", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
@@ -41,8 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take a sample, where one is asked for. Skip the tests marked `spark` where there is no Java."""
+    """Take a sample, where one is asked for. Long tests come first, so that no worker is left with one at the
+    end. Skip the tests marked `spark` where there is no Java."""
     sample.take(config, items)
+    items.sort(key=lambda item: not LONG_FIRST & set(item.nodeid.partition("::")[0].split("/")))
     if shutil.which("java") is None:
         for item in items:
             if "spark" in item.keywords:
