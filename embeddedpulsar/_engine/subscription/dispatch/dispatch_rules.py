@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from itertools import groupby
+from operator import itemgetter, ne
 from typing import ClassVar, Final
 
 from embeddedpulsar._engine.format.subscription_record import (
@@ -37,6 +39,8 @@ _GAP: Final = 256
 _NEVER: Final = (-1, -1)
 _PLAIN: Final = {(1, 0)}
 _messages_and_time: Final = itemgetter(2, 4)
+_messages: Final = itemgetter(2)
+_key_hash: Final = itemgetter(3)
 
 
 class FreshEntry(NamedTuple):
@@ -67,6 +71,7 @@ class Claim(NamedTuple):
         granted: messages each consumer is ready to be assigned, counted from its attachment on.
         handed: entries each application was given, counted likewise.
         cutoff_ms: entries that are to be delivered later than this are delayed.
+        turn: messages that it handles in less time than it takes to wake another consumer; 0 if unknown.
     """
 
     consumer_id: int
@@ -76,16 +81,18 @@ class Claim(NamedTuple):
     granted: Facts
     handed: Facts
     cutoff_ms: int
+    turn: int = 0
 
 
 class Assignment:
     """An assignment in the making.
 
     Role: a stack of decisions for a dispatcher, turned into one command. Pure. Invariants: every fresh entry
-    that was `pass`ed is in the command, also if no consumer gets it.
+    that was `pass`ed is in the command, also if no consumer gets it. What `deal` gave is all there is, or it
+    is in the ranges, so that the entries of a consumer stay in order.
     """
 
-    __slots__ = ("_delayed", "_fresh", "_keys_matter", "_passed", "_ranges", "given", "room")
+    __slots__ = ("_dealt", "_delayed", "_fresh", "_keys_matter", "_passed", "_ranges", "given", "room")
 
     def __init__(self, fresh: Sequence[FreshEntry], room: int, *, keys_matter: bool) -> None:
         self._fresh = fresh
@@ -93,6 +100,7 @@ class Assignment:
         self._passed = 0
         self._delayed: list[tuple[int, int, int]] = []
         self._ranges: dict[int, list[tuple[int, int, int]]] = {}
+        self._dealt: list[int] = []  # consumers of the first fresh entries
         self.given: dict[int, int] = {}
         """Messages for each consumer so far."""
         self.room = room
@@ -100,6 +108,8 @@ class Assignment:
 
     def give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
         """Give an entry to a consumer, behind those it gets already."""
+        if self._dealt:
+            self._note_dealt()
         ranges = self._ranges.get(consumer_id)
         if ranges is None:
             ranges = self._ranges[consumer_id] = []
@@ -113,6 +123,8 @@ class Assignment:
 
     def give_range(self, consumer_id: int, ledger_id: int, first: int, last: int, messages: int) -> None:
         """Give several entries to a consumer, likewise."""
+        if self._dealt:
+            self._note_dealt()
         ranges = self._ranges.setdefault(consumer_id, [])
         if ranges and ranges[-1][0] == ledger_id and ranges[-1][2] + 1 == first:
             ranges[-1] = (ledger_id, ranges[-1][1], last)
@@ -151,11 +163,43 @@ class Assignment:
         self.give_range(consumer_id, first.ledger_id, first.entry_id, run[-1].entry_id, count)
         return count
 
+    def plain_run(self) -> Sequence[FreshEntry]:
+        """All fresh entries, if each is of one message and not delayed, they lie in one ledger without a gap,
+        and nothing is given yet; else none."""
+        run = self._fresh
+        if not run or self._passed or self.given or set(map(_messages_and_time, run)) != _PLAIN:
+            return ()
+        ledger_id, first = run[0][:2]
+        return run if run[-1][:2] == (ledger_id, first + len(run) - 1) else ()
+
+    def deal(self, consumers: list[int]) -> None:
+        """Give the first entries of `plain_run`, each to a consumer, in one step for all: where there are
+        keys, neighbours go to different ones."""
+        self._dealt, self._passed = consumers, len(consumers)
+        self.given = dict(Counter(consumers))
+        self.room -= len(consumers)
+
+    def _note_dealt(self) -> None:
+        """Have what was dealt in the ranges, before something is given behind it."""
+        consumers, self._dealt = self._dealt, []
+        ledger_id, first = self._fresh[0][:2]
+        for consumer_id, run in groupby(consumers):
+            end = first + len(list(run))
+            self._ranges.setdefault(consumer_id, []).append((ledger_id, first, end - 1))
+            first = end
+
     def due(self, cutoff_ms: int) -> Iterator[FreshEntry]:
         """The fresh entries that are due, one after the other; each is passed."""
-        while (entry := self.next_fresh(cutoff_ms)) is not None:
+        fresh, delayed = self._fresh, self._delayed
+        while self._passed < len(fresh):
+            entry = fresh[self._passed]
             self._passed += 1
-            yield entry
+            if not entry[2]:
+                continue
+            if entry[4] <= cutoff_ms:
+                yield entry
+            else:
+                delayed.append((entry[4], entry[0], entry[1]))
 
     def pass_one(self) -> None:
         """Move the read position past the entry that `next_fresh` returned."""
@@ -169,13 +213,24 @@ class Assignment:
         if not self._passed and not self._ranges:
             return None
         passed = fresh[: self._passed]
+        dealt = self._dealt_share() if self._dealt else None
         read = Position(passed[-1].ledger_id, passed[-1].entry_id + 1) if passed else STAY
-        shares = self._shares((passed[0].ledger_id, passed[0].entry_id) if passed else _NEVER)
+        shares = (dealt,) if dealt else self._shares(passed[0][:2] if passed else _NEVER)
         ranges = tuple((one, *each) for one in self._ranges for each in self._ranges[one] if not shares)
-        seen = ((one, claim.handed.get(one, 0)) for one in self._ranges)
+        seen = ((one, claim.handed.get(one, 0)) for one in self.given)
         handed = tuple((one, number) for one, number in seen if number)
         runs = tuple(_fresh_runs(passed, self._keys_matter))
         return Assign(read, 0, runs, tuple(self._delayed), ranges, handed, shares)
+
+    def _dealt_share(self) -> Share | None:
+        """What was dealt, as a share; None if its ranges are shorter."""
+        consumers, owners = self._dealt, tuple(self.given)
+        if len(owners) > MAX_OWNERS or sum(map(ne, consumers, consumers[1:])) < _MANY_RANGES - 1:
+            self._note_dealt()
+            return None
+        picks = {consumer_id: number for number, consumer_id in enumerate(owners, 1)}
+        ledger_id, first = self._fresh[0][:2]
+        return Share(ledger_id, first, owners, bytes(map(picks.__getitem__, consumers)))
 
     def _shares(self, fresh: tuple[int, int]) -> tuple[Share, ...]:
         """What all consumers get, as shares: where keys scatter it, so that its ranges are many. None of them
@@ -200,13 +255,17 @@ class Assignment:
 
 
 def _fresh_runs(passed: Sequence[FreshEntry], keys_matter: bool) -> Iterator[FreshRun]:
-    start = 0
-    for at in range(1, len(passed) + 1):
-        if at < len(passed) and passed[at][:2] == (passed[at - 1].ledger_id, passed[at - 1].entry_id + 1):
+    start, count = 0, len(passed)
+    if not count:
+        return
+    # They ascend: where the first and the last of a ledger are as far apart as there are entries, all are in.
+    is_whole = passed[-1][:2] == (passed[0].ledger_id, passed[0].entry_id + count - 1)
+    for at in range(count if is_whole else 1, count + 1):
+        if at < count and passed[at][:2] == (passed[at - 1].ledger_id, passed[at - 1].entry_id + 1):
             continue
         run = passed[start:at]
-        messages = array("I", [entry.messages for entry in run])
-        hashes = array("I", [entry.key_hash for entry in run]) if keys_matter else None
+        messages = array("I", map(_messages, run))
+        hashes = array("I", map(_key_hash, run)) if keys_matter else None
         plain = messages.count(1) == len(messages)
         yield FreshRun(
             run[0].ledger_id, run[0].entry_id, run[-1].entry_id, None if plain else messages, hashes

@@ -10,10 +10,11 @@ Key_Shared: each key belongs to one consumer at a time, and comes to it in order
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import (
@@ -53,7 +54,8 @@ class SharedDispatcher(ClaimDispatcher):
 
     What came back goes first, in order of position, then what was not read yet. Consumers of a better
     priority level are served before the claimer, in turns, as far as they are ready to take more; among its
-    equals the claimer takes its part of the backlog, so that the others find some too.
+    equals the claimer takes its part of the backlog, so that the others find some too. It takes more than its
+    part only of messages that it handles before another one would have woken.
     """
 
     def gives_all_to_one(self, dispatch: DispatchState) -> bool:
@@ -74,7 +76,7 @@ class SharedDispatcher(ClaimDispatcher):
         if room > 0:
             left = dispatch.waiting + claim.backlog - sum(assignment.given.values())
             ready = _ready_peers(consumers, dispatch, claim, claimer.priority_level, left)
-            supply.give(claim.consumer_id, min(room, -(-left // ready)))
+            supply.give(claim.consumer_id, min(room, max(-(-left // ready), claim.turn)))
         return assignment.command(claim)
 
     def leaves_more(
@@ -244,6 +246,8 @@ def chosen_on_ring(names: Sequence[str], topic_hash: int) -> int:
 LOOK_AHEAD_PER_CONSUMER: Final = 2000
 LOOK_AHEAD: Final = 20_000
 _SLOT: Final = 0xFFFF
+_FEW: Final = 8
+"""Entries that are looked at one by one: for so few, steps for all of them cost as much."""
 
 
 class KeySharedDispatcher(ClaimDispatcher):
@@ -415,6 +419,10 @@ class _Round:
         dispatch, assignment, permits, served = self._dispatch, self._assignment, self._permits, self._served
         is_ordered, joined = self._is_ordered, dispatch.joined
         owner_of, holders, codes = dispatch.owner_of, dispatch.pending.keys.holders, self._codes()
+        if not joined and not self._waiting:
+            self._deal(owner_of, holders, codes)
+            if not self.is_anyone_ready():
+                return
         numbers: Mapping[int, int] = self._waiting.numbers() if is_ordered and len(self._waiting) else {}
         held = set[int]()
         for entry in assignment.due(cutoff_ms):
@@ -444,6 +452,37 @@ class _Round:
             left = permits[consumer_id] = permits[consumer_id] - entry.messages
             if (left <= 0 or assignment.room <= 0) and not self.is_anyone_ready():
                 return
+
+    def _deal(
+        self,
+        owner_of: Callable[[int], int | None],
+        holders: Mapping[int, int],
+        codes: Mapping[int | None, int],
+    ) -> None:
+        """Give the fresh entries as far as each can go to the consumer of its key: one step for all of them.
+        What is held back, delayed or of several messages is left to `give_fresh`, with all that follows."""
+        run = self._assignment.plain_run()
+        hashes = [entry[3] for entry in run]
+        owners: list[Any] = list(map(owner_of, hashes))
+        numbers = Counter(owners)
+        if not run or not all(map(codes.get, numbers)):
+            return
+        permits = self._permits
+        count = min(len(run), self._assignment.room)
+        if any(number > permits[consumer_id] for consumer_id, number in numbers.items()):
+            count = min(
+                count, *[permits[consumer_id] for consumer_id in numbers]
+            )  # none gets more than it may
+        if count < _FEW:
+            return
+        owners = owners[:count]
+        if self._is_ordered:
+            own = [codes[consumer_id] for consumer_id in owners]
+            if list(map(holders.get, [key_hash & _SLOT for key_hash in hashes[:count]], own)) != own:
+                return  # another consumer holds entries of some key
+        self._assignment.deal(owners)
+        for consumer_id, number in self._assignment.given.items():
+            permits[consumer_id] -= number
 
 
 ACTIVE_DISPATCHERS: Final[dict[int, ActiveDispatcher]] = {}

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.format.control import SubscriptionWord
+from embeddedpulsar._engine.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.subscription.attachment.shared_attachment import _Pace
 from embeddedpulsar._engine.subscription.state import dispatch_state
+from embeddedpulsar._engine.subscription.subscription_files import slot_of
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed
-from tests.unit.subscription.virtual_site import VirtualSite, position, read
+from tests.unit.subscription.virtual_site import EVERYTHING, VirtualSite, ids, position, read
 
 SHARED, KEY_SHARED = ConsumerType.Shared, ConsumerType.KeyShared
 EACH = 10  # bytes of each entry
@@ -356,3 +358,85 @@ def test_who_was_stopped_does_not_take_its_own_for_dead(site: VirtualSite):
     assert len(process.subscription.consumers()) == 2
     other.detach()
     assert len(process.subscription.consumers()) == 1
+
+
+def test_a_turn_is_what_the_application_handles_in_a_short_time():
+    """Known once it handled enough, and never longer than the longest; waiting does not count."""
+    now = [0.0]
+    pace = _Pace(lambda: now[0])
+    for number in range(4):
+        assert pace.turn == 0
+        pace.begin(10)
+        now[0] += 0.01
+        pace.end()
+        now[0] += 5.0  # it waits
+        pace.end()
+        assert bool(pace.turn) == (number == 3)
+    assert pace.turn == 4
+    pace.begin(1000)
+    now[0] += 0.001
+    pace.end()
+    assert 50 < pace.turn < 256
+    for _ in range(20):
+        pace.begin(1000)
+        now[0] += 0.001
+        pace.end()
+    assert pace.turn == 256
+
+
+def test_a_clock_that_stands_still_tells_no_turn():
+    """Then every claim takes its part of the backlog."""
+    pace = _Pace(lambda: 7.0)
+    pace.begin(1000)
+    pace.end()
+    assert pace.turn == 0
+
+
+def test_a_fast_consumer_takes_its_turn_of_a_small_backlog(site: VirtualSite):
+    """Which is more than its part; a slow one takes its part."""
+    one, other = site.attach(), site.attach(process=site.world.start())
+    now = [0.0]
+    taken = []
+    for seconds in (1.0, 1e-3, 1e-3):
+        one._pace = _Pace(lambda: now[0])
+        one._pace.begin(100)
+        now[0] += seconds
+        site.publish(100)
+        taken.append(len(read(one)))
+        while read(other):
+            pass
+    assert taken == [50, 100, 100]
+
+
+def test_taking_what_others_assigned_takes_no_look_at_the_log(
+    site: VirtualSite, monkeypatch: pytest.MonkeyPatch
+):
+    """One transaction without a command; and it says how much more it can take, so that the next claim of
+    another serves it too."""
+    elsewhere = site.world.start()
+    one, other = site.attach(KEY_SHARED), site.attach(KEY_SHARED, process=elsewhere)
+    for number in range(64):
+        site.publish(1, key=number % 2 * 40_000 + number + 1)
+    assert read(one)
+    before = elsewhere.shared.control.words[SubscriptionWord.JOURNAL]
+    looks: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(other._ahead, "read_ahead", looks.append)
+        given = read(other)
+    assert given
+    assert looks == []
+    assert elsewhere.shared.control.words[SubscriptionWord.JOURNAL] == before
+    code, consumer_id = other.code, other.consumer_id
+    granted = elsewhere.shared.control.words[slot_of(code) + ConsumerSlotWord.GRANTED]
+    assert granted == site.dispatch.assigned_by_consumer[consumer_id].messages + 1000 - len(given)
+
+
+def test_what_was_assigned_beyond_a_small_room_is_read_next(site: VirtualSite):
+    """Also if no other consumer assigns anything from then on."""
+    one, other = site.attach(KEY_SHARED), site.attach(KEY_SHARED, process=site.world.start())
+    for number in range(64):
+        site.publish(1, key=number % 2 * 40_000 + number + 1)
+    got = read(one)
+    parts = [ids(other.read(5, EVERYTHING)) for _ in range(14)]
+    assert sorted(got + [entry for part in parts for entry in part]) == list(range(64))
+    assert max(map(len, parts)) <= 6

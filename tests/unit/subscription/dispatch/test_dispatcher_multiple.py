@@ -155,3 +155,14 @@ def test_a_claim_asks_few_of_many(kind: ConsumerType):
     granted = Asked(dict.fromkeys(ids, 1))
     assert sum(sizes(site.claim(ids[50], entries(0, 0, (5,)), granted=granted)).values()) == 1
     assert len(asked) <= 4
+
+
+@pytest.mark.parametrize(("turn", "taken"), [(0, 3), (2, 3), (7, 7), (50, 12)])
+def test_a_consumer_takes_a_turn_at_least(turn: int, taken: int):
+    """Of a small backlog it leaves its part to each other consumer, or else what is beyond its turn."""
+    site = StateSite()
+    ids = [site.join() for _ in range(4)]
+    claim = Claim(ids[0], 1000, entries(0, 11), 12, dict.fromkeys(ids, 1000), {}, 0, turn)
+    command = CLAIM_DISPATCHERS[ConsumerType.Shared].assign(site.state.consumers, site.dispatch, claim)
+    assert command is not None
+    assert command.ranges == ((ids[0], LEDGER, 0, taken - 1),)

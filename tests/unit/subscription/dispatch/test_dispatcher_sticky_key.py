@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.subscription_record import FLAG_CLASSIC, FLAG_OUT_OF_ORDER
 from embeddedpulsar._engine.subscription.dispatch import dispatchers
-from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Claim, FreshEntry
+from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import Assignment, Claim, FreshEntry
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS, dispatcher_for
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import HASH_RANGE, STICKY
@@ -231,3 +232,53 @@ def test_acknowledging_what_is_held_back_makes_room():
     assert site.ack(high, 1) & 16 == 0
     assert site.ack(high, 0) & 16
     assert not site.dispatch.holds(low)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_dealing_in_one_step_gives_what_one_by_one_gives(seed: int, monkeypatch: pytest.MonkeyPatch):
+    """Whatever is in flight, whoever is full, and whatever a first claim left waiting."""
+    rng = random.Random(seed)
+    out_of_order = {"flags": FLAG_OUT_OF_ORDER} if rng.random() < 0.2 else {}
+    commands = []
+    for is_dealt in (True, False):
+        site, turn = KeySite(), random.Random(seed)
+        ids = [site.join(**out_of_order) for _ in range(turn.choice((1, 2, 4)))]
+        with monkeypatch.context() as patch:
+            if not is_dealt:
+                patch.setattr(dispatchers._Round, "_deal", lambda *_: None)
+            first = 0
+            for _ in range(4):
+                count = turn.choice((3, 9, 60))
+                keys = [turn.randrange(1, 1 << 31) for _ in range(count)]
+                fresh = entries(first, first + count - 1, keys)
+                if turn.random() < 0.2:
+                    at = turn.randrange(count)
+                    fresh[at] = fresh[at]._replace(**turn.choice(({"messages": 3}, {"deliver_at": 9})))
+                granted = {
+                    one: site.dispatch.assigned_by_consumer[one].messages + turn.choice((0, 5, 20, 1000))
+                    for one in ids
+                }
+                claim = Claim(turn.choice(ids), 1000, fresh, count, granted, {}, 0)
+                command = dispatcher_for(ConsumerType.KeyShared).assign(
+                    site.state.consumers, site.dispatch, claim
+                )
+                commands.append((is_dealt, command))
+                if command is not None:
+                    site.apply(command)
+                    first = site.dispatch.read.entry_id
+                if turn.random() < 0.3:
+                    ids.append(site.join(**out_of_order))
+                for entry in turn.sample(range(first), first // 3):
+                    site.ack(ids[0], entry)
+    half = len(commands) // 2
+    assert [one for _, one in commands[:half]] == [one for _, one in commands[half:]]
+
+
+def test_dealing_takes_few_steps(monkeypatch: pytest.MonkeyPatch):
+    """A thousand entries of a hundred keys for four consumers: none is looked at alone."""
+    site = KeySite()
+    ids = [site.join() for _ in range(4)]
+    monkeypatch.setattr(Assignment, "give", None)
+    log = entries(0, 999, [number % 100 * 650 for number in range(1000)])
+    assert set(site.claim(ids[0], log)) == set(ids)
+    assert 0 not in site.owners(999)
