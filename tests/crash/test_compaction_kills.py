@@ -15,6 +15,8 @@ from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 from tests.conformance.compacting import TOPIC, compact, compacted, next_ledger, send, send_batch, values
 
+KEYS = 1500  # two blocks
+
 POINTS = sorted(name for name in failpoints.names() if name.split(":")[0] in ("compaction", "document"))
 
 
@@ -30,14 +32,14 @@ def made(root: Path, *, is_compacted: bool) -> dict[str, bytes]:
         admin.topics().create_non_partitioned_topic(TOPIC)
         admin.topics().set_compaction_threshold(TOPIC, 1 << 40)
         for turn in range(3):
-            send_batch(client, *((f"k{n}", b"%d-%d" % (turn, n)) for n in range(0, 3000, turn + 1)))
+            send_batch(client, *((f"k{n}", b"%d-%d" % (turn, n)) for n in range(0, KEYS, turn + 1)))
             send(client, ("k1", None), ("other", b"%d" % turn))
             next_ledger(client)
             if not turn and is_compacted:
                 compact(admin)
-    found = {f"k{n}": b"0-%d" % n for n in range(3000)}
-    found |= {f"k{n}": b"1-%d" % n for n in range(0, 3000, 2)}
-    found |= {f"k{n}": b"2-%d" % n for n in range(0, 3000, 3)}
+    found = {f"k{n}": b"0-%d" % n for n in range(KEYS)}
+    found |= {f"k{n}": b"1-%d" % n for n in range(0, KEYS, 2)}
+    found |= {f"k{n}": b"2-%d" % n for n in range(0, KEYS, 3)}
     del found["k1"]
     return found | {"other": b"2"}
 

@@ -16,8 +16,8 @@ from tests.storms.corruption import storm
 
 
 def test_every_kind_of_file_in_every_way(workspace: Path):
-    """A hundred damages of each kind of file, half of them met by a recovery, half by readers."""
-    found = storm(100, 1, str(workspace))
+    """Forty damages of each kind of file, half of them met by a recovery, half by readers."""
+    found = storm(40, 1, str(workspace))
     assert not found.violations
     assert found.entries > 0.95 * found.cases * 150
     assert found.lost > 100, "the damage is too kind"

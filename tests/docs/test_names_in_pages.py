@@ -31,6 +31,7 @@ CLASS = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
 DEFINED_ELSEWHERE = {
     "ContextVar": "contextvars",
     "CustomPartition": "a routing mode of pulsar-client",
+    "DecodeError": "google.protobuf",
     "FakeDisk": "tests/support",
     "PulsarAdmin": "Pulsar's Java client",
     "RLock": "threading",
