@@ -23,12 +23,12 @@ from embeddedpulsar._engine.store.store_root import (
     is_private,
     read_meta,
 )
+from embeddedpulsar._engine.store.topic_access import TopicAccess
 from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.namespaces import Namespaces, delete_topics
 from embeddedpulsar.admin.schemas import Schemas
-from embeddedpulsar.admin.topic_looks import all_kept_ledgers
-from embeddedpulsar.admin.topic_stats import KeptLedgers
+from embeddedpulsar.admin.topic_stats import KeptLedgers, all_kept_ledgers
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.error_text import nearest
@@ -545,7 +545,7 @@ class Admin(SaysWhatThereIs):
             ...     kept.ledgers[0].reason, kept.ledgers[0].subscriptions
             ('open', ('billing',))
         """
-        return all_kept_ledgers(self._topics, topic)
+        return all_kept_ledgers(TopicAccess(self._open_store), topic)
 
     def check(
         self, topic: str | None = None, *, on_progress: Callable[[CareProgress], object] | None = None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log_survey import LedgerFigures
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar._engine.store.topic import Topic
+    from embeddedpulsar._engine.store.topic_access import TopicAccess
 
 
 class PublisherStats(NamedTuple):
@@ -409,7 +410,7 @@ class KeptLedgers(NamedTuple):
         return dict(json_form(self))
 
 
-def kept_ledgers(ledgers: list[KeptLedger]) -> KeptLedgers:
+def _kept_ledgers(ledgers: list[KeptLedger]) -> KeptLedgers:
     """Add up ledgers of a topic, or of its partitions."""
     reasons: dict[str, int] = {}
     subscriptions: dict[str, int] = {}
@@ -420,7 +421,16 @@ def kept_ledgers(ledgers: list[KeptLedger]) -> KeptLedgers:
     return KeptLedgers(sum(reasons.values()), reasons, subscriptions, tuple(ledgers))
 
 
-def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
+def all_kept_ledgers(access: TopicAccess, topic: str) -> KeptLedgers:
+    """See `Admin.why_kept`."""
+    store = access.store()
+    ledgers: list[KeptLedger] = []
+    for name in access.partitions_of(topic) or [topic]:
+        ledgers += access.inspect(name, lambda used: [] if used is None else _ledgers_of(store, used))
+    return _kept_ledgers(ledgers)
+
+
+def _ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
     """Find what holds the ledgers of a topic or partition."""
     # The ledgers of a non-persistent topic are a ring in memory: no subscription, retention or pin keeps one.
     is_ring = topic.ledger.is_volatile

@@ -13,9 +13,10 @@ import click
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
+from embeddedpulsar._engine.store.topic_access import TopicAccess
 from embeddedpulsar.admin.activity import held_text
 from embeddedpulsar.admin.admin import Admin
-from embeddedpulsar.admin.topic_operations import compaction_progress, offload_progress
+from embeddedpulsar.admin.long_processes import compaction_progress, offload_progress
 from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.base import (
@@ -316,7 +317,7 @@ class BackgroundWork(NamedTuple):
 
     name: str
     status: Callable[[Topics, str], LongRunningProcessStatus]
-    progress: Callable[[Topics, str], tuple[int, int]]
+    progress: Callable[[TopicAccess, str], tuple[int, int]]
     text: str
 
     def wait(self, context: click.Context, admin: Admin, topic: str) -> None:
@@ -327,7 +328,7 @@ class BackgroundWork(NamedTuple):
                 if line.is_due:
                     # The total is known once the work has counted what there is; until then only its name is
                     # shown.
-                    done, total = self.progress(admin.topics(), topic)
+                    done, total = self.progress(admin.topics()._access, topic)
                     line.show(self.text.format(done, total) if total else self.name)
                 SYSTEM_CLOCK.sleep(_PAUSE_S)
         finally:

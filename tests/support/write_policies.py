@@ -62,7 +62,13 @@ _KINDS = {
 
 # Name in what is written -> its module.
 _KNOWN = {
-    **{name: policy_values.__name__ for name in vars(policy_values) if name[0].isupper()},
+    # Those that the module defines: what it imports itself, as its errors, is imported from elsewhere.
+    **{
+        name: policy_values.__name__
+        for name, value in vars(policy_values).items()
+        if name[0].isupper()
+        and getattr(value, "__module__", policy_values.__name__) == policy_values.__name__
+    },
     **dict.fromkeys(("LAG", "SIZE", "TICKS", "TIME", "subscription_types"), "embeddedpulsar.cli.policies"),
     **dict.fromkeys(
         ("retention_form", "strategy_name", "threshold_text", "type_names"), "embeddedpulsar.cli.policies"
