@@ -141,6 +141,7 @@ SCENARIOS: dict[str, tuple[list[str], dict[str, int]]] = {
     signal.SIGHUP.name: (["--grace", "0.5"], {}),
     signal.SIGINT.name: (["--grace", "0.5"], {}),
     "killed": (["--grace", "0.5"], {}),
+    "killed while its worker is stopped": (["--grace", "0.5"], {}),
     "interrupted twice": (["--grace", "600"], {}),
     LIMITED: ([], {"call_timeout_ms": 1500, "receiver_queue_size": 1}),
 }
@@ -187,10 +188,13 @@ def test_a_supervisor_that_is_asked_to_end(sites: dict[str, Site], number: signa
         site.wait_until(lambda: not site.status().instances[0].call_since)
 
 
-def test_a_supervisor_that_is_killed(sites: dict[str, Site]):
-    """The worker notices by itself, and ends after the grace."""
-    site = sites["killed"]
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_supervisor_that_is_killed(sites: dict[str, Site], is_stopped: bool):
+    """The worker notices by itself, and ends after the grace; one that is stopped is resumed for that."""
+    site = sites["killed while its worker is stopped" if is_stopped else "killed"]
     worker = site.hung_worker()
+    if is_stopped:
+        os.kill(worker, signal.SIGSTOP)
     site.supervisors[0].kill()
     site.supervisors[0].wait()
     site.wait_until(lambda: not is_there(worker), 10.0)

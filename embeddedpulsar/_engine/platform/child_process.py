@@ -20,6 +20,7 @@ _WATCHED: Final = "EMBEDDEDPULSAR_PARENT_PIPE"
 """The variable with the descriptor of a pipe of which the process that started a program has the other
 end."""
 _LOOK_MS: Final = 500
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class ChildProcess:
@@ -112,7 +113,7 @@ def termination(grace_s: float, parent: int) -> threads.Event:
     others. Ctrl-C is left to the process that started it.
 
     For a program of its own, in its main thread. Code that never gives up the interpreter lock delays this
-    until it does.
+    until it does. Linux resumes a process that is stopped (SIGSTOP) when its parent dies, so that it ends.
     """
     # SIGINT goes to the whole group of a terminal. The parent decides what Ctrl-C means, and asks
     # with SIGTERM.
@@ -125,6 +126,7 @@ def termination(grace_s: float, parent: int) -> threads.Event:
     if watched >= 0:
         os.set_inheritable(watched, False)
         poller.register(watched, select.POLLIN)
+    _have_death_of_parent_resume()
 
     def watch() -> None:
         # Without the pipe, and where a fork of the parent has its end, too, the id tells that the parent is
@@ -138,6 +140,20 @@ def termination(grace_s: float, parent: int) -> threads.Event:
 
     threads.start_daemon(watch, "parent-watch")
     return event
+
+
+def _have_death_of_parent_resume() -> None:
+    """Have the system send SIGCONT to this process when its parent dies, where it can (Linux).
+
+    A stopped process runs no code that could see the end of the pipe. SIGKILL in place of SIGCONT would give
+    a healthy call no grace; and the signal is sent at the end of the *thread* that started this process, too,
+    at which SIGCONT does no harm.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(ImportError, AttributeError):  # a Python without ctypes, or without prctl
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
 
 
 @contextlib.contextmanager
