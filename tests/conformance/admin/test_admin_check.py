@@ -95,12 +95,7 @@ def test_every_kind_of_problem_is_explained():
     kinds = {value for name, value in words if name[0] != "_" and name.isupper() and isinstance(value, str)}
     kinds |= {log_check.LINK, log_check.TRAILER, log_check.STRAY, *damage._CONSEQUENCES}
     kinds -= {damage.CATALOG, damage.TOPIC_FILES}  # of reports to the application alone
-    kinds -= {
-        store_check.REPAIR,
-        store_check.OWNER,
-        store_check.DONE,
-        store_check.PENDING,
-    }  # remedies, states
+    kinds -= {store_check.REPAIR, store_check.OWNER}  # remedies
     assert kinds <= set(store_check.MEANINGS)
 
 
