@@ -41,6 +41,11 @@ def check(root: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def warnings_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The error stream without the progress, which is shown when a check takes longer than a second."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("checking topic ")]
+
+
 def test_a_store_in_use_is_whole(tmp_path: Path):
     """Ledgers that are trimmed, topics that come and go and appends under way are no damage."""
     (tmp_path / "broker.conf").write_text("managedLedgerMaxEntriesPerLedger=8\n")
@@ -51,7 +56,7 @@ def test_a_store_in_use_is_whole(tmp_path: Path):
             assert one.stdout.readline() == "ready\n"
         for _ in range(5):
             done = check(tmp_path)
-            assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+            assert (done.returncode, warnings_of(done)) == (0, []), done.stdout + done.stderr
             assert "2 processes had it open meanwhile" in done.stdout
             assert done.stdout.endswith("Everything is whole.\n")
     finally:
@@ -59,7 +64,7 @@ def test_a_store_in_use_is_whole(tmp_path: Path):
             one.kill()
             one.communicate()
     done = check(tmp_path)  # and what the dead left is no damage either
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert (done.returncode, warnings_of(done)) == (0, []), done.stdout
     assert "the lease of a process that is gone" in done.stdout
 
 
@@ -86,7 +91,7 @@ sys.stdin.read()
         done = check(tmp_path)
         assert done.returncode == 1, done.stdout
         assert "hole: entries " in done.stdout
-        assert done.stderr == ""
+        assert not warnings_of(done)
     finally:
         living.communicate()
     assert check(tmp_path).returncode == 1
@@ -100,4 +105,4 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path):
     assert_clean(tmp_path)
     command = f"{sys.executable} -W error -m embeddedpulsar.cli.check {tmp_path} | true"
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stderr == ""
+    assert not warnings_of(done)

@@ -151,8 +151,8 @@ class _Storm:
                 else:
                     _consume(self._root, file, kind, self._started)
             except BaseException:
-                with open(f"{file}.failed", "w", encoding="utf-8") as failed:
-                    traceback.print_exc(file=failed)
+                # One write: a kill while the lines are made leaves no empty file.
+                Path(f"{file}.failed").write_text(traceback.format_exc())
             finally:
                 os._exit(1)
         self.living[place] = pid

@@ -81,13 +81,13 @@ def path(store_path: Path) -> str:
 
 def test_an_opening_of_a_store_opens_few_files(path: str):
     """The store, its four files and the FIFO: nothing that is seldom there is tried, and that no link was
-    followed is proved once."""
+    followed is proved once. The catalog is read, since damage in it has to be known before topics are made."""
     Client(path).close()
     calls = fewest(lambda: Client(path).close())
     assert calls["open"] <= 12, calls
     assert calls["listdir"] <= 3, calls  # the store, what is being made, and the processes
     assert calls["readlink"] <= 2, calls  # another to close
-    assert sum(calls.values()) <= 1050, calls
+    assert sum(calls.values()) <= 1110, calls
 
 
 def test_an_opening_of_a_topic_passes_few_functions(path: str):
