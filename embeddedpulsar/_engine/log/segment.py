@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from zlib import crc32
 
 from embeddedpulsar._engine.cold.cold_ledger import ColdLedger, offloaded_ledger
-from embeddedpulsar._engine.cold.ledger_log import map_log
 from embeddedpulsar._engine.filenames import index_path, ledgers_of, log_path
 from embeddedpulsar._engine.format.frame import (
     HEADER,
@@ -666,6 +665,8 @@ class ColdSegment(Segment):
             raise AttributeError(name)
         # Only these attributes need the log, and asking for one of them fetches it, which may take
         # minutes.
+        with descriptors.late_imports():
+            from embeddedpulsar._engine.cold.ledger_log import map_log
         file = map_log(self.path, lean=self._is_lean)
         file.close_descriptor()
         parts = {"file": file, "data": file.view.obj, "view": file.view, "_closing": Closing(file)}
