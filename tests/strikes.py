@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import embeddedpulsar
+from embeddedpulsar._engine.platform import fork
 
 _PACKAGE = embeddedpulsar.__path__[0]
 _LONGEST_S = 60
@@ -46,7 +47,7 @@ def at_every_instruction(
 def strike(action: Callable[[], object], handler: Callable[[], object], index: int, within: str = "") -> bool:
     """Call ``action``, and ``handler`` at the instruction of that index; whether there is such a one.
 
-    At the end of a function that returns a variable no signal can be handled: then at the next instruction.
+    Where no signal can be handled (see `_endings`), at the next instruction.
 
     Args:
         action, handler: as in `at_every_instruction`.
@@ -78,14 +79,23 @@ def strike(action: Callable[[], object], handler: Callable[[], object], index: i
         action()
     finally:
         sys.settrace(before)
+    # Whoever imports late in another thread would wait for ever.
+    assert not fork.LATE_IMPORTS.lock._is_owned()
     return struck
 
 
 @functools.cache
 def _endings(code: CodeType) -> frozenset[int]:
-    """Where a function returns a variable: the interpreter looks for signals after calls and jumps only."""
+    """Where a function returns a variable, and where a ``with`` that ended well calls ``__exit__``: the
+    interpreter looks for signals after calls and jumps only. So neither comes between a body and its end."""
     endings = set()
-    for before, last in itertools.pairwise(dis.get_instructions(code)):
-        if last.opname == "RETURN_VALUE" and before.opname == "LOAD_FAST":
-            endings |= {before.offset, last.offset}
+    instructions = list(dis.get_instructions(code))
+    for index, instruction in enumerate(instructions):
+        before = instructions[index - 1] if index else instruction
+        if instruction.opname == "RETURN_VALUE" and before.opname == "LOAD_FAST":
+            endings |= {before.offset, instruction.offset}
+        # ``__exit__(None, None, None)``, of which the first None is its own as far as CALL is concerned.
+        given = instructions[index - 4 : index - 1]
+        if instruction.opname == "CALL" and [one.argrepr for one in given] == ["None"] * 3:
+            endings |= {one.offset for one in instructions[index - 4 : index + 1]}
     return frozenset(endings)
