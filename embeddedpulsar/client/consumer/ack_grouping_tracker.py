@@ -20,6 +20,7 @@ from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
     LockTimeout,
+    NotAllowedError,
     NotConnected,
 )
 from embeddedpulsar.message import NO_ORIGIN, is_skipped
@@ -371,8 +372,20 @@ class AckGroupingTracker:
 
     def flush_full(self, patience_s: float = 0.0) -> None:
         """Write a full group, unless a lock is held; then the timer writes it as soon as the lock is free."""
-        if not (self.armed and self._backoff.pause_s):
+        if self._is_interrupted:
+            if not self.armed:
+                self.arm()
+        elif not (self.armed and self._backoff.pause_s):
             self._try_to_flush(patience_s)
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """Whether this is called by a signal handler or finalizer in the middle of a writing of this thread.
+
+        That one has counted the acknowledgements which it removes at its end. If another one within it wrote
+        and removed them first, it would remove those that handlers add later.
+        """
+        return bool(self.lock.lock._is_owned())
 
     def _try_to_flush(self, patience_s: float = 0.0) -> None:
         try:
@@ -417,6 +430,7 @@ class AckGroupingTracker:
 
         Raises:
             PulsarException: they could not be written; they stay collected.
+            NotAllowedError: called by a signal handler in the middle of a writing of this thread.
             NotConnected: with ``receipts``: they have no effect, because the subscription was moved, or its
                 messages went to other consumers.
         """
@@ -440,6 +454,11 @@ class AckGroupingTracker:
             raise
 
     def _write(self) -> None:
+        if self._is_interrupted:
+            raise NotAllowedError(
+                "a signal handler (or finalizer) interrupted the writing of acknowledgements, and cannot "
+                "write others; they are kept, and written later"
+            )
         is_valid = True
         try:
             timing.enter(self.lock, "the writing of acknowledgements")

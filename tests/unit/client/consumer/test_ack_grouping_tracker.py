@@ -17,7 +17,12 @@ from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES, AckRing
 from embeddedpulsar.client.client_threads import ClientLog
 from embeddedpulsar.client.consumer.ack_grouping_tracker import GROUP_SIZE, AckGroupingTracker
-from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError, LockTimeout, StorageError
+from embeddedpulsar.exceptions import (
+    CumulativeAcknowledgementNotAllowedError,
+    LockTimeout,
+    NotAllowedError,
+    StorageError,
+)
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.unit.client.fakes import view_of
 
@@ -127,6 +132,36 @@ def test_a_full_group_is_written_at_once(make, attachment):
     for entry in range(GROUP_SIZE):
         tracker.acknowledge(7, entry, -1, 0)
     assert len(attachment.written[0][1]) == GROUP_SIZE
+
+
+def test_a_handler_in_the_middle_of_a_writing(make, attachment, scheduler):
+    """What signal handlers acknowledge while a group is written is written once more or later, and none of it
+    is taken for written."""
+    tracker = make()
+    write, added = attachment._write, iter(range(GROUP_SIZE, GROUP_SIZE + 5))
+
+    def strike(*what: Any) -> None:
+        for entry in added:  # the first one finds a full group, and would write and remove it
+            tracker.acknowledge(7, entry, -1, 0)
+        write(*what)
+
+    attachment._write = strike
+    for entry in range(GROUP_SIZE):
+        tracker.acknowledge(7, entry, -1, 0)
+    run(scheduler, 10)
+    written = [entry for _, entries, _ in attachment.written for entry in entries]
+    assert sorted(set(written)) == [(7, entry) for entry in range(GROUP_SIZE + 5)]
+    assert not tracker.done
+
+    def flush(*what: Any) -> None:
+        with pytest.raises(NotAllowedError, match="signal handler"):
+            tracker.flush()
+        write(*what)
+
+    attachment._write = flush
+    tracker.acknowledge(7, 5000, -1, 0)
+    tracker.flush()
+    assert attachment.written[-1][1] == [(7, 5000)]
 
 
 def test_group_time_0_writes_each(make, attachment):
