@@ -314,18 +314,21 @@ class AckBitmaps:
         if not listed:
             return
         existing, last = dict(listed), listed[-1][0]
-        for ledger_id in self._chain:
-            # Its acknowledgements go with it: nothing of it can be read.
-            if ledger_id <= last and ledger_id not in existing:
-                del self._ledgers[ledger_id]
+        # Beside those of now, which readers without a lock look at, also when this is interrupted.
+        ledgers = {
+            # Its acknowledgements go with a ledger: nothing of it can be read.
+            ledger_id: acks
+            for ledger_id, acks in self._ledgers.items()
+            if ledger_id > last or ledger_id in existing
+        }
         for ledger_id, entries in listed:
-            acks = self._ledgers.get(ledger_id)
+            acks = ledgers.get(ledger_id)
             # A ledger before the mark-delete position is acknowledged, and not taken up again.
             if acks is None and ledger_id > self.mark_delete.ledger_id:
-                acks = self._ledgers[ledger_id] = LedgerAcks()
+                acks = ledgers[ledger_id] = LedgerAcks()
             if acks is not None and entries != OPEN:
                 acks.close(entries)
-        self._chain = sorted(self._ledgers)
+        self._chain, self._ledgers = sorted(ledgers), ledgers
         # All that were known are gone and no later one exists: the subscription goes on at the
         # beginning of the last one there is.
         if not self._chain:
@@ -414,9 +417,12 @@ class AckBitmaps:
         return most if following < 0 else min(most, following - position.entry_id)
 
     def last_touched(self) -> Position:
-        """The highest position of which anything, be it one batch index, is acknowledged."""
+        """The highest position of which anything, be it one batch index, is acknowledged. A hint without the
+        lock of the subscription."""
         for ledger_id in reversed(self._chain):
-            acks = self._ledgers[ledger_id]
+            acks = self._ledgers.get(ledger_id)
+            if acks is None:
+                continue  # another thread removes it, or was interrupted there
             # From the last ledger back, the first one with any acknowledgement has the highest
             # position.
             last = max(acks.floor, acks.top, *(entry + 1 for entry in acks.partial)) - 1

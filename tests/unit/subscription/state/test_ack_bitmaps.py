@@ -120,6 +120,22 @@ def test_finding_the_next_to_deliver():
     assert list(acks.runs()) == [(1, 1, 3), (2, 0, 3), (3, 0, 1), (3, 4, 5)]
 
 
+def test_an_interrupted_change_of_ledgers_can_be_looked_at(monkeypatch: pytest.MonkeyPatch):
+    """A RecursionError or Ctrl-C in the middle leaves what was known before: readers look without a lock."""
+    acks = bitmaps((1, 4), (2, OPEN))
+    ack(acks, 2, 0, 3)
+
+    def make() -> LedgerAcks:
+        raise RecursionError
+
+    monkeypatch.setattr("embeddedpulsar._engine.subscription.state.ledger_acks.LedgerAcks", make)
+    with pytest.raises(RecursionError):
+        acks.learn_ledgers([(2, 9), (3, OPEN)])
+    assert acks.last_touched() == Position(2, 3)
+    assert acks.newest_ledger == 2
+    assert list(acks.runs()) == [(2, 0, 3)]
+
+
 def test_parts_of_batches_are_listed():
     """For the backlog, and to know how far acknowledgements reach."""
     acks = bitmaps((1, OPEN))
