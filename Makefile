@@ -22,16 +22,15 @@ TEST := $(VENV)/.stamp-test
 DEMO := $(VENV)/.stamp-demo
 BENCH := $(VENV)/.stamp-bench
 
-# Tests that watch the time of processes have the machine to themselves, at the end. Others of processes mostly wait: two
-# run at a time, and those of Spark after them, beside the rest, which fills the cores. The rest waits, too, for a time
-# limit of a few milliseconds in most tests: so there are twice as many workers as cores, and they give way to the others.
+# Tests that watch the time of processes need the machine to themselves, and those of Spark all of its memory; others of
+# processes mostly wait, so two run at a time; the rest shares the cores. One part runs after the other: beside the rest,
+# tests of processes meet their limits of time.
 ALONE := tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
     failover_takeover.py rates_processes.py shared_processes.py trimming_processes.py)
-BESIDE := tests/spark tests/multiprocess
-WORKERS := $(shell cores=$$(nproc); echo $$((cores < 4 ? 2 * cores : 8)))
+APART := tests/spark tests/multiprocess
+WORKERS := $(shell cores=$$(nproc); echo $$((cores < 8 ? cores : 8)))
 # In the order of tests/conftest.py: files of few long tests before those of many short ones.
 SHARED := --dist loadfile --no-loadscope-reorder
-GIVE_WAY := nice -n 5
 
 # Types of what is imported by users and by the storms; tests are not typed throughout.
 TYPES := $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks \
@@ -56,12 +55,10 @@ ifdef PYTEST
 	$(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
 else
 	@rm -f $(DURATIONS)
-	@status=0; said=$$(mktemp); trap 'rm -rf $$said $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
-	{ $(RUN) -n 2 $(SHARED) tests/multiprocess $(ALONE:%=--ignore=%); of_processes=$$?; \
-	$(GIVE_WAY) $(RUN) tests/spark && exit $$of_processes; } > $$said 2>&1 & beside=$$!; \
-	$(GIVE_WAY) $(RUN) $(IN_SCRATCH) -n $(WORKERS) $(SHARED) $(addprefix --ignore=,$(BESIDE) $(ALONE)) || status=1; \
-	wait $$beside || status=1; cat $$said; \
-	$(RUN) $(ALONE) || status=1; \
+	@status=0; trap 'rm -rf $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
+	$(RUN) $(IN_SCRATCH) -n $(WORKERS) $(SHARED) $(addprefix --ignore=,$(APART) $(ALONE)) || status=1; \
+	$(RUN) -n 2 $(SHARED) tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
+	$(RUN) tests/spark $(ALONE) || status=1; \
 	echo "== durations"; $(BIN)/python -m tests.slowest $(DURATIONS); \
 	exit $$status
 endif
