@@ -81,7 +81,7 @@ def path(store_path: Path) -> str:
 
 def test_an_opening_of_a_store_opens_few_files(path: str):
     """The store, its four files and the FIFO: nothing that is seldom there is tried, and that no link was
-    followed is proved once. The catalog is read, since damage in it has to be known before topics are made."""
+    followed is proved once. The catalog is read: damage in it has to be known before topics are made."""
     Client(path).close()
     calls = fewest(lambda: Client(path).close())
     assert calls["open"] <= 12, calls
