@@ -25,9 +25,8 @@ BENCH := $(VENV)/.stamp-bench
 # Tests that watch the time of processes need the machine to themselves, and those of Spark all of its memory; others of
 # processes mostly wait, so two run at a time; the rest shares the cores. One part runs after the other: beside the rest,
 # tests of processes meet their limits of time.
-ALONE := tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
+ALONE := tests/spark tests/test_benchmarks.py $(addprefix tests/multiprocess/test_,exclusive_takeover.py \
     failover_takeover.py rates_processes.py shared_processes.py trimming_processes.py)
-APART := tests/spark tests/multiprocess
 WORKERS := $(shell cores=$$(nproc); echo $$((cores < 8 ? cores : 8)))
 # In the order of tests/conftest.py: files of few long tests before those of many short ones.
 SHARED := --dist loadfile --no-loadscope-reorder
@@ -56,9 +55,9 @@ ifdef PYTEST
 else
 	@rm -f $(DURATIONS)
 	@status=0; trap 'rm -rf $(SCRATCH)' EXIT; trap 'exit 130' INT TERM; \
-	$(RUN) $(IN_SCRATCH) -n $(WORKERS) $(SHARED) $(addprefix --ignore=,$(APART) $(ALONE)) || status=1; \
+	$(RUN) $(IN_SCRATCH) -n $(WORKERS) $(SHARED) --ignore=tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
 	$(RUN) -n 2 $(SHARED) tests/multiprocess $(ALONE:%=--ignore=%) || status=1; \
-	$(RUN) tests/spark $(ALONE) || status=1; \
+	$(RUN) $(ALONE) || status=1; \
 	echo "== durations"; $(BIN)/python -m tests.slowest $(DURATIONS); \
 	exit $$status
 endif

@@ -80,7 +80,7 @@ def strike(action: Callable[[], object], handler: Callable[[], object], index: i
     finally:
         sys.settrace(before)
     # Whoever imports late in another thread would wait for ever.
-    assert not fork.LATE_IMPORTS.lock._is_owned()
+    assert not fork.LATE_IMPORTS.held
     return struck
 
 

@@ -203,6 +203,7 @@ def _become(
     request: dict[str, Any], descriptors: list[int], asked: socket.socket, between: int
 ) -> tuple[str, str, list[str]]:
     """In the child: be like a process that the asking one has started."""
+    # The process between ends at once, and nothing tells when this one has its new parent.
     while os.getppid() == between:
         time.sleep(0.0002)
     asked.send(b"%d" % os.getpid())

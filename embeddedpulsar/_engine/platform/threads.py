@@ -167,6 +167,11 @@ class RLock:
         is_ours = map(next, map(_one_of, owned))
         self.release = partial(next, zip(is_ours, iter(lock.release, _NEVER)), None)  # noqa: B905 - slower
 
+    @property
+    def held(self) -> bool:
+        """Whether the calling thread is between `acquire` and `release`."""
+        return bool(self.lock._is_owned())
+
 
 def is_free(lock: Any) -> bool:
     """Whether no thread, this one included, holds a ``threading.RLock``. In a forked child alone: elsewhere

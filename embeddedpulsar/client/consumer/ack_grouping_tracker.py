@@ -385,7 +385,7 @@ class AckGroupingTracker:
         That one has counted the acknowledgements which it removes at its end. If another one within it wrote
         and removed them first, it would remove those that handlers add later.
         """
-        return bool(self.lock.lock._is_owned())
+        return self.lock.held
 
     def _try_to_flush(self, patience_s: float = 0.0) -> None:
         try:
