@@ -67,10 +67,18 @@ class LogModel:
         """A flush of everything committed so far succeeded."""
         self.durable.update(place for place in self.committed if place not in self.poisoned)
 
-    def poison(self) -> None:
-        """A flush failed: also the one that was to clear a ghost for good, if it was that one."""
+    def poison(self, last_ledger: int | None = None) -> None:
+        """A flush failed: also the one that was to clear a ghost for good, if it was that one.
+
+        Args:
+            last_ledger: in which the range of the failed flush ends; None if it covers everything committed.
+        """
         self.excused |= self._just_buried | set(self.pending)
-        self.poisoned.update(place for place in self.committed if place not in self.durable)
+        self.poisoned.update(
+            place
+            for place in self.committed
+            if place not in self.durable and (last_ledger is None or place[0] <= last_ledger)
+        )
 
     def settle(self, seen: Iterable[Seen]) -> None:
         """Entries tried and not confirmed: those that are in the log now are committed, the others buried."""

@@ -170,6 +170,12 @@ class Workload:
 
     def _sync(self, ledger: ManagedLedger) -> None:
         ledger.sync()
+        self._note_flushed()
+
+    def _note_flushed(self) -> None:
+        """A flush succeeded. An append before it may have met a failed one, and begun a new ledger behind it:
+        what that one was to cover is not flushed by this."""
+        self._look_for_poison()
         self.model.sync()
 
     def _expect_poison(self, ledger: ManagedLedger) -> None:
@@ -208,7 +214,7 @@ class Workload:
             poisoned = control.words[POISON_TO]
         if poisoned > self._poisoned:
             self._poisoned = poisoned
-            self.model.poison()
+            self.model.poison(poisoned >> 32)
 
     def _append(self, ledger: ManagedLedger) -> None:
         made = [self._entry() for _ in range(self.rng.choice((1, 1, 1, 2, 8)))]
@@ -231,7 +237,7 @@ class Workload:
             self.model.commit(place, payloads)
         if level == "flush" or (level is None and ledger.options.durability == "flush"):
             ledger.wait_durable(ledger.tail)
-            self.model.sync()
+            self._note_flushed()
         elif ledger.options.durability == "interval":
             ledger.note_dirty()
 

@@ -57,6 +57,15 @@ def test_trimmed_entries_may_be_gone_or_not(model: LogModel):
     assert not model.violations(seen((1, 0, b"a"), (1, 1, b"b")))
 
 
+def test_entries_behind_a_failed_flush_may_be_durable(model: LogModel):
+    """The append that met the failure begins a new ledger, and the flush of that covers it alone."""
+    model.commit((2, 0), (b"d",))
+    model.poison(last_ledger=1)
+    model.sync()
+    found = model.violations(seen((1, 0, b"a"), (1, 1, b"b")))
+    assert found == ["durable entry (2, 0) is gone"]
+
+
 def test_poisoned_entries_are_never_durable(model: LogModel):
     """A later flush that succeeds does not help them."""
     model.poison()

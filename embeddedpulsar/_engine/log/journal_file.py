@@ -341,7 +341,7 @@ def write_records(
 
 
 def sweep(directory: str, journals: Sequence[int], snapshots: Sequence[int]) -> int:
-    """Remove every journal and snapshot but those generations, and what was under construction.
+    """Remove every journal and snapshot but those generations, and snapshots under construction.
 
     Returns:
         How many files.
@@ -352,7 +352,10 @@ def sweep(directory: str, journals: Sequence[int], snapshots: Sequence[int]) -> 
     # committed.
     paths = [journal_path(directory, each) for each in all_journals if each not in journals]
     paths += [snapshot_path(directory, each) for each in all_snapshots if each not in snapshots]
-    paths += [os.path.join(directory, name) for name in names if name.endswith(NEW_SUFFIX)]
+    # Only snapshots: the directory of a topic is also where a compaction or the renewal of an index builds its
+    # file, under a lock of its own.
+    building = generations_among(name.removesuffix(NEW_SUFFIX) for name in names if name.endswith(NEW_SUFFIX))
+    paths += [under_construction(snapshot_path(directory, each)) for each in building[1]]
     for path in paths:
         disk.DISK.unlink(path)
     return len(paths)

@@ -359,6 +359,26 @@ def test_create_sweeps_what_a_dead_creator_left(tmp_path: Path) -> None:
     other.close()
 
 
+def test_what_others_build_beside_a_journal_stays(tmp_path: Path) -> None:
+    """A new generation removes unfinished snapshots; a compacted ledger or an index is built under other locks."""
+    words = control_words()
+    journal, _ = open_journal(tmp_path, words, compact_bytes=400)
+    others = ["compacted.2.new", "00000000000000000007.idx.new", "ctl.new", "snapshot.of-mine.new"]
+    for name in [*others, "snapshot.1000.new"]:
+        (tmp_path / name).write_bytes(b"half")
+    journal.create([(1, b"born")], 0)
+    for name in others:
+        assert (tmp_path / name).exists()
+    assert not (tmp_path / "snapshot.1000.new").exists()
+    (tmp_path / "snapshot.1000.new").write_bytes(b"half")
+    for number in range(40):
+        journal.append([(1, b"%d" % number)], 0)
+    assert journal.generation > 2
+    assert not (tmp_path / "snapshot.1000.new").exists()
+    assert all((tmp_path / name).read_bytes() == b"half" for name in others)
+    journal.close()
+
+
 def test_discard_builds_the_replica_anew(tmp_path: Path) -> None:
     """For an owner that does not trust its replica any more."""
     journal, recorder = open_journal(tmp_path, control_words())
