@@ -9,10 +9,12 @@ from typing import Final
 from embeddedpulsar._engine.filenames import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    NEW_SUFFIX,
     control_path,
     index_path,
     ledgers_of,
     log_path,
+    under_construction,
 )
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
@@ -224,7 +226,8 @@ def _header(new: NewLedger, previous: Ending | None) -> SegmentHeader:
 
 
 def remove_strays(directory: str, tail_ledger: int) -> int:
-    """Unlink segments and indexes above the tail's ledger; return how many files. Under the topic lock.
+    """Unlink segments and indexes above the tail's ledger, and all unfinished indexes; return how many files.
+    Under the topic lock, as every index is built.
 
     Not one that was written and cannot be read: it may be the tail that a recovery could not find.
     Durably: a stray that came back after a power loss, when the old ledger had gone on, would claim its end.
@@ -247,6 +250,10 @@ def remove_strays(directory: str, tail_ledger: int) -> int:
         index_path(directory, ledger)
         for ledger in ledgers_of(names, INDEX_SUFFIX)
         if ledger > tail_ledger and ledger not in kept
+    ]
+    strays += [
+        under_construction(index_path(directory, ledger))
+        for ledger in ledgers_of(names, INDEX_SUFFIX + NEW_SUFFIX)
     ]
     for path in strays:
         disk.DISK.unlink(path)

@@ -114,7 +114,8 @@ def test_strays_and_what_only_looks_like_them(log: LogBuilder):
     blank.write_bytes(bytes(LOG_SIZE))
     assert is_never_written(str(blank)) and not is_never_written(log_path(log.directory, 12))
     kept = [name for name in files(log.directory) if "11" not in name and "13" not in name]
-    assert remove_strays(log.directory, 9) == 3
+    Path(f"{index_path(log.directory, 3)}.new").write_bytes(b"half an index")
+    assert remove_strays(log.directory, 9) == 4
     assert files(log.directory) == kept
 
 
