@@ -352,8 +352,8 @@ def sweep(directory: str, journals: Sequence[int], snapshots: Sequence[int]) -> 
     # committed.
     paths = [journal_path(directory, each) for each in all_journals if each not in journals]
     paths += [snapshot_path(directory, each) for each in all_snapshots if each not in snapshots]
-    # Only snapshots: the directory of a topic is also where a compaction or the renewal of an index builds its
-    # file, under a lock of its own.
+    # Only snapshots: a compaction and the renewal of an index build their files in the directory of a topic,
+    # too, each under a lock of its own.
     building = generations_among(name.removesuffix(NEW_SUFFIX) for name in names if name.endswith(NEW_SUFFIX))
     paths += [under_construction(snapshot_path(directory, each)) for each in building[1]]
     for path in paths:

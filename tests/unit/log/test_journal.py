@@ -360,7 +360,7 @@ def test_create_sweeps_what_a_dead_creator_left(tmp_path: Path) -> None:
 
 
 def test_what_others_build_beside_a_journal_stays(tmp_path: Path) -> None:
-    """A new generation removes unfinished snapshots; a compacted ledger or an index is built under other locks."""
+    """A new generation removes unfinished snapshots only: other files are built under other locks."""
     words = control_words()
     journal, _ = open_journal(tmp_path, words, compact_bytes=400)
     others = ["compacted.2.new", "00000000000000000007.idx.new", "ctl.new", "snapshot.of-mine.new"]
