@@ -37,7 +37,7 @@ from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
 from queue import Empty
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from embeddedpulsar._engine.platform import descriptors, fork, threads
@@ -341,14 +341,37 @@ class _Translation:
 def translate(error: BaseException) -> None:
     """Raise the error that Pulsar has for ``error``; return if it needs none. For hot code, in the place of
     `translated`."""
+    told: BaseException = error
     if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
-        # The place where it struck says nothing to the caller; it stays the context of the error.
-        raise Interrupted(str(error)) from None
-    # `named` returns the same object where the error has its text already.
-    if isinstance(error, OSError) and (told := named(error)) is not error:
-        raise told from error
+        told = interrupted(error, str(error))
+        if told is not error:
+            raise told from None  # where it struck says nothing to the caller; it stays the context
+    if isinstance(error, OSError):
+        told = named(error)  # the same object where the error has its text already
+        if told is not error:
+            raise told from error
     if isinstance(error, PulsarException) and isinstance(error.__context__, (IndexError, ValueError)):
         error.__suppress_context__ = True  # that a queue was empty, or a map closed, explains nothing
+
+
+def interrupted(error: KeyboardInterrupt, reason: str) -> KeyboardInterrupt:
+    """The error of a call that Ctrl-C ended: `Interrupted`, or ``error`` itself within another call.
+
+    The caller may be a signal handler that runs in the middle of another call of its thread. `Interrupted` is
+    an ``Exception``, as in Pulsar, and that call would take it for a failure of its own, for example of the
+    message that it is storing. A ``KeyboardInterrupt`` passes through to the outer call, which raises
+    `Interrupted`.
+    """
+    package = __name__.partition(".")[0] + "."
+    is_ours = True
+    frame: FrameType | None = sys._getframe(1)
+    # From here outwards: the frames of this call, those of whoever called it, and then those of another call.
+    while frame is not None:
+        was_ours, is_ours = is_ours, frame.f_globals.get("__name__", "").startswith(package)
+        if is_ours and not was_ours:
+            return error
+        frame = frame.f_back
+    return Interrupted(reason)
 
 
 def translating(method: Callable[P, R]) -> Callable[P, R]:

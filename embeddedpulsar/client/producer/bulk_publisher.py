@@ -21,6 +21,7 @@ from embeddedpulsar._engine.format.entry import (
     encode,
     encode_plain,
 )
+from embeddedpulsar._engine.platform.timing import interrupted
 from embeddedpulsar.client import client_threads
 from embeddedpulsar.client.arguments import INT64_MAX
 from embeddedpulsar.client.producer.entry_encoder import too_big
@@ -224,8 +225,9 @@ class BulkPublisher:
         except BaseException as error:
             self._find_outcome()
             if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
-                interrupted = Interrupted("the call was interrupted between two entries, or in one")
-                raise self._noted(interrupted) from error
+                told = interrupted(error, "the call was interrupted between two entries, or in one")
+                if told is not error:
+                    raise self._noted(told) from error
             self._noted(error)
             raise
         finally:

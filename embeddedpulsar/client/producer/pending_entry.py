@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.access import named
+from embeddedpulsar._engine.platform.timing import interrupted
 from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
 from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
+from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
@@ -501,9 +502,7 @@ def tell_sender(error: BaseException) -> NoReturn:
     told: BaseException = error
     try:
         if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(
-                "the send was interrupted; it is not known if the message was stored"
-            ) from error
+            told = interrupted(error, "the send was interrupted; it is not known if the message was stored")
         if isinstance(error, OSError):
             told = named(error)
         if told is not error:

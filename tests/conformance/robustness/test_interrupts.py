@@ -11,7 +11,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from embeddedpulsar import ConsumerBatchReceivePolicy, Interrupted, MessageId
+from embeddedpulsar import (
+    ConsumerBatchReceivePolicy,
+    InitialPosition,
+    Interrupted,
+    MessageId,
+    Result,
+    Timeout,
+)
 from embeddedpulsar._engine.platform import failpoints
 from tests.conformance.conftest import numbers
 
@@ -166,3 +173,50 @@ def test_an_interrupted_close_ends_the_consumer(topic):
         threading.Event().wait(0.01)
     assert shared.consumers() == []
     assert numbers([topic.consumer().receive(1000)]) == [0]
+
+
+POINTS = ["append:owner_set", "append:body_done", "append:tail_stored", "append:owner_cleared"]
+
+
+@pytest.mark.parametrize("how", ["send", "send_many", "acknowledge"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_handler_that_is_interrupted_within_another_call(client, topic, point, how):
+    """Ctrl-C strikes a handler that uses the library in the middle of an append: that is no failure of the
+    messages that are being stored, and they are stored once."""
+    consumer = topic.consumer()
+    producer = topic.producer(batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    other = client.create_producer("other")
+    letters = client.subscribe("other", "sub", initial_position=InitialPosition.Earliest)
+    other.send(b"before")
+    letter = letters.receive(1000)
+    calls = {
+        "send": lambda: other.send(b"from the handler"),
+        "send_many": lambda: other.send_many([b"from the handler"] * 3),
+        "acknowledge": lambda: letters.acknowledge(letter),
+    }
+    raised: list[BaseException] = []
+
+    def strike() -> None:
+        raise KeyboardInterrupt
+
+    def handle() -> None:
+        failpoints.set("append:body_done" if how != "acknowledge" else "ack:noted", strike)
+        try:
+            calls[how]()
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    answers: list[Result] = []
+    for number in range(10):
+        producer.send_async(b"hello-%d" % number, lambda result, _: answers.append(result))
+    failpoints.set(point, handle)
+    with pytest.raises(Interrupted):
+        producer.flush()
+    failpoints.clear()
+    assert [type(error) for error in raised] == [KeyboardInterrupt]
+    producer.flush()
+    assert answers == [Result.Ok] * 10
+    assert numbers([consumer.receive(1000) for _ in range(10)]) == list(range(10))
+    with pytest.raises(Timeout):
+        consumer.receive(0)
