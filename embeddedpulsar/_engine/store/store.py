@@ -324,6 +324,7 @@ class Store:
         with timing.translated:  # it may be removed while it is opened
             try:
                 REGISTRY.lock.acquire()
+                new: Store | None = None
                 store = cls._of_name(memory_url, path) if memory_url else None
                 if store is None:
                     what = f"cannot open the store {path}"
@@ -334,13 +335,16 @@ class Store:
                     if store is not None and store._is_in_place():
                         lease.close()
                     else:
-                        store = cls(path, durability, clock, options, memory_url)
-                        store._interval_ms, store._refusal = interval_ms, refusal
-                        store = store._begun(lease, allow_network_fs, read_only)
+                        new = cls(path, durability, clock, options, memory_url)
+                        new._interval_ms, new._refusal = interval_ms, refusal
+                        # Before its threads begin, which may find damage at once.
+                        if on_damage is not None:
+                            new.damage.add(on_damage)
+                        store = new._begun(lease, allow_network_fs, read_only)
                 if store.clock is not clock:
                     raise ValueError(f"{path} is open with another clock: close its clients first")
                 store._references += 1
-                if on_damage is not None:
+                if on_damage is not None and store is not new:
                     store.damage.add(on_damage)
             finally:
                 REGISTRY.lock.release()

@@ -7,12 +7,15 @@ import pickle
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, Damage, InitialPosition, MessageId
 from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar.testing.trial_store import check_store
 
 TOPIC = "persistent://public/default/orders"
@@ -126,6 +129,24 @@ def test_words_that_are_derived_again(tmp_path: Path, level: str):
     (damage,) = found
     assert damage.kind == "control file" and damage.remedy == "nothing needs to be done"
     assert check_store(tmp_path).damage == []
+
+
+def test_what_a_thread_finds_while_the_store_is_being_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The threads of a store begin before its client exists, and the client's function is called all the same."""
+    early = Damage("ctl", 0, -1, -1, 0, 0, "found by the housekeeping", "control file")
+    begin = Store._begin
+
+    def begin_and_find(store: Store, *arguments: Any) -> None:
+        begin(store, *arguments)
+        thread = threading.Thread(target=store.damage.report, args=[early])
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(Store, "_begin", begin_and_find)
+    found: list[Damage] = []
+    with Client(tmp_path, on_damage=found.append):
+        pass
+    assert found == [early]
 
 
 def test_what_is_repaired_when_the_store_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
