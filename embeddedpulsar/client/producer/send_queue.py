@@ -40,8 +40,11 @@ TURN_S: Final = 0.001
 """Seconds to wait for another thread that stores messages of this producer. That takes microseconds, unless
 the other thread waits for the topic, or for the interpreter."""
 _LAST_TURN_S: Final = 0.02
-"""Seconds to wait for another thread of this producer if the queue is full: enough time for a thread that the
+"""Seconds to wait for the topic if the queue is full: enough time for a thread of this producer that the
 interpreter has suspended."""
+_OWN_THREADS_S: Final = 0.5
+"""Seconds to wait for threads of this process that have the topic's lock if the queue is full. They keep it for
+microseconds, but a busy machine may give them no processor for tens of milliseconds."""
 NO_BATCHES: Final = 1 << 62
 """A number of messages that no batch reaches."""
 _TRY_EVERY: Final = 32
@@ -410,7 +413,7 @@ class SendQueue:
 
     def _wait_for_room(self, count: int) -> None:
         self._try_to_store(1, _LAST_TURN_S)  # messages of the batch first
-        if not self.is_empty and self.log.let_threads_pass(_LAST_TURN_S):
+        if not self.is_empty and self.log.let_threads_pass(_OWN_THREADS_S):
             self._try_to_store(1, _LAST_TURN_S)
         while not self._has_room(count):
             if not self._blocks:
