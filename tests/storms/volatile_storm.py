@@ -211,6 +211,8 @@ class _Storm:
     def _out_of_order(self, kind: str) -> list[str]:
         problems = []
         for file in self._folder.glob(f"{kind}.*"):
+            if file.suffix == ".failed":
+                continue
             last: dict[str, int] = {}
             for name, number, key, is_whole in _lines(file):
                 stream = f"{name} {key}"

@@ -272,7 +272,7 @@ class LogView:
     def extent(self, ledger_id: int) -> tuple[int, int]:
         """The last entry of a ledger and its end offset, of one moment; also if the segment is damaged.
 
-        Entry -1 if neither segment nor index is readable.
+        Entry -1 if neither segment nor index is readable, or the ledger is not in the log (any more).
         """
         # The tail's ledger ends where the word says, and its last frame names the last entry. A
         # closed one is described by the header of its successor, also if its own file is damaged.
@@ -285,7 +285,10 @@ class LogView:
             return self._last_known_entry(ledger_id, 0), 0
         known_tail, last = self._tail_extent
         if known_tail != tail:
-            last = self._last_known_entry(ledger_id, end)
+            try:
+                last = self._last_known_entry(ledger_id, end)
+            except FileNotFoundError:
+                return -1, 0  # others were begun behind it, and it was trimmed, since the word was loaded
             if last >= 0:  # else perhaps for lack of a file that comes back
                 self._tail_extent = (tail, last)
         return last, end

@@ -326,19 +326,28 @@ class ManagedLedger:
     def last_position(self) -> Position | None:
         """The last entry, trimmed or not; None if nothing was ever appended."""
         self._check_open()
-        chain = self.view.chain()
-        if not chain.tail_ledger:
-            return None
-        # The tail's ledger, else the newest closed one that has an entry, else what the tail's header
-        # remembers of the ledger before it, which may be trimmed.
-        last, _ = self.view.extent(chain.tail_ledger)
-        if last >= 0:
-            return Position(chain.tail_ledger, last)
-        for closed in reversed(chain.closed):
-            if closed.last_entry_id >= 0:
-                return Position(closed.ledger_id, closed.last_entry_id)
-        previous = self.view.trimmed_before(chain.tail_ledger)
-        return Position(*previous) if previous is not None else None
+        view = self.view
+        # Each further pass means that the ledger which was the tail's has been left and trimmed meanwhile.
+        while True:
+            chain = view.chain()
+            tail_ledger = chain.tail_ledger
+            if not tail_ledger:
+                return None
+            # The tail's ledger, else the newest closed one that has an entry, else what the tail's header
+            # remembers of the ledger before it, which may be trimmed.
+            last, _ = view.extent(tail_ledger)
+            if last >= 0:
+                return Position(tail_ledger, last)
+            if view.is_trimmed(tail_ledger):
+                continue
+            for closed in reversed(chain.closed):
+                if closed.last_entry_id >= 0:
+                    return Position(closed.ledger_id, closed.last_entry_id)
+            try:
+                previous = view.trimmed_before(tail_ledger)
+            except FileNotFoundError:
+                continue
+            return Position(*previous) if previous is not None else None
 
     def ended_before(self, ledger_id: int) -> Position | None:
         """See `Log`."""

@@ -43,8 +43,8 @@ _LAST_TURN_S: Final = 0.02
 """Seconds to wait for the topic if the queue is full: enough time for a thread of this producer that the
 interpreter has suspended."""
 _OWN_THREADS_S: Final = 0.5
-"""Seconds to wait for threads of this process that have the topic's lock if the queue is full. They keep it for
-microseconds, but a busy machine may give them no processor for tens of milliseconds."""
+"""Seconds to wait for threads of this process that have the topic's lock if the queue is full. They keep it
+for microseconds, but a busy machine may give them no processor for tens of milliseconds."""
 NO_BATCHES: Final = 1 << 62
 """A number of messages that no batch reaches."""
 _TRY_EVERY: Final = 32

@@ -132,7 +132,7 @@ def test_words_that_are_derived_again(tmp_path: Path, level: str):
 
 
 def test_what_a_thread_finds_while_the_store_is_being_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The threads of a store begin before its client exists, and the client's function is called all the same."""
+    """The threads of a store begin before its client exists; the client's function is called all the same."""
     early = Damage("ctl", 0, -1, -1, 0, 0, "found by the housekeeping", "control file")
     begin = Store._begin
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ import pytest
 from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.format.entry import encode_single
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
+from embeddedpulsar._engine.log.log_view import LogView
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.segment import Segment
+from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import AlreadyClosed, StorageError, TopicTerminated
 from embeddedpulsar.testing.manual_clock import ManualClock
@@ -251,6 +255,54 @@ def test_trimming(site: LedgerSite):
     assert values(ledger) == [b"8"]
     assert ledger.trim_before(1) == 0
     assert len(ledger.segments()) == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (lambda ledger, sent: ledger.last_position(), lambda sent: sent[-1]),
+        (lambda ledger, sent: ledger.messages_after(sent[0]), lambda sent: 0),
+        (lambda ledger, sent: ledger.entries_between(sent[0], sent[1]), lambda sent: 0),
+        (lambda ledger, sent: ledger.messages_between(sent[0], sent[1]), lambda sent: 0),
+        (lambda ledger, sent: ledger.survey().behind(sent[0]).messages, lambda sent: 0),
+        (lambda ledger, sent: ledger.survey().appended().entries, lambda sent: 4),
+        (lambda ledger, sent: len(ledger.segments()), lambda sent: 1),
+        (lambda ledger, sent: drain_values(ledger, sent[0]), lambda sent: [b"3"]),
+    ],
+    ids=["last", "after", "entries", "between", "behind", "appended", "segments", "read"],
+)
+def test_the_tail_is_trimmed_while_it_is_looked_at(
+    site: LedgerSite,
+    monkeypatch: pytest.MonkeyPatch,
+    question: Callable[[ManagedLedger, list[Position]], object],
+    answer: Callable[[list[Position]], object],
+):
+    """Others have left and removed the ledger by the time its file is opened: no error, and no going back.
+
+    Counts may be those of the moment before."""
+    writer = site.open(max_entries=2)
+    sent = [send(writer, b"0"), send(writer, b"1")]
+    ledger = site.open(max_entries=2)
+    segment, calls = LogView.segment, iter([0])
+
+    def trimmed_first(view: LogView, ledger_id: int) -> Segment:
+        if view is ledger.view and next(calls, None) is not None:
+            sent.append(send(writer, b"2"))
+            writer.roll()
+            sent.append(send(writer, b"3"))
+            assert writer.trim_before(sent[-1].ledger_id) == 2
+            SEGMENTS.drop(view.control.home, ledger_id)
+        return segment(view, ledger_id)
+
+    monkeypatch.setattr(LogView, "segment", trimmed_first)
+    result = question(ledger, sent)
+    assert next(calls, None) is None
+    assert result == answer(sent)
+
+
+def drain_values(ledger: ManagedLedger, after: Position) -> list[bytes]:
+    """The payloads behind a position."""
+    return [entry.value(0) for entry in drain(ledger.cursor(after, inclusive=False))]
 
 
 def test_a_slice_of_trimming_is_bounded(site: LedgerSite):
