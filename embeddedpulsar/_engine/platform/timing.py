@@ -365,7 +365,7 @@ def interrupted(error: KeyboardInterrupt, reason: str) -> KeyboardInterrupt:
     package = __name__.partition(".")[0] + "."
     is_ours = True
     frame: FrameType | None = sys._getframe(1)
-    # From here outwards: the frames of this call, those of whoever called it, and then those of another call.
+    # From here outwards: the frames of this call, those of its caller, and then those of another call.
     while frame is not None:
         was_ours, is_ours = is_ours, frame.f_globals.get("__name__", "").startswith(package)
         if is_ours and not was_ours:

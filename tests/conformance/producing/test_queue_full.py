@@ -146,7 +146,7 @@ def test_callbacks_may_send_however_full_it_is(topic):
 @pytest.mark.parametrize("batching", [False, True])
 def test_another_thread_in_the_topic_for_a_moment_is_no_reason(topic, monkeypatch, batching):
     """A thread of this process that the interpreter or a busy machine has put aside in the topic's lock has
-    its turn before a message is refused; what waits in a batch is stored then, long before its delay is over."""
+    its turn before a message is refused; what waits in a batch is stored then, long before its delay ends."""
     options = {"batching_enabled": batching, "batching_max_publish_delay_ms": 60_000}
     producer = topic.producer(max_pending_messages=3, **options)
     producer.send(b"first")
