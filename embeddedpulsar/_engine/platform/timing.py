@@ -374,6 +374,22 @@ def interrupted(error: KeyboardInterrupt, reason: str) -> KeyboardInterrupt:
     return Interrupted(reason)
 
 
+def is_raised_by_handler(error: BaseException) -> bool:
+    """Whether a signal handler raised it in the middle of what its thread was doing.
+
+    Such an error is an interrupt, whatever its class: it says nothing of the message, file or call in whose
+    middle it struck. A handler is known by its argument, which is the frame that it interrupted.
+    """
+    traceback = error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        below = frame.f_back
+        if below is not None and any(value is below for value in frame.f_locals.values()):
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
 def translating(method: Callable[P, R]) -> Callable[P, R]:
     """The method with `translated` around each call. Signature and documentation stay."""
 

@@ -414,7 +414,9 @@ class LogWriter:
         except DeduplicationSwitched:
             out.attempted = False
             return self.append([out], timeout_s)
-        except Exception as e:  # noqa: BLE001 - passed to the sender of the message
+        except Exception as e:  # passed to the sender of the message
+            if timing.is_raised_by_handler(e):
+                raise
             out.error = named(e)
             return True
         if self._durability == "flush":
@@ -452,7 +454,9 @@ class LogWriter:
             if not timeout_s and not isinstance(error, TopicHeld):
                 return False
             raise
-        except Exception as e:  # noqa: BLE001 - no descriptors left, for example: passed to the senders
+        except Exception as e:  # no descriptors left, for example: passed to the senders
+            if timing.is_raised_by_handler(e):
+                raise
             for out in entries:
                 if out.entry < 0 and out.error is None:
                     out.error = named(e)
@@ -491,7 +495,9 @@ class LogWriter:
                 return False
         except LockTimeout:
             raise
-        except Exception as e:  # noqa: BLE001 - passed to the sender of the message
+        except Exception as e:  # passed to the sender of the message
+            if timing.is_raised_by_handler(e):
+                raise
             out.error = named(e)
         else:
             if self._durability == "flush":
@@ -521,7 +527,9 @@ class LogWriter:
             self.check_connected()
         except DeduplicationSwitched:
             error = None  # nothing was appended: the entries are checked again in the new mode
-        except Exception as e:  # noqa: BLE001 - passed to the senders of the messages
+        except Exception as e:  # passed to the senders of the messages
+            if timing.is_raised_by_handler(e):
+                raise
             error = named(e)
         todo: list[PendingEntry] = []
         for out in entries:
@@ -548,7 +556,9 @@ class LogWriter:
         except LockTimeout:  # of the store, for the id of a new segment: nothing more was appended
             rest = todo[len(stored) :]
             raise
-        except Exception as e:  # noqa: BLE001 - passed to the senders of the messages
+        except Exception as e:  # passed to the senders of the messages
+            if timing.is_raised_by_handler(e):
+                raise
             todo[len(stored)].error = named(e)
             rest = todo[len(stored) + 1 :]
         finally:

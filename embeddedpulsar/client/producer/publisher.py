@@ -210,7 +210,9 @@ class Publisher:
             completions = queue.completions
             if completions.handed - completions.told > CALLBACK_BACKLOG:
                 completions.wait_for_callbacks()
-        except Exception as error:  # noqa: BLE001 - passed to the callback or to the next flush
+        except Exception as error:  # passed to the callback or to the next flush
+            if timing.is_raised_by_handler(error):
+                raise
             self.tell_later(callback, named(error))
         except BaseException as error:
             timing.translate(error)

@@ -782,7 +782,9 @@ class SendQueue:
         """
         try:
             self.log.append([out], self._patience_s)
-        except Exception as error:  # noqa: BLE001 - passed to the sender of the message
+        except Exception as error:  # passed to the sender of the message
+            if timing.is_raised_by_handler(error):
+                raise
             out.error = error
         if out.entry >= 0 or out.is_duplicate:
             self.ids.last = out.last

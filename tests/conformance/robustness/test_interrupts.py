@@ -20,7 +20,7 @@ from embeddedpulsar import (
     Timeout,
 )
 from embeddedpulsar._engine.platform import failpoints
-from tests.conformance.conftest import numbers
+from tests.conformance.conftest import numbers, receive_all
 
 DELAY_S = 0.1
 MOST_S = 0.25
@@ -220,3 +220,52 @@ def test_a_handler_that_is_interrupted_within_another_call(client, topic, point,
     assert numbers([consumer.receive(1000) for _ in range(10)]) == list(range(10))
     with pytest.raises(Timeout):
         consumer.receive(0)
+
+
+class TooLate(Exception):
+    """What the alarm of an application raises."""
+
+
+@pytest.mark.parametrize(
+    "error", [TooLate("too late"), TimeoutError("too late"), Timeout("too late")], ids=repr
+)
+@pytest.mark.parametrize("how", ["flush", "send", "send in a batch", "send_async"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_handler_that_raises(topic, point, how, error):
+    """The alarm of an application strikes within an append: its error leaves the call as it is, and is no
+    failure of the messages, which are stored once. The one of the call may be stored or not."""
+    consumer = topic.consumer()
+    is_batching = how != "send"
+    producer = topic.producer(
+        batching_enabled=is_batching, batching_max_publish_delay_ms=60_000, batching_max_messages=10
+    )
+    answers: list[Result] = []
+
+    def send(number: int) -> None:
+        producer.send_async(b"hello-%d" % number, lambda result, _: answers.append(result))
+
+    for number in range(9 if is_batching else 0):
+        send(number)
+    calls = {
+        "flush": producer.flush,
+        "send": lambda: producer.send(b"hello-9"),
+        "send in a batch": lambda: producer.send(b"hello-9"),
+        "send_async": lambda: send(9),
+    }
+
+    def handle(number: int, frame: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGALRM, handle)
+    failpoints.set(point, lambda: signal.raise_signal(signal.SIGALRM))
+    try:
+        with pytest.raises(type(error)) as caught:
+            calls[how]()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert caught.value is error
+    failpoints.clear()
+    producer.flush()
+    assert answers == [Result.Ok] * (len(answers))
+    received = numbers(receive_all(consumer))
+    assert received in (list(range(len(answers))), [*range(len(answers)), 9])
