@@ -407,10 +407,8 @@ class ClientCore:
         try:
             self._close_all()
         # An error does not make a second `close` begin again; only an interrupt leaves work for it.
-        except Exception:
-            raise
-        except BaseException:
-            self._was_interrupted = True  # the next `close` continues
+        except BaseException as error:
+            self._was_interrupted = timing.is_interrupt(error)  # the next `close` continues
             raise
 
     def _close_all(self) -> None:

@@ -390,6 +390,15 @@ def is_raised_by_handler(error: BaseException) -> bool:
     return False
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether a call ended by Ctrl-C, by the end of the program, or by an error of a signal handler."""
+    return (
+        not isinstance(error, Exception)
+        or isinstance(error, KeyboardInterrupt)
+        or is_raised_by_handler(error)
+    )
+
+
 def translating(method: Callable[P, R]) -> Callable[P, R]:
     """The method with `translated` around each call. Signature and documentation stay."""
 

@@ -350,10 +350,9 @@ class ConsumerClosing:
             return
         try:
             self._leave()
-        except Exception:
-            raise
-        except BaseException:
-            core.session.client.abandon(core.session.abandoned)  # interrupted: the consumer is closed anyway
+        except BaseException as error:
+            if timing.is_interrupt(error):
+                core.session.client.abandon(core.session.abandoned)  # the consumer is closed anyway
             raise
 
     def _leave(self) -> None:

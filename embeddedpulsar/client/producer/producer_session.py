@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar._engine.format.frame import METADATA_SIZE
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
-from embeddedpulsar._engine.platform import fork, threads
+from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
 from embeddedpulsar._engine.store.policies.policy_documents import check_encryption
 from embeddedpulsar._engine.store.rate_policy import publish_limiter
@@ -197,8 +197,9 @@ class ProducerSession:
             self._registration = None
         except DescriptorLimitError:
             raise  # before anything was changed: closing may be repeated
-        except Exception:
-            self._registration = None
+        except Exception as error:
+            if not timing.is_interrupt(error):
+                self._registration = None
             raise
         finally:
             if self._registration is None:  # otherwise the detach was interrupted, and must be repeated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,25 +16,35 @@ from embeddedpulsar._engine.subscription.attachment.active_attachment import Act
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 
 
+class TooLate(Exception):
+    """What the alarm of an application raises."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TooLate])
 @pytest.mark.parametrize("is_released", [False, True])
 def test_a_close_that_was_interrupted_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_released: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_released: bool, error: type[BaseException]
 ):
-    """The interrupt strikes around the release of the store; another client of the process keeps its own."""
-    real, strikes = Store.release, [KeyboardInterrupt]
+    """The handler strikes around the release of the store; another client of the process keeps its own."""
+    real, strikes = Store.release, [signal.SIGALRM]
 
     def release(store: Store, reference: list[Store]) -> None:
         if is_released or not strikes:
             real(store, reference)
         if strikes:
-            raise strikes.pop()
+            signal.raise_signal(strikes.pop())
 
+    def handle(number: int, frame: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGALRM, handle)
     first, other = pulsar.Client(tmp_path), pulsar.Client(tmp_path)
     first.create_producer("t").send(b"1")
     with monkeypatch.context() as patched:
         patched.setattr(Store, "release", release)
-        with pytest.raises(pulsar.Interrupted):
+        with pytest.raises(pulsar.Interrupted if error is KeyboardInterrupt else error):
             first.close()
+        signal.signal(signal.SIGALRM, before)
         first.close()
     with pytest.raises(pulsar.AlreadyClosed):
         first.close()

@@ -120,7 +120,7 @@ class Remover:
             aside = f"{path}-{self._removals}"
             os.rename(path, aside)
             if self._random.random() < 0.5:
-                os.mkdir(path)
+                os.makedirs(path, exist_ok=True)  # the other process may have made it
             _remove_tree(aside)
         else:
             _remove_tree(path)
