@@ -157,3 +157,19 @@ def test_message_ids_are_those_of_the_topic(topic):
     assert sorted(message.message_id() for messages in taken for message in messages) == sent
     reader = topic.client.create_reader("topic", MessageId.earliest)
     assert [reader.read_next(0).message_id() for _ in range(6)] == sent
+
+
+def test_what_was_looked_at_is_acknowledged_before_it_is_claimed(topic):
+    """A message came since the look: the same call gives that, and its consumer does not go to sleep over it."""
+    options = {"consumer_type": ConsumerType.Shared, "receiver_queue_size": 1}
+    consumer, other = topic.consumer(**options), topic.consumer(**options)
+    producer = topic.producer()
+    producer.send(b"hello-0")
+    assert numbers([consumer.receive(1000)]) == [0]
+    consumer.redeliver_unacknowledged_messages()
+    looked_at = producer.send(b"hello-1")
+    assert numbers([consumer.receive(1000)]) == [0]  # given back; the next one was looked at
+    other.acknowledge(looked_at)
+    other.close()
+    producer.send(b"hello-2")
+    assert numbers([consumer.receive(0)]) == [2]

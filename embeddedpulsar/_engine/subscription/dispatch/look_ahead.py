@@ -137,6 +137,11 @@ class LookAhead:
         elif self._start < hint:
             self.drop_before(hint)
         if self._facts:
+            # They may be of an earlier call. What was appended since woke nobody if nobody slept, and this
+            # consumer must not go to sleep over it when it cannot have what is left of the facts.
+            if self._at_tail:
+                end = self._end.last_position()
+                self._at_tail = end is None or end < self._next
             return
         # The end is determined before the entries are read: what is appended meanwhile wakes a consumer of
         # its own, so it need not count as left behind.
