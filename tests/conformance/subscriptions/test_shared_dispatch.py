@@ -160,7 +160,7 @@ def test_message_ids_are_those_of_the_topic(topic):
 
 
 def test_what_was_looked_at_is_acknowledged_before_it_is_claimed(topic):
-    """A message came since the look: the same call gives that, and its consumer does not go to sleep over it."""
+    """A message came since the look: the same call gives that; its consumer does not go to sleep over it."""
     options = {"consumer_type": ConsumerType.Shared, "receiver_queue_size": 1}
     consumer, other = topic.consumer(**options), topic.consumer(**options)
     producer = topic.producer()
