@@ -242,7 +242,8 @@ class DispatchSchedule:
                 scene.world.acting = consumer.process
                 self.answers.acknowledge_all(consumer)
                 self._judge()
-            if held:
+            # Whoever was stopped when another joined and died learns of both in its first look.
+            if held or any(process.mailbox.notices for process in scene.running()):
                 continue
             if not scene.model.unacked() or not self._wait_for_delayed():
                 break
