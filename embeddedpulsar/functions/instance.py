@@ -99,6 +99,15 @@ class Run:
         topic, place = taken.message.topic_name(), place_of_message(taken.message)
         self._places.setdefault(topic, []).append(place)
 
+    def add_again(self, taken: Taken) -> None:
+        """A message that `has` was delivered again. It is acknowledged with the run."""
+        self.taken.append(taken)
+
+    def has(self, message: Message[Any]) -> bool:
+        """Whether a message, or one behind it of the same topic or partition, was processed in this run."""
+        places = self._places.get(message.topic_name())
+        return places is not None and place_of_message(message) <= places[-1]
+
     @staticmethod
     def size_of(changes: Changes, drafts: list[Draft]) -> int:
         """Bytes that the outcome of a message takes in a commit, about."""
@@ -415,6 +424,11 @@ class Instance:
         # It was delivered again, because its instance died between the commit and the acknowledgement.
         if guarantee is ProcessingGuarantees.EFFECTIVELY_ONCE and self._committer.is_done(message):
             taken.acknowledge()
+            return run, None
+        # Or the consumer of this instance lost its turn to another one and got it back, which delivers anew
+        # what is not acknowledged: the run has it already.
+        if guarantee is ProcessingGuarantees.EFFECTIVELY_ONCE and run.has(message):
+            run.add_again(taken)
             return run, None
         # Before the call: if the process dies in it, the message is gone, as this guarantee says.
         if guarantee is ProcessingGuarantees.ATMOST_ONCE:

@@ -93,6 +93,37 @@ def test_an_instance_that_was_overtaken_throws_its_run_away(client: Client):
     second.close()
 
 
+@pytest.mark.parametrize("at", [1, 3])
+def test_what_is_delivered_again_within_a_run_is_processed_once(client: Client, at: int):
+    """The consumer of the instance loses its turn to another one and gets it back, before the run is
+    committed."""
+    producer = client.create_producer("in")
+    for number in range(5):
+        producer.send(b"%d" % number)
+    only = instance(client)
+    consumer: Any = only._inputs._consumers[0]
+    calls: list[int] = []
+
+    process = only._process
+
+    def process_and_switch(payload: int, context: Any) -> Any:
+        calls.append(payload)
+        if payload == at and calls.count(at) == 1:
+            consumer.redeliver_unacknowledged_messages()
+        return process(payload, context)
+
+    setattr(only, "_process", process_and_switch)
+    while only.step():
+        continue
+    assert outputs(client) == [b"%d" % number for number in range(5)]
+    assert read_state(client, NAME).value("all") == 5
+    assert calls == list(range(5))
+    only.close()
+    again = instance(client)
+    assert again.step(0) == 0  # all of them are acknowledged
+    again.close()
+
+
 def test_what_a_dead_instance_left_is_settled_before_the_next_commit(client: Client):
     """Under the name that it had, whatever the next one processes."""
     producer = client.create_producer("in")
