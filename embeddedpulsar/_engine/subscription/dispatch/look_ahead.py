@@ -137,8 +137,8 @@ class LookAhead:
         elif self._start < hint:
             self.drop_before(hint)
         if self._facts:
-            # They may be of an earlier call. What was appended since woke nobody if nobody slept, and this
-            # consumer must not go to sleep over it when it cannot have what is left of the facts.
+            # They may be of an earlier call. An entry that was appended since, while no consumer slept, woke
+            # none; and this one must not go to sleep over it if it cannot have what is left of the facts.
             if self._at_tail:
                 end = self._end.last_position()
                 self._at_tail = end is None or end < self._next
