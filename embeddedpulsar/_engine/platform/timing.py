@@ -341,37 +341,41 @@ class _Translation:
 def translate(error: BaseException) -> None:
     """Raise the error that Pulsar has for ``error``; return if it needs none. For hot code, in the place of
     `translated`."""
-    told: BaseException = error
+    # No local may hold what is raised: that refers to this frame, and the frames below, with all that they
+    # hold, would stay until the garbage collector runs.
     if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
-        told = interrupted(error, str(error))
-        if told is not error:
-            raise told from None  # where it struck says nothing to the caller; it stays the context
-    if isinstance(error, OSError):
-        told = named(error)  # the same object where the error has its text already
-        if told is not error:
-            raise told from error
+        if is_within_another_call():
+            return
+        raise Interrupted(
+            str(error)
+        ) from None  # where it struck says nothing to the caller; it is the context
+    # `named` returns the same object where the error has its text already.
+    if isinstance(error, OSError) and (told := named(error)) is not error:
+        raise told from error
     if isinstance(error, PulsarException) and isinstance(error.__context__, (IndexError, ValueError)):
         error.__suppress_context__ = True  # that a queue was empty, or a map closed, explains nothing
 
 
-def interrupted(error: KeyboardInterrupt, reason: str) -> KeyboardInterrupt:
-    """The error of a call that Ctrl-C ended: `Interrupted`, or ``error`` itself within another call.
+def is_within_another_call() -> bool:
+    """Whether the caller's call was made in the middle of another call of its thread, by a signal handler.
 
-    The caller may be a signal handler that runs in the middle of another call of its thread. `Interrupted` is
-    an ``Exception``, as in Pulsar, and that call would take it for a failure of its own, for example of the
-    message that it is storing. A ``KeyboardInterrupt`` passes through to the outer call, which raises
-    `Interrupted`.
+    Ctrl-C leaves such a call as ``KeyboardInterrupt``. `Interrupted` is an ``Exception``, as in Pulsar, and
+    the call that the handler interrupted would take it for a failure of its own, for example of the message
+    that it is storing. That call raises `Interrupted` in the end.
     """
     package = __name__.partition(".")[0] + "."
     is_ours = True
     frame: FrameType | None = sys._getframe(1)
     # From here outwards: the frames of this call, those of its caller, and then those of another call.
     while frame is not None:
-        was_ours, is_ours = is_ours, frame.f_globals.get("__name__", "").startswith(package)
-        if is_ours and not was_ours:
-            return error
+        module = frame.f_globals.get("__name__", "")
+        # A stack of contexts that this package unwinds lies between frames of one call.
+        if module != contextlib.__name__:
+            was_ours, is_ours = is_ours, module.startswith(package)
+            if is_ours and not was_ours:
+                return True
         frame = frame.f_back
-    return Interrupted(reason)
+    return False
 
 
 def is_raised_by_handler(error: BaseException) -> bool:

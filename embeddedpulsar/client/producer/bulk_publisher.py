@@ -21,7 +21,7 @@ from embeddedpulsar._engine.format.entry import (
     encode,
     encode_plain,
 )
-from embeddedpulsar._engine.platform.timing import interrupted
+from embeddedpulsar._engine.platform.timing import is_within_another_call
 from embeddedpulsar.client import client_threads
 from embeddedpulsar.client.arguments import INT64_MAX
 from embeddedpulsar.client.producer.entry_encoder import too_big
@@ -224,10 +224,10 @@ class BulkPublisher:
                 self._publishers[partition].session.ledger.wait_durable(end_word)
         except BaseException as error:
             self._find_outcome()
-            if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
-                told = interrupted(error, "the call was interrupted between two entries, or in one")
-                if told is not error:
-                    raise self._noted(told) from error
+            is_bare = isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted)
+            if is_bare and not is_within_another_call():
+                interrupted = Interrupted("the call was interrupted between two entries, or in one")
+                raise self._noted(interrupted) from error
             self._noted(error)
             raise
         finally:

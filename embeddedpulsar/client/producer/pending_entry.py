@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.access import named
-from embeddedpulsar._engine.platform.timing import interrupted
+from embeddedpulsar._engine.platform.timing import is_within_another_call
 from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
 from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, result_of
+from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
@@ -501,8 +501,10 @@ def tell_sender(error: BaseException) -> NoReturn:
     """Raise the error of an append in the form that the sender expects."""
     told: BaseException = error
     try:
-        if isinstance(error, KeyboardInterrupt):
-            told = interrupted(error, "the send was interrupted; it is not known if the message was stored")
+        if isinstance(error, KeyboardInterrupt) and not is_within_another_call():
+            raise Interrupted(
+                "the send was interrupted; it is not known if the message was stored"
+            ) from error
         if isinstance(error, OSError):
             told = named(error)
         if told is not error:
