@@ -267,7 +267,7 @@ class PartitionWatch:
         self._reset()
 
 
-MOST_ATTEMPTS: Final = 10
+MOST_ATTEMPTS: Final = 30
 """Attempts. Each meets another deletion; in between, the caller waits for the lock of the catalog."""
 
 R = TypeVar("R")
