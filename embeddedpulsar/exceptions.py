@@ -368,6 +368,14 @@ class StoreGoneError(StorageError):
     """The store, or a topic in it, was removed, moved or replaced while it was open. Nothing is written."""
 
 
+class TransactionTimeout(InvalidTxnStatusError):
+    """The timeout of the transaction has passed, and it was aborted."""
+
+
+class TransactionHasOperationFailed(InvalidTxnStatusError):
+    """A send or an acknowledgement of the transaction failed, so it was aborted in the place of a commit."""
+
+
 class LockTimeout(Timeout):
     """A file lock was not granted in time. The text names the lock and, if known, its holder."""
 

@@ -35,6 +35,7 @@ LAYERS: dict[str, int] = {
     # 2 to 5: the engine, which imports nothing of the packages below in this table
     "cold": 2,
     "log": 3,
+    "txn": 4,
     "subscription": 4,
     "store": 5,
     "absent_methods": 6,
@@ -59,6 +60,7 @@ ENGINE = "_engine"
 # Siblings of one layer that do not know each other.
 STRANGERS = [
     ("format", "platform"),
+    ("txn", "subscription"),
     ("subscription", "schema"),
     ("subscription", "crypto"),
     ("schema", "crypto"),

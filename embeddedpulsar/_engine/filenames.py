@@ -29,6 +29,7 @@ PINS: Final = "pins"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
 TOPICS: Final = "topics"
+TRANSACTIONS: Final = "txn"
 """In the directory of a store, like the next one."""
 SINKS: Final = "sinks"
 PENDING: Final = "pending"
@@ -46,6 +47,7 @@ _JOURNAL: Final = "journal."
 _SNAPSHOT: Final = "snapshot."
 _ACKS: Final = "acks."
 _COMPACTED: Final = "compacted."
+_OUTCOME: Final = "outcome."
 _GONE: Final = "gone-"
 
 
@@ -220,6 +222,22 @@ def consumers_in(names: Iterable[str]) -> list[int]:
     """Ids of the consumers that have an `acks_path` among the names of a directory."""
     rests = [name[len(_ACKS) :] for name in names if name.startswith(_ACKS)]
     return [int(rest) for rest in rests if rest.isascii() and rest.isdigit()]
+
+
+def outcome_path(directory: str, number: int) -> str:
+    """The outcomes of the transactions of one range of ids.
+
+    Example:
+        >>> outcome_path("txn", 3), outcomes_in(["outcome.3", "outcome.x", "ctl", "outcome.1"])
+        ('txn/outcome.3', [1, 3])
+    """
+    return os.path.join(directory, f"{_OUTCOME}{number}")
+
+
+def outcomes_in(names: Iterable[str]) -> list[int]:
+    """The numbers of the files of outcomes among file names, ascending."""
+    numbers = [name.removeprefix(_OUTCOME) for name in names if name.startswith(_OUTCOME)]
+    return sorted(int(number) for number in numbers if number.isascii() and number.isdecimal())
 
 
 def snapshot_path(directory: str, generation: int) -> str:

@@ -1,5 +1,5 @@
-"""Control files `ctl`: 8192 mapped bytes (a subscription's 12288) of 64-bit words, each hot one on a cache
-line of its own (docs/format/control.md).
+"""Control files `ctl`: 8192 mapped bytes (a subscription's 12288, the transactions' 139264) of 64-bit words,
+each hot one on a cache line of its own (docs/format/control.md).
 
 Bytes [0,128) identify the file and carry a checksum. The words carry none: they are live, change by one
 aligned 8-byte store at a time (`words[i] = v` on `memoryview.cast("Q")`, never `struct.pack_into`), and are
@@ -48,6 +48,8 @@ KIND_STORE: Final = 1
 KIND_TOPIC: Final = 2
 KIND_SUBSCRIPTION: Final = 3
 KIND_ACKS: Final = 4
+KIND_TRANSACTIONS: Final = 5
+KIND_OUTCOMES: Final = 6
 
 UUID_TABLE_OFFSET: Final = 2048
 UUID_SIZE: Final = 16
@@ -59,6 +61,14 @@ CONSUMER_TABLE_OFFSET: Final = 3072
 CONSUMER_SLOT_SIZE: Final = 32
 CONSUMER_SLOTS: Final = 250
 SUBSCRIPTION_CONTROL_SIZE: Final = 12288
+TXN_SLOT_TABLE_OFFSET: Final = 8192
+TXN_SLOT_SIZE: Final = 128
+TXN_SLOTS: Final = 1024
+TXN_CONTROL_SIZE: Final = TXN_SLOT_TABLE_OFFSET + TXN_SLOTS * TXN_SLOT_SIZE
+TXN_STATE_BITS: Final = 4
+OUTCOMES_PER_FILE: Final = 65_536
+"""A byte for each id of a transaction in `outcome.<number>`, behind a header."""
+OUTCOMES_SIZE: Final = CONTROL_HEADER_SIZE + OUTCOMES_PER_FILE
 SUBSCRIBERS: Final = 60
 RESOURCE_GROUP_TABLE_OFFSET: Final = 512
 RESOURCE_GROUP_SIZE: Final = 96
@@ -135,6 +145,38 @@ class ConsumerSlotWord:
     ALIVE_MS: Final = 3  # changed when its process shows itself: ms of its own monotonic clock
 
 
+class TransactionWord:
+    """Word indexes (byte offset / 8) of the ctl of all transactions."""
+
+    JOURNAL: Final = 16  # generation << 32 | end offset >> 3; 0: no journal yet. THE decision
+    SYNCED: Final = 17  # a journal word: everything before it is durable
+    UNFLUSHED: Final = 18  # 1: a flush of this generation failed, and the next writer begins another one
+    OWNER: Final = 24  # pid << 32 | 1 of the process that is in the lock; 0: none
+    NEXT_ID: Final = 32  # the id that the next transaction gets
+    RESERVED: Final = 33  # ids below are given out only in this boot, durably
+    LOWEST: Final = 40  # nothing asks for ids below
+    OPEN: Final = 48  # slots in use
+    HINT: Final = 49  # the slot to try first
+    COMMITS: Final = 56
+    ABORTS: Final = 57
+    TEARS: Final = 58  # committed transactions of which a power loss took a part
+    WAITERS: Final = 72  # bitmap of the groups in which a process waits for an outcome
+
+
+class TransactionSlotWord:
+    """Words of the slot of one open transaction in the ctl of all transactions."""
+
+    STATE: Final = 0  # id << 4 | state; 0: the slot is free. Stored last, and cleared first
+    OWNER: Final = 1  # two words: lease of the process that began it; zeros of a prepared one
+    DEADLINE_MS: Final = 3  # on the machine's monotonic clock; of a prepared one since the epoch; 0: never
+    STARTED_MS: Final = 4  # since the epoch
+    DECIDED: Final = 5  # the journal word behind its COMMIT, once that is written
+    PID: Final = 6  # of the process that began it, for people
+    JOINED: Final = 7  # how many processes joined it
+    SECRET: Final = 8  # a random number, which the token has
+    LABEL: Final = 9  # seven words: UTF-8, cut short if need be
+
+
 class StoreWord:
     """Word indexes (byte offset / 8) of the store's ctl."""
 
@@ -157,6 +199,7 @@ class ResourceGroupWord:
 
 LARGEST_COUNT: Final = 1 << 48
 """No count, size or time in a control file comes to that."""
+_LARGEST_TXN: Final = 1 << 60
 _STATES: Final = 1 << 4  # see `_engine.log.topic_control`
 _COUNTS: Final = {
     KIND_STORE: itemgetter(StoreWord.NEXT_CLIENT_NUMBER, StoreWord.POLICIES, StoreWord.INACTIVE_LOOK_MS),
@@ -167,6 +210,9 @@ _COUNTS: Final = {
         TopicWord.RETREATS,
         TopicWord.RECOVERIES,
         TopicWord.LAST_PUBLISH_MS,
+    ),
+    KIND_TRANSACTIONS: itemgetter(
+        TransactionWord.COMMITS, TransactionWord.ABORTS, TransactionWord.TEARS, TransactionWord.UNFLUSHED
     ),
     KIND_SUBSCRIPTION: itemgetter(
         SubscriptionWord.EPOCH,
@@ -192,6 +238,17 @@ def are_possible(kind: int, words: Sequence[int] | memoryview) -> bool:
         return False
     if kind == KIND_STORE:
         return 0 < words[StoreWord.NEXT_LEDGER_ID] < LARGEST_COUNT
+    if kind == KIND_TRANSACTIONS:
+        generation, end = split_journal(words[TransactionWord.JOURNAL])
+        next_id = words[TransactionWord.NEXT_ID]
+        return (
+            (generation > 0 or not end)
+            and words[TransactionWord.LOWEST] <= next_id <= words[TransactionWord.RESERVED] < _LARGEST_TXN
+            and words[TransactionWord.SYNCED] <= words[TransactionWord.JOURNAL]
+            and words[TransactionWord.OPEN] <= TXN_SLOTS
+            and words[TransactionWord.HINT] <= TXN_SLOTS
+            and words[TransactionWord.WAITERS] >> GROUPS == 0
+        )
     if kind == KIND_SUBSCRIPTION:
         generation, end = split_journal(words[SubscriptionWord.JOURNAL])
         return (

@@ -154,6 +154,7 @@ KIND_SCHEMAS: Final = 9
 KIND_COLD_LEDGER: Final = 14
 KIND_OFFLOAD: Final = 15
 KIND_OBJECT_OWNER: Final = 16
+KIND_TRANSACTION_SNAPSHOT: Final = 17
 
 
 def encode_document(kind: int, fields: dict[str, Any]) -> bytes:

@@ -318,6 +318,28 @@ class Journal:
             raise
         self._synced = max(self._synced, seen)
 
+    def sync_for_all(self) -> int:
+        """`sync`, also of what other processes committed to this generation. Thread-safe, without the lock.
+
+        Returns:
+            The commit word up to which everything is durable.
+
+        Raises:
+            OSError: as `sync`.
+        """
+        # The word first: what is committed during the flush may miss it. Another generation by now is durable
+        # up to where it began, so what this process knows is.
+        seen, generation = self._at.seen, self._at.generation
+        word = int(self._words[self._word])
+        try:
+            self._at.file.flush()
+        except OSError:
+            if generation == self._at.generation:
+                self._at.must_leave = True
+                raise
+        self._synced = max(self._synced, seen)
+        return word if word >> 32 == generation else seen
+
     def close_descriptor(self) -> None:
         """Give the descriptor back until it is needed. Under the directory's lock, as far as threads go."""
         self._at.file.close_descriptor()

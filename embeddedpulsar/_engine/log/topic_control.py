@@ -95,6 +95,7 @@ class ControlFile:
             disk.DISK.unlink(building)
         file = MappedFile.open(building, writable=True, size=cls._size, create=True, lean=True)
         try:
+            file.allocate(cls._size)  # a large one is a hole until then
             for word, value in words.items():
                 file.words[word] = value
             if boot:

@@ -259,6 +259,23 @@ class WaiterSlots:
         self._words[self._waiters_word] = still
         return uuids
 
+    def take_all_of(self, key: int) -> list[bytes]:
+        """The processes to ring after the lock: all of the group with that key, and all of `EACH`. Clears
+        their bits."""
+        words = self._words
+        waiting = still = words[self._waiters_word]
+        uuids: list[bytes] = []
+        while waiting:
+            lowest = waiting & -waiting
+            waiting ^= lowest
+            group = lowest.bit_length() - 1
+            if group == EACH or words[_key_of(group)] == key:
+                while (uuid := self.take_one(group)) is not None:
+                    uuids.append(uuid)
+                still ^= lowest
+        words[self._waiters_word] = still
+        return uuids
+
     def take_one(self, group: int) -> bytes | None:
         """One of a group, the lowest slot first: it ran most recently, and its memory is warm."""
         words, at = self._words, self._bitmap_of(group)

@@ -214,6 +214,26 @@ def _estimated_boot_text() -> str:
     return f"about {round((system.time() - system.monotonic()) / 3600)}"
 
 
+_OFFSETS_PATH: Final = "/proc/self/timens_offsets"
+
+
+def monotonic_offset_ms() -> int:
+    """What the monotonic clock of the machine is ahead of that of this process, in ms.
+
+    A process in a time namespace, as a container may have, has a clock with an offset; the kernel tells it.
+    A time that processes compare is that of the machine. 0 where there are no such namespaces.
+    """
+    try:
+        text = _read_text(_OFFSETS_PATH)
+    except OSError:
+        return 0
+    for line in text.splitlines():
+        fields = line.split()  # "monotonic  86400  0": seconds and nanoseconds
+        if len(fields) == 3 and fields[0] == "monotonic":
+            return -(int(fields[1]) * 1000 + int(fields[2]) // 1_000_000)
+    return 0
+
+
 TURN_S: Final = 1e-3
 """How long a call that must not wait still waits for a holder that runs: a section takes microseconds."""
 LONGEST_S: Final = 30.0

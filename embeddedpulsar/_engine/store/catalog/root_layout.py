@@ -2,7 +2,7 @@
 `_engine.filenames`.
 
 broker.conf · store.meta · store.ctl · store.lock · catalog · catalog.index · catalog.lock · housekeeping.lock
-clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/ · sinks/<key>/ · quarantine/ · offloaded/
+clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/ · sinks/<key>/ · quarantine/ · offloaded/ · txn/
 
 Where topics lie: the names of their directories, and the ``topic.meta`` in them.
 """
@@ -38,9 +38,10 @@ TENANTS: Final = "tenants"
 SINKS: Final = filenames.SINKS
 QUARANTINE: Final = "quarantine"
 OFFLOADED: Final = "offloaded"
+TRANSACTIONS: Final = filenames.TRANSACTIONS
 
 DIRECTORIES: Final = (CLIENTS, TOPICS, STAGING)
-ALL_DIRECTORIES: Final = (*DIRECTORIES, TENANTS, SINKS, QUARANTINE, OFFLOADED)
+ALL_DIRECTORIES: Final = (*DIRECTORIES, TENANTS, SINKS, QUARANTINE, OFFLOADED, TRANSACTIONS)
 OURS: Final = frozenset(
     (
         *(SETTINGS, META, CONTROL, STORE_LOCK, CATALOG, CATALOG_INDEX, CATALOG_LOCK, HOUSEKEEPING_LOCK),

@@ -1,0 +1,555 @@
+"""One transaction, as the process that began it has it; and as one that joined it has it.
+
+What takes part, a topic or a subscription, is a `Participant`: its name, and four functions. The order of a
+commit: no further operation is admitted; operations of processes that joined are waited for (`drain`); at
+level "flush" the participants are flushed; the decision; then each participant hears of it (`on_end`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NoReturn
+
+from embeddedpulsar._engine.format import transaction_record as record
+from embeddedpulsar._engine.format.control import TransactionSlotWord
+from embeddedpulsar._engine.format.transaction_record import ParticipantFacts
+from embeddedpulsar._engine.platform import fork, threads, timing
+from embeddedpulsar._engine.txn.transaction_files import NO_SLOT, state_word
+from embeddedpulsar._engine.txn.transaction_log import TransactionLog
+from embeddedpulsar._engine.txn.transaction_state import (
+    Intent,
+    Outcome,
+    PreparedTransaction,
+    SlotState,
+    Step,
+)
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    InvalidTxnStatusError,
+    LockTimeout,
+    NotAllowedError,
+    PulsarException,
+    TransactionHasOperationFailed,
+    TransactionNotFound,
+    TransactionTimeout,
+)
+from embeddedpulsar.records import NamedTuple
+
+DEFAULT_TIMEOUT_MS: Final = 60_000
+LONGEST_TIMEOUT_MS: Final = 900_000
+"""Readers wait for an open transaction; one that may take longer is to be prepared."""
+_WHAT: Final = "a transaction"
+
+
+class TransactionState(enum.Enum):
+    """State of a transaction, with the names of Pulsar's clients; and PREPARED."""
+
+    OPEN = "OPEN"
+    COMMITTING = "COMMITTING"
+    PREPARED = "PREPARED"
+    COMMITTED = "COMMITTED"
+    ABORTED = "ABORTED"
+    TIME_OUT = "TIME_OUT"
+
+
+_REFUSED: Final = {
+    Step.REFUSED_COMMITTED: (TransactionState.COMMITTED, "it is committed"),
+    Step.REFUSED_ABORTED: (
+        TransactionState.ABORTED,
+        "it was aborted: by an operator, by a process that joined it, or because its process was found dead",
+    ),
+    Step.REFUSED_LATE: (TransactionState.TIME_OUT, "its timeout has passed, and it was aborted"),
+    Step.REFUSED_PREPARED: (TransactionState.PREPARED, "it is prepared, and waits for its end only"),
+    Step.REFUSED_ENDING: (TransactionState.COMMITTING, "it is being committed"),
+}
+
+
+_REASONS: Final = dict(_REFUSED.values()) | {TransactionState.ABORTED: "it was aborted"}
+
+
+class Participant(NamedTuple):
+    """A topic or subscription that takes part in a transaction. No function is called under a lock of the
+    transaction log, and none needs to be quick.
+
+    Attributes:
+        key: which, as `ParticipantFacts.key`.
+        facts: what the transaction did there, for the record of its commit; by default nothing is known.
+        flush: makes that durable. What it raises aborts the transaction.
+        drain: takes and releases the lock under which operations are admitted: those that were admitted
+            before have finished then.
+        on_end: told the outcome, to put it to use there at once. Whoever comes there later would do so as
+            well, so what it raises is logged.
+    """
+
+    key: tuple[int, int, str]
+    facts: Callable[[], ParticipantFacts] | None = None
+    flush: Callable[[], object] = int
+    drain: Callable[[], object] = int
+    on_end: Callable[[Outcome], object] = lambda outcome: None
+
+
+Resolve = Callable[[ParticipantFacts], "Participant | None"]
+"""Finds a participant that another process named; None if it is gone."""
+
+
+class Transaction:
+    """A transaction that this process began, or resumed.
+
+    Role: what the client gives to sends and acknowledgements. Nothing is stored before `id` is first asked
+    for: an empty transaction costs nothing. Before it calls `commit`, the client waits for what it has under
+    way in the transaction.
+    Invariants: `is_open` under the lock of a topic or subscription, with the operation stored in the same
+    section, admits nothing that a commit does not include.
+    Durable: see `TransactionLog`. Callers: any thread; one ends it at a time, others wait. Only this process
+    may commit. A forked child has a dead copy.
+
+    Args:
+        log: of the store.
+        timeout_ms: how long it may stay open.
+        label: says to people what it is for.
+        resolve: finds participants that other processes named.
+
+    Raises:
+        ValueError: the timeout is not positive, or longer than 15 minutes.
+    """
+
+    __slots__ = (
+        "_deadline_ms",
+        "_failure",
+        "_fork_generation",
+        "_id",
+        "_label",
+        "_log",
+        "_mutex",
+        "_open_word",
+        "_participants",
+        "_resolve",
+        "_slot",
+        "_state",
+        "_word",
+        "_words",
+    )
+
+    def __init__(
+        self,
+        log: TransactionLog,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        label: str = "",
+        resolve: Resolve = lambda facts: None,
+    ) -> None:
+        if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
+            raise ValueError(
+                f"a timeout of {timeout_ms} ms; it has to be positive, and at most {LONGEST_TIMEOUT_MS}: "
+                "readers wait for an open transaction. Prepare one that takes longer"
+            )
+        self._log: Final = log
+        self._words: Final = log.control.words
+        self._label: Final = label
+        self._resolve: Final = resolve
+        self._deadline_ms: Final = log.now_ms() + timeout_ms
+        self._mutex: Final = threads.RLock()
+        self._fork_generation: Final = fork.GENERATION
+        self._participants: dict[tuple[int, int, str], Participant] = {}
+        self._state = TransactionState.OPEN
+        self._failure: BaseException | None = None
+        self._id = 0
+        self._slot = NO_SLOT
+        self._word = self._open_word = 0
+
+    @classmethod
+    def resume(
+        cls, log: TransactionLog, prepared: PreparedTransaction, resolve: Resolve = lambda facts: None
+    ) -> Transaction:
+        """A transaction that is prepared, to commit or abort it."""
+        self = cls(log, LONGEST_TIMEOUT_MS, prepared.label, resolve)
+        self._id = prepared.txn_id
+        self._state = TransactionState.PREPARED
+        self._use(prepared.participants)
+        return self
+
+    # -- operations --------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> int:
+        """The id, never 0. The first call stores the slot; not to be made under a lock of a topic.
+
+        Raises:
+            InvalidTxnStatusError: it has ended, or its timeout has passed.
+            NotAllowedError: too many transactions are open.
+        """
+        return self._id or self._begin()
+
+    def _begin(self) -> int:
+        try:
+            timing.enter(self._mutex, _WHAT)
+            self._check_own()
+            if self._id:
+                return self._id
+            if self._state is not TransactionState.OPEN:
+                raise self._refusal(_REASONS[self._state])
+            if self._log.now_ms() >= self._deadline_ms:
+                self._state = TransactionState.TIME_OUT
+                raise self._refusal(_REFUSED[Step.REFUSED_LATE][1])
+            txn_id, slot = self._log.open_slot(self._deadline_ms, self._label)
+            self._slot, self._word = slot, self._log.control.word_of(slot)
+            self._open_word = state_word(txn_id, SlotState.OPEN)
+            self._id = txn_id  # last: another thread that sees it finds the rest
+            return txn_id
+        finally:
+            self._mutex.release()
+
+    def check_open(self) -> None:
+        """Raise if no operation is admitted any more. One load; under any lock.
+
+        Raises:
+            InvalidTxnStatusError: it has ended, or is about to; `TransactionTimeout` if that is why.
+            AlreadyClosed: its store was closed.
+        """
+        try:
+            is_open = self._words[self._word] == self._open_word
+        except ValueError:
+            raise AlreadyClosed("the store of the transaction is closed") from None
+        if (
+            not is_open
+            or self._state is not TransactionState.OPEN
+            or self._fork_generation != fork.GENERATION
+        ):
+            self._check_own()
+            self._refuse_operation()
+
+    def _refuse_operation(self) -> NoReturn:
+        if not self._id:
+            raise self._refusal("it has no id yet")  # a caller that did not ask for one
+        if self._state is not TransactionState.OPEN:
+            raise self._refusal(_REASONS[self._state])
+        outcome = self._log.outcome(self._id)
+        if outcome is Outcome.ABORTED:
+            is_late = self._log.now_ms() >= self._deadline_ms
+            step = Step.REFUSED_LATE if is_late else Step.REFUSED_ABORTED
+        else:
+            step = Step.REFUSED_COMMITTED if outcome is Outcome.COMMITTED else Step.REFUSED_ENDING
+        raise self._refused(step)
+
+    def enlist(self, participant: Participant) -> None:
+        """Add a topic or subscription, before the first operation there. Again: nothing happens."""
+        self._participants.setdefault(participant.key, participant)
+
+    def is_enlisted(self, key: tuple[int, int, str]) -> bool:
+        """Whether a topic or subscription takes part already."""
+        return key in self._participants
+
+    def fail(self, error: BaseException) -> None:
+        """Note that an operation failed: a commit becomes an abort."""
+        self._failure = self._failure or error
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> TransactionState:
+        """How far it is, also by what other processes did."""
+        state = self._state
+        if not self._id or state not in (TransactionState.OPEN, TransactionState.COMMITTING):
+            is_late = state is TransactionState.OPEN and self._log.now_ms() >= self._deadline_ms
+            return TransactionState.TIME_OUT if is_late else state
+        outcome = self._log.outcome(self._id)
+        if outcome is Outcome.COMMITTED:
+            return TransactionState.COMMITTED
+        is_late = self._log.now_ms() >= self._deadline_ms
+        if outcome is Outcome.ABORTED:
+            return TransactionState.TIME_OUT if is_late else TransactionState.ABORTED
+        return TransactionState.TIME_OUT if is_late and state is TransactionState.OPEN else state
+
+    def __str__(self) -> str:
+        return f"(0,{self._id})" if self._id else "(not begun)"
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self} {self._state.value}>"
+
+    @property
+    def token(self) -> bytes:
+        """What another process joins it with; see `JoinedTransaction`.
+
+        Raises:
+            InvalidTxnStatusError: it has ended.
+        """
+        txn_id = self.id
+        token = self._log.make_token(txn_id, self._slot)
+        if not token:
+            self._refuse_operation()
+        return token
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def commit(self, *, must_flush: bool | None = None) -> None:
+        """Make all of it visible at once. Of one that is committed: nothing happens.
+
+        Args:
+            must_flush: whether it is durable when this returns; by default the level of the log says.
+
+        Raises:
+            TransactionHasOperationFailed: an operation failed, or could not be made durable: it is aborted.
+            TransactionTimeout: its timeout has passed: it is aborted.
+            InvalidTxnStatusError: it was aborted by another one.
+            LockTimeout: another process stayed in the lock. Call it again, or `abort`; `state` tells.
+            StorageError: the decision could not be written or flushed. As for `LockTimeout`.
+        """
+        try:
+            timing.enter(self._mutex, _WHAT)
+            self._check_own()
+            if self._state is TransactionState.COMMITTED:
+                return
+            self._check_may_end()
+            if not self._id:
+                self._state = TransactionState.COMMITTED  # nothing was done in it
+                return
+            if self._failure is not None:
+                self._abort_for(self._failure)
+            if self._state is TransactionState.OPEN:
+                self._state = TransactionState.COMMITTING
+            self._finish(Intent.COMMIT, partial(record.Commit, self._id), must_flush)
+            self._state = TransactionState.COMMITTED
+        finally:
+            self._mutex.release()
+        self._tell(Outcome.COMMITTED)
+
+    def prepare(self, label: str = "", deadline_ms: int = 0) -> PreparedTransaction:
+        """Have it wait for `commit` or `abort`, of whatever process, also after a reboot.
+
+        Args:
+            label: what identifies it to those that end it.
+            deadline_ms: when it is aborted, in ms since the epoch; 0 for never. Readers wait until then.
+
+        Returns:
+            What `TransactionLog.prepared` lists, and `resume` takes.
+
+        Raises:
+            As `commit`; `ValueError` for a label that is too long.
+        """
+        try:
+            timing.enter(self._mutex, _WHAT)
+            self._check_own()
+            if self._state is not TransactionState.PREPARED:
+                txn_id = self.id
+                self._check_may_end()
+                if self._failure is not None:
+                    self._abort_for(self._failure)
+                record.RECORDS.encode(record.Prepare(txn_id, deadline_ms, label))  # refuses what does not fit
+                self._state = TransactionState.COMMITTING
+                self._finish(Intent.PREPARE, partial(record.Prepare, txn_id, deadline_ms, label), True)
+                self._state = TransactionState.PREPARED
+        finally:
+            self._mutex.release()
+        for prepared in self._log.prepared():
+            if prepared.txn_id == self._id:
+                return prepared
+        raise TransactionNotFound(f"the transaction {self} was ended by another process meanwhile")
+
+    def abort(self) -> None:
+        """Undo all of it. Of one that is aborted, or timed out: nothing happens.
+
+        Raises:
+            InvalidTxnStatusError: it is committed.
+            LockTimeout: another process stayed in the lock; it is aborted at its timeout at the latest.
+        """
+        try:
+            timing.enter(self._mutex, _WHAT)
+            self._check_own()
+            if self._state in (TransactionState.ABORTED, TransactionState.TIME_OUT):
+                return
+            if self._state is TransactionState.COMMITTED:
+                raise self._refusal(_REASONS[self._state])
+            if self._id:
+                step = self._log.end(Intent.ABORT, self._id, self._slot)
+                if step is Step.REFUSED_COMMITTED:
+                    raise self._refused(step)
+            self._state = TransactionState.ABORTED
+        finally:
+            self._mutex.release()
+        self._tell(Outcome.ABORTED)
+
+    def _check_own(self) -> None:
+        if self._fork_generation != fork.GENERATION:
+            raise AlreadyClosed("the transaction is that of the parent of this forked process")
+        self._log.check_usable()
+
+    def _check_may_end(self) -> None:
+        if self._state not in (TransactionState.OPEN, TransactionState.COMMITTING, TransactionState.PREPARED):
+            raise self._refusal(_REASONS[self._state])
+        if not self._id and self._log.now_ms() >= self._deadline_ms:
+            self._state = TransactionState.TIME_OUT
+            raise self._refusal(_REFUSED[Step.REFUSED_LATE][1])
+
+    def _finish(
+        self,
+        intent: Intent,
+        command: Callable[..., record.Decision],
+        must_flush: bool | None,
+    ) -> None:
+        """Store the decision, once all that it covers is there."""
+        log, is_flushed = self._log, set[tuple[int, int, str]]()
+        joined_word = self._word + TransactionSlotWord.JOINED
+        flushes = must_flush if must_flush is not None else log.is_flushed
+        flushes = flushes and self._state is not TransactionState.PREPARED  # they were, when it was prepared
+        while True:
+            # A process that joins behind this look is seen by the decision, which then refuses.
+            joins = self._words[joined_word] if self._word else 0
+            if joins:
+                self._wait_for_joined()
+            if flushes:
+                for key, participant in list(self._participants.items()):
+                    if key not in is_flushed:
+                        self._flush(participant)
+                        is_flushed.add(key)
+            facts = tuple(
+                ParticipantFacts(*key) if participant.facts is None else participant.facts()
+                for key, participant in self._participants.items()
+            )
+            step = log.end(
+                intent,
+                self._id,
+                self._slot,
+                command(participants=facts),
+                joins=joins if self._word else -1,
+                must_flush=must_flush,
+            )
+            if step is Step.DONE:
+                return
+            if step is not None:
+                raise self._refused(step)
+
+    def _wait_for_joined(self) -> None:
+        """Let the operations of processes that joined end, and no others begin."""
+        step = self._log.end(Intent.STOP, self._id, self._slot)
+        if step is not Step.DONE and step is not None:
+            raise self._refused(step)
+        self._use(self._log.joined(self._id))
+        for participant in self._participants.values():
+            participant.drain()
+
+    def _use(self, named: tuple[ParticipantFacts, ...]) -> None:
+        for facts in named:
+            if facts.key not in self._participants:
+                participant = self._resolve(facts)
+                if participant is None:
+                    participant = Participant(facts.key)
+                self._participants[facts.key] = participant._replace(
+                    facts=participant.facts or partial(ParticipantFacts, *facts)
+                )
+
+    def _flush(self, participant: Participant) -> None:
+        try:
+            participant.flush()
+        except LockTimeout:
+            raise
+        except (PulsarException, OSError) as e:
+            self._abort_for(e)
+
+    def _abort_for(self, failure: BaseException) -> NoReturn:
+        """Abort, since an operation failed."""
+        self._log.end(Intent.ABORT, self._id, self._slot)
+        self._state = TransactionState.ABORTED
+        self._tell(Outcome.ABORTED)
+        raise TransactionHasOperationFailed(
+            f"the transaction {self} was aborted in the place of its commit: an operation failed ({failure})"
+        ) from failure
+
+    def _refused(self, step: Step) -> InvalidTxnStatusError:
+        state, reason = _REFUSED[step]
+        if step is Step.REFUSED_ABORTED and self._log.now_ms() >= self._deadline_ms:
+            state, reason = _REFUSED[Step.REFUSED_LATE]
+        if step is not Step.REFUSED_ENDING:
+            self._state = state
+        return self._refusal(reason)
+
+    def _refusal(self, reason: str) -> InvalidTxnStatusError:
+        kind = TransactionTimeout if self._state is TransactionState.TIME_OUT else InvalidTxnStatusError
+        return kind(f"the transaction {self} cannot be used: {reason}")
+
+    def _tell(self, outcome: Outcome) -> None:
+        participants, self._participants = self._participants, {}
+        for participant in participants.values():
+            timing.call_logged(partial(participant.on_end, outcome))
+
+
+class JoinedTransaction:
+    """A transaction that another process began.
+
+    Role: lets this process send and acknowledge in it. The process that began it commits, once it was told,
+    by means of the application, that the work here is done. Callers: any thread.
+
+    Args:
+        log: of the store.
+        token: as `Transaction.token` of the other process.
+
+    Raises:
+        ValueError: this is no token.
+        TransactionNotFound: the token is of another store.
+        InvalidTxnStatusError: it has ended, or is about to.
+    """
+
+    __slots__ = ("_fork_generation", "_keys", "_log", "_open_word", "_slot", "_word", "_words", "id")
+
+    def __init__(self, log: TransactionLog, token: bytes) -> None:
+        parsed = record.parse_token(token)
+        if parsed is None:
+            raise ValueError("this is no token of a transaction of this release")
+        self._log: Final = log
+        self._words: Final = log.control.words
+        self._keys: Final = set[tuple[int, int, str]]()
+        self._fork_generation: Final = fork.GENERATION
+        self.id: Final = parsed.txn_id
+        self._slot: Final = parsed.slot
+        step = log.join(parsed)
+        if step is not Step.DONE:
+            raise InvalidTxnStatusError(f"the transaction {self} cannot be joined: {_REFUSED[step][1]}")
+        self._word: Final = log.control.word_of(parsed.slot)
+        self._open_word: Final = state_word(parsed.txn_id, SlotState.OPEN)
+
+    def __str__(self) -> str:
+        return f"(0,{self.id})"
+
+    def check_open(self) -> None:
+        """As `Transaction.check_open`."""
+        try:
+            is_open = self._words[self._word] == self._open_word
+        except ValueError:
+            raise AlreadyClosed("the store of the transaction is closed") from None
+        if self._fork_generation != fork.GENERATION:
+            raise AlreadyClosed("the transaction is that of the parent of this forked process")
+        if not is_open:
+            raise InvalidTxnStatusError(
+                f"the transaction {self} cannot be used: it has ended, or is about to"
+            )
+
+    def enlist(self, participant: Participant) -> None:
+        """As `Transaction.enlist`; the process that began it hears of it. Not to be called under a lock.
+
+        Raises:
+            InvalidTxnStatusError: it has ended, or is about to.
+        """
+        if participant.key in self._keys:
+            return
+        if not self._log.note_participant(self.id, self._slot, ParticipantFacts(*participant.key)):
+            self.check_open()
+            raise InvalidTxnStatusError(f"the transaction {self} cannot be used: it is about to end")
+        self._keys.add(participant.key)
+
+    def is_enlisted(self, key: tuple[int, int, str]) -> bool:
+        """Whether a topic or subscription takes part already, of this process."""
+        return key in self._keys
+
+    def fail(self, error: BaseException) -> None:
+        """An operation failed: the transaction is aborted, so that the other process cannot commit it."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Abort it, for all processes."""
+        self._log.abort(self.id)
+
+    def commit(self) -> NoReturn:
+        """Raise `NotAllowedError`: the process that began the transaction commits."""
+        raise NotAllowedError(
+            f"the transaction {self} was begun by another process, and only that one can commit it"
+        )

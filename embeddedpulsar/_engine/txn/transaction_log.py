@@ -1,0 +1,536 @@
+"""The transaction log of a store: which transactions are open, and what became of the others.
+
+A commit is one record in a journal, the decision, and one byte in a mapped table, which makes it visible in
+all topics and subscriptions at once. An abort is the byte alone: what has no record is aborted after a
+reboot. No process coordinates; whoever meets a transaction that cannot go on ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from embeddedpulsar._engine.filenames import outcome_path, outcomes_in
+from embeddedpulsar._engine.format import transaction_record as record
+from embeddedpulsar._engine.format.control import TXN_SLOTS, TransactionSlotWord, TransactionWord
+from embeddedpulsar._engine.format.transaction_record import ParticipantFacts
+from embeddedpulsar._engine.log.waiter_slots import OTHERS, OTHERS_POLL_S
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
+from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.txn.shared_transactions import SharedTransactions, TransactionOptions
+from embeddedpulsar._engine.txn.transaction_files import (
+    MASK,
+    NO_SLOT,
+    NOBODY,
+    SHIFT,
+    OpenTransaction,
+    state_word,
+)
+from embeddedpulsar._engine.txn.transaction_state import (
+    Intent,
+    Outcome,
+    PreparedTransaction,
+    SlotState,
+    Step,
+)
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    InvalidTxnStatusError,
+    LockTimeout,
+    NotAllowedError,
+    TransactionNotFound,
+)
+from embeddedpulsar.records import NamedTuple
+
+failpoints.declare("txn:lowest_recorded", "txn:lowest_raised", "txn:table_unlinked")
+
+_JOURNAL: Final = TransactionWord.JOURNAL
+_NEXT_ID: Final = TransactionWord.NEXT_ID
+_LOWEST: Final = TransactionWord.LOWEST
+_BACKSTOP_S: Final = 1.0
+"""How often a transaction that is waited for is looked at though nobody rang."""
+_DEATH_RETRY_S: Final = 5e-3
+_MS: Final = 1000.0
+
+
+class Wait(NamedTuple):
+    """What a reader that meets an open transaction has to know.
+
+    Attributes:
+        outcome: final, or what it is so far; then the process is rung when that changes.
+        look_again_s: the longest sleep without a ring, in seconds.
+        transaction: its slot, to say who holds the reader up; None if there is none.
+    """
+
+    outcome: Outcome
+    look_again_s: float = 0.0
+    transaction: OpenTransaction | None = None
+
+
+class _Watches:
+    """The owners whose deaths this process is told of, by the transactions that its threads wait for."""
+
+    def __init__(self, mailbox: Mailbox, on_death: Callable[[bytes], None]) -> None:
+        self._mailbox: Final = mailbox
+        self._on_death: Final = on_death
+        self._mutex: Final = threads.RLock()
+        self._waits: dict[int, tuple[bytes, int]] = {}  # owner and threads, by id
+
+    def add(self, txn_id: int, owner: bytes) -> None:
+        """A thread waits for a transaction of that owner."""
+        try:
+            self._mutex.acquire()
+            count = self._waits.get(txn_id, (owner, 0))[1]
+            is_new = all(other != owner for other, _ in self._waits.values())
+            self._waits[txn_id] = (owner, count + 1)
+        finally:
+            self._mutex.release()
+        if is_new:
+            with contextlib.suppress(OSError):  # no descriptor: the back-stop finds the death
+                self._mailbox.watch(owner, self._on_death)
+
+    def remove(self, txn_id: int) -> None:
+        """A thread waits no more."""
+        try:
+            self._mutex.acquire()
+            owner, count = self._waits.pop(txn_id, (NOBODY, 0))
+            if count > 1:
+                self._waits[txn_id] = (owner, count - 1)
+            is_last = count == 1 and all(other != owner for other, _ in self._waits.values())
+        finally:
+            self._mutex.release()
+        if is_last:
+            self._mailbox.unwatch(owner, self._on_death)
+
+    def close(self) -> None:
+        """Watch nobody."""
+        for owner in {owner for owner, _ in self._waits.values()}:
+            self._mailbox.unwatch(owner, self._on_death)
+        self._waits.clear()
+
+
+class TransactionLog:
+    """The transaction log of a store, as one process has it.
+
+    Role: begins and ends transactions, tells their outcomes, wakes those that wait for one, ends what was
+    left, and forgets what nothing asks for. What takes part in a transaction it knows by `ParticipantFacts`
+    only.
+    Durable: at level "flush" a commit when it returns; at every level what is prepared, and the ids that may
+    have been used; else what the kernel wrote.
+    Callers: any thread, with no lock but those of clients; `outcome` under any lock. Deaths are handled in
+    the thread that waits on the mailbox. After a fork, the child's copy raises `AlreadyClosed`.
+
+    Attributes:
+        options: as given.
+        control: words and slots.
+        outcome: see `SharedTransactions.outcome`.
+        now_ms: see `SharedTransactions.now_ms`.
+        is_flushed: whether a commit is durable by default.
+    """
+
+    def __init__(self, shared: SharedTransactions) -> None:
+        self.options: Final = shared.options
+        self.control: Final = shared.control
+        self.outcome: Final = shared.outcome
+        self.now_ms: Final = shared.now_ms
+        self.is_flushed: Final = shared.must_flush
+        self._shared: Final = shared
+        self._words: Final = shared.control.words
+        self._waiter_slot = 0
+        self._watches: Final = _Watches(shared.options.mailbox, self._on_death)
+
+    @staticmethod
+    def exists_in(root: str) -> bool:
+        """Whether a store ever had a transaction that did something."""
+        return SharedTransactions.exists_in(root)
+
+    @classmethod
+    def open(cls, root: str, options: TransactionOptions) -> TransactionLog:
+        """Open the log of the store in ``root``, making or recovering its files as needed.
+
+        Raises:
+            StorageError: the files are of a newer release, are links or no files, or cannot be written.
+            LockTimeout: another process stayed in the lock.
+        """
+        return cls(SharedTransactions.open(root, options))
+
+    # -- ids and slots -----------------------------------------------------------------------------
+
+    def open_slot(self, deadline_ms: int, label: str = "") -> tuple[int, int]:
+        """Begin a transaction: its id, and its slot.
+
+        Args:
+            deadline_ms: when it is aborted, as `now_ms`; 0 for never.
+            label: for people.
+
+        Raises:
+            NotAllowedError: as many as may be are open.
+            LockTimeout: another process stayed in the lock.
+            StorageError: a range of ids could not be reserved.
+        """
+        opened = self._shared.section(partial(self._shared.open_slot, deadline_ms, label))
+        if opened is None:
+            raise NotAllowedError(self._too_many())
+        return opened
+
+    def _too_many(self) -> str:
+        oldest = min(self.open_transactions(), key=lambda each: each.started_ms, default=None)
+        text = f"{self._shared.most_open} transactions are open in the store, and no more may be"
+        if oldest is not None:
+            age_s = max(self.options.clock.wall_ms() - oldest.started_ms, 0) / _MS
+            whose = f"process {oldest.pid}" if oldest.pid else "none: it is prepared"
+            text += f"; the oldest is (0,{oldest.txn_id}), {age_s:.1f} s old, of {whose}"
+        return text + ". End some, or raise maxActiveTransactionsPerCoordinator, at most 1024"
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def end(
+        self,
+        intent: Intent,
+        txn_id: int,
+        slot: int,
+        command: record.Decision | None = None,
+        *,
+        joins: int = -1,
+        must_flush: bool | None = None,
+    ) -> Step | None:
+        """Drive a transaction to an end: COMMIT or PREPARE with a ``command``, STOP, ABORT.
+
+        Args:
+            intent: which.
+            txn_id, slot: of the transaction; `NO_SLOT` to look for its slot.
+            command: what is appended.
+            joins: the number of processes that joined, as the caller saw it; -1 if that does not matter.
+            must_flush: whether the decision is to be durable; by default the level says.
+
+        Returns:
+            DONE, or why not; None if more processes joined meanwhile.
+
+        Raises:
+            LockTimeout: another process stayed in the lock: nothing is known of the end.
+            StorageError: the decision could not be written, or not made durable.
+        """
+        body = partial(self._end, intent, txn_id, slot, command, joins, must_flush)
+        while True:
+            step, word = self._shared.section(body)
+            if step is not Step.FLUSH:
+                return step
+            # Not under the lock: others append meanwhile, and one flush is for all of them.
+            self._shared.wait_durable(word)
+
+    def _end(
+        self,
+        intent: Intent,
+        txn_id: int,
+        slot: int,
+        command: record.Decision | None,
+        joins: int,
+        must_flush: bool | None,
+    ) -> tuple[Step | None, int]:
+        self._shared.catch_up()
+        control, words = self.control, self._words
+        if slot == NO_SLOT or not control.state_of(slot, txn_id):
+            slot = control.find(txn_id)
+        if joins >= 0 and slot >= 0:
+            if words[control.word_of(slot) + TransactionSlotWord.JOINED] != joins:
+                return None, 0
+        return self._shared.drive(intent, txn_id, slot, command, must_flush), words[_JOURNAL]
+
+    def abort(self, txn_id: int) -> None:
+        """Abort a transaction of any process. For operators, and for those that joined it.
+
+        Raises:
+            TransactionNotFound: there never was one of that id, or it ended long ago.
+            InvalidTxnStatusError: it is committed.
+        """
+        self._check_known(txn_id)
+        step = self.end(Intent.ABORT, txn_id, NO_SLOT)
+        if step is Step.REFUSED_COMMITTED:
+            raise InvalidTxnStatusError(f"the transaction (0,{txn_id}) is committed, and cannot be aborted")
+
+    def _check_known(self, txn_id: int) -> None:
+        if not self._words[_LOWEST] <= txn_id < self._words[_NEXT_ID]:
+            raise TransactionNotFound(
+                f"there is no transaction (0,{txn_id}): none was begun with that id, or it ended long ago"
+            )
+
+    # -- waiting for an outcome --------------------------------------------------------------------
+
+    def announce(self, txn_id: int) -> Wait:
+        """Look at a transaction that holds a reader up; end it if nobody can go on with it, else ask for a
+        ring at its end.
+
+        To be followed by `end_wait` if the outcome is not final. Read the generation of the mailbox before;
+        then sleep on the mailbox, `look_again_s` at most.
+
+        Raises:
+            LockTimeout: another process stayed in the lock.
+        """
+        peers, own = self.options.peers, self.options.mailbox.uuid
+        while True:
+            wait, step, word = self._shared.section(partial(self._announce, txn_id))
+            owner = NOBODY if wait.transaction is None else wait.transaction.owner
+            if step is not Step.FLUSH or peers.is_alive(owner):
+                break
+            self._shared.wait_durable(word)  # it died in its flush
+        if owner not in (NOBODY, own) and not wait.outcome.is_final:
+            self._watches.add(txn_id, owner)
+        return wait
+
+    def _announce(self, txn_id: int) -> tuple[Wait, Step, int]:
+        words, control = self._words, self.control
+        if txn_id >= words[_NEXT_ID]:
+            self._shared.skip_unknown(txn_id)
+        self._shared.catch_up()
+        slot = control.find(txn_id)
+        step = self._shared.drive(Intent.TEND, txn_id, slot)
+        view = self._shared.view(txn_id >> SHIFT)
+        if view is None:
+            return Wait(Outcome.FOLDED), step, 0
+        outcome = Outcome(view[txn_id & MASK])
+        if outcome.is_final:
+            return Wait(outcome), step, 0
+        transaction = control.read_slot(slot)
+        left_s = _BACKSTOP_S
+        if transaction is not None and transaction.deadline_ms:
+            left_s = min(max(self._left_ms(transaction), 0) / _MS, _BACKSTOP_S)
+        # Announced with the outcome undecided, in one section; who decides takes the bit in another.
+        self._waiter_slot = self._shared.waiters.claim(self.options.mailbox.uuid, self._waiter_slot)
+        self._shared.waiters.announce(self._waiter_slot, self._shared.waiters.group_of(txn_id))
+        if self._waiter_slot == OTHERS:
+            left_s = min(left_s, OTHERS_POLL_S)
+        return Wait(outcome, left_s, transaction), step, words[_JOURNAL]
+
+    def end_wait(self, txn_id: int) -> None:
+        """The caller does not wait any more for what it announced."""
+        self._watches.remove(txn_id)
+
+    def wait_for_outcome(self, txn_id: int, timeout_s: float | None = None) -> Outcome:
+        """Sleep until a transaction has ended.
+
+        Returns:
+            Its outcome; UNDECIDED or PREPARED after the timeout.
+        """
+        mailbox, monotonic = self.options.mailbox, timing.SYSTEM_CLOCK.monotonic
+        ends = None if timeout_s is None else monotonic() + timeout_s
+        while True:
+            # The generation before the look: a ring between the two ends the sleep at once.
+            generation = mailbox.generation
+            outcome = self.outcome(txn_id)
+            if outcome.is_final or (ends is not None and monotonic() >= ends):
+                return outcome
+            wait = self.announce(txn_id)
+            if wait.outcome.is_final:
+                return wait.outcome
+            try:
+                nap_s = wait.look_again_s
+                mailbox.wait(generation, nap_s if ends is None else min(nap_s, max(ends - monotonic(), 0)))
+            finally:
+                self.end_wait(txn_id)
+
+    # -- what others left --------------------------------------------------------------------------
+
+    def _on_death(self, uuid: bytes) -> None:
+        """A process is gone that had a transaction somebody here waits for."""
+        try:
+            timing.try_now(self.end_those_of, uuid)
+        except LockTimeout:
+            self.options.call_later(_DEATH_RETRY_S, partial(self._on_death, uuid))
+        except AlreadyClosed:
+            return
+
+    def end_those_of(self, uuid: bytes) -> int:
+        """Abort what a dead process left open, and finish what it had decided. How many slots it had."""
+        return self._tend_each([each for each in self.open_transactions() if each.owner == uuid])
+
+    def tend(self) -> int:
+        """End what nobody can go on with: owners that died, deadlines that have passed. For housekeeping.
+
+        Returns:
+            How many were ended.
+        """
+        peers = self.options.peers
+        # Without the lock first: usually nothing is due.
+        due = []
+        for transaction in self.open_transactions():
+            is_late = transaction.deadline_ms > 0 and self._left_ms(transaction) <= 0
+            # A prepared one has no owner, and waits; decided, it was ended by a process that may be gone.
+            is_left = transaction.state is not SlotState.PREPARED and not peers.is_alive(transaction.owner)
+            if is_late or is_left:
+                due.append(transaction)
+        return self._tend_each(due)
+
+    def _left_ms(self, transaction: OpenTransaction) -> int:
+        """Until its deadline, which it has."""
+        is_prepared = transaction.state is SlotState.PREPARED
+        now_ms = self.options.clock.wall_ms() if is_prepared else self.now_ms()
+        return transaction.deadline_ms - now_ms
+
+    def _tend_each(self, due: list[OpenTransaction]) -> int:
+        control, words = self.control, self._words
+
+        def body() -> tuple[list[Step], int]:
+            self._shared.catch_up()
+            steps = [
+                self._shared.drive(Intent.TEND, each.txn_id, each.slot)
+                for each in due
+                if control.state_of(each.slot, each.txn_id)
+            ]
+            return steps, words[_JOURNAL]
+
+        while due:
+            steps, word = self._shared.section(body)
+            if Step.FLUSH not in steps:
+                break
+            self._shared.wait_durable(word)
+        return len(due)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The slots in use, without the lock."""
+        self.check_usable()
+        found = map(self.control.read_slot, self.control.used_slots())
+        return [transaction for transaction in found if transaction is not None]
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """The transactions that wait for their end, by id."""
+
+        def body() -> list[PreparedTransaction]:
+            self._shared.catch_up()
+            return sorted(self._shared.decisions.prepared.values())
+
+        return self._shared.section(body)
+
+    # -- joining -----------------------------------------------------------------------------------
+
+    def make_token(self, txn_id: int, slot: int) -> bytes:
+        """What another process joins a transaction with; b"" if it is not open any more."""
+        secret = int.from_bytes(os.urandom(8), "little") | 1
+
+        def body() -> int:
+            at = self.control.word_of(slot)
+            if self._words[at] != state_word(txn_id, SlotState.OPEN):
+                return 0
+            if not self._words[at + TransactionSlotWord.SECRET]:
+                self._words[at + TransactionSlotWord.SECRET] = secret
+            return int(self._words[at + TransactionSlotWord.SECRET])
+
+        known = self._shared.section(body)
+        return record.pack_token(record.Token(self.options.store_id, txn_id, slot, known)) if known else b""
+
+    def join(self, token: record.Token) -> Step:
+        """Count this process as one that joined. DONE, or why not.
+
+        Raises:
+            TransactionNotFound: the token is of another store, or of no transaction of this one.
+        """
+        _, txn_id, slot, secret = token
+        control = self.control
+        is_ours = token.store_id == self.options.store_id and 0 <= slot < TXN_SLOTS
+        if not is_ours or not 0 < txn_id < self._words[_NEXT_ID]:
+            raise TransactionNotFound("the token is not of a transaction of this store")
+
+        def body() -> Step | None:
+            self._shared.catch_up()
+            at = control.word_of(slot)
+            if control.state_of(slot, txn_id) and self._words[at + TransactionSlotWord.SECRET] != secret:
+                return None
+            step = self._shared.drive(Intent.JOIN, txn_id, slot)
+            if step is Step.DONE:
+                self._words[at + TransactionSlotWord.JOINED] += 1
+            return step
+
+        step = self._shared.section(body)
+        if step is None:
+            raise TransactionNotFound("the token is not of a transaction of this store")
+        return step
+
+    def note_participant(self, txn_id: int, slot: int, participant: ParticipantFacts) -> bool:
+        """Record that a process that joined uses a topic or subscription. False if the transaction is not
+        open any more."""
+
+        def body() -> bool:
+            self._shared.catch_up()
+            if self.control.state_of(slot, txn_id) is not SlotState.OPEN:
+                return False
+            if participant.key not in self._shared.decisions.joined.get(txn_id, {}):
+                self._shared.append(record.Join(txn_id, participant))
+            return True
+
+        return self._shared.section(body)
+
+    def joined(self, txn_id: int) -> tuple[ParticipantFacts, ...]:
+        """What processes that joined a transaction use in it."""
+
+        def body() -> tuple[ParticipantFacts, ...]:
+            self._shared.catch_up()
+            return tuple(self._shared.decisions.joined.get(txn_id, {}).values())
+
+        return self._shared.section(body)
+
+    # -- folding -----------------------------------------------------------------------------------
+
+    def raise_lowest(self, lowest_asked: int) -> int:
+        """Forget the outcomes that nothing asks for any more.
+
+        Args:
+            lowest_asked: the lowest id that a ledger without a list of aborted ones, or a pending
+                acknowledgement, may ask for. The lists of the others are durable.
+
+        Returns:
+            The lowest id that is still known: an older one may be open or prepared.
+        """
+
+        def body() -> int:
+            self._shared.catch_up()
+            words, control = self._words, self.control
+            slots = [words[control.word_of(slot)] >> 4 for slot in control.used_slots()]
+            lowest = min([lowest_asked, words[_NEXT_ID], *slots, *self._shared.decisions.prepared])
+            if lowest > words[_LOWEST]:
+                # 1. The record, so that the next snapshot is without them. 2. The word: from here on readers
+                # ask their ledgers.
+                self._shared.append(record.RaiseLowest(lowest))
+                if failpoints.ACTIVE:
+                    failpoints.hit("txn:lowest_recorded")
+                words[_LOWEST] = lowest
+                if failpoints.ACTIVE:
+                    failpoints.hit("txn:lowest_raised")
+            return int(words[_LOWEST])
+
+        lowest = self._shared.section(body)
+        # 3. The files, also those that a process left that died here. Without the lock: none is made below.
+        directory = self._shared.directory
+        for number in outcomes_in(descriptors.names_in(directory)):
+            if number < lowest >> SHIFT:
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
+                    disk.DISK.unlink(outcome_path(directory, number))
+                if failpoints.ACTIVE:
+                    failpoints.hit("txn:table_unlinked")
+        self._shared.forget_tables(lowest)
+        return lowest
+
+    def note_torn(self, count: int) -> None:
+        """Count committed transactions of which a power loss took a part."""
+
+        def body() -> None:
+            self._words[TransactionWord.TEARS] += count
+
+        self._shared.section(body)
+
+    def check_usable(self) -> None:
+        """Raise `AlreadyClosed` if this is closed, or the parent's of this forked process."""
+        self._shared.check_usable()
+
+    def sync(self) -> None:
+        """Make everything that was decided so far survive a power loss."""
+        self._shared.sync()
+
+    def close(self) -> None:
+        """Flush what a timer owes, and unmap. What this process has open is aborted by others once its lease
+        is free. Idempotent."""
+        self._watches.close()
+        self._shared.close()

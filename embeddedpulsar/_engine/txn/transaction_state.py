@@ -1,0 +1,369 @@
+"""The life of a transaction, as a pure state machine: what is the next step towards what somebody intends?
+
+Three things are stored of a transaction: records in the journal (the truth), a byte in the table of outcomes
+(what readers see), and a slot in the control file (who may still do what). Each step changes one of them by
+one store, so that a process that dies between two steps leaves a standing from which the next one goes on,
+whatever it intends. Order of a commit: record, slot DECIDED, byte, slot free. Of an abort: byte, slot free;
+there is no record, but for a prepared one (record first) and for one that others joined (record last).
+
+What the processes of a store have decided, as a replica of the transaction journal: which transactions are
+committed, which are prepared, and what other processes use in those that they joined.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from embeddedpulsar._engine.format import transaction_record as record
+from embeddedpulsar._engine.format.control import OUTCOMES_PER_FILE
+from embeddedpulsar._engine.format.document import (
+    KIND_TRANSACTION_SNAPSHOT,
+    decode_document,
+    encode_document,
+)
+from embeddedpulsar._engine.format.transaction_record import (
+    ABORT,
+    COMMIT,
+    FIRST_TXN_ID,
+    RAISE_LOWEST,
+    RESERVE,
+    ParticipantFacts,
+    txn_id_of,
+)
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import NamedTuple
+
+
+class Outcome(enum.IntEnum):
+    """What became of a transaction, as its byte says; stored values, but for the last."""
+
+    UNDECIDED = 0
+    COMMITTED = 1
+    ABORTED = 2
+    PREPARED = 3
+    FOLDED = 4
+    """Decided, and so long ago that the ledgers it is in have lists of what was aborted in them."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it never changes."""
+        return self in (Outcome.COMMITTED, Outcome.ABORTED, Outcome.FOLDED)
+
+
+class SlotState(enum.IntEnum):
+    """State in the slot of a transaction; stored values."""
+
+    FREE = 0
+    OPEN = 1
+    ENDING = 2
+    """Its owner commits: no further operation is admitted, those of other processes are waited for."""
+    PREPARED = 3
+    DECIDED = 4
+    """Its COMMIT is in the journal; the byte follows, at level "flush" when the record is durable."""
+
+
+class Intent(enum.Enum):
+    """What somebody wants of a transaction."""
+
+    JOIN = "join"
+    STOP = "stop"
+    """Admit no further operation."""
+    PREPARE = "prepare"
+    COMMIT = "commit"
+    ABORT = "abort"
+    TEND = "tend"
+    """Finish what another process began, and end what nobody can continue. Any process may."""
+
+
+class Standing(NamedTuple):
+    """All that the next step depends on.
+
+    Attributes:
+        state: of the slot of the transaction; FREE if no slot has its id.
+        outcome: its byte.
+        is_committed, is_prepared: as the journal says.
+        is_joined: whether the journal has what other processes use in it.
+        is_durable: whether what the journal says may be shown: at level "flush" it is on the disk.
+        is_late: whether its deadline has passed.
+        is_owned: whether the process that began it lives; of no account once it is prepared.
+    """
+
+    state: SlotState
+    outcome: Outcome
+    is_committed: bool = False
+    is_prepared: bool = False
+    is_joined: bool = False
+    is_durable: bool = True
+    is_late: bool = False
+    is_owned: bool = True
+
+
+class Step(enum.Enum):
+    """One store, or the end."""
+
+    APPEND_COMMIT = "append commit"
+    APPEND_PREPARE = "append prepare"
+    APPEND_ABORT = "append abort"
+    MOVE_ENDING = "move to ending"
+    MOVE_PREPARED = "move to prepared"
+    MOVE_DECIDED = "move to decided"
+    FREE_SLOT = "free slot"
+    SHOW_COMMITTED = "show committed"
+    SHOW_ABORTED = "show aborted"
+    SHOW_PREPARED = "show prepared"
+    FLUSH = "flush"
+    """Make the journal durable, without the lock, and ask again."""
+    DONE = "done"
+    REFUSED_COMMITTED = "refused: committed"
+    REFUSED_ABORTED = "refused: aborted"
+    REFUSED_LATE = "refused: late"
+    REFUSED_PREPARED = "refused: prepared"
+    REFUSED_ENDING = "refused: ending"
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing is left to be done."""
+        return self in _LAST
+
+
+_LAST: Final = frozenset(
+    (
+        Step.DONE,
+        Step.REFUSED_COMMITTED,
+        Step.REFUSED_ABORTED,
+        Step.REFUSED_LATE,
+        Step.REFUSED_PREPARED,
+        Step.REFUSED_ENDING,
+    )
+)
+
+
+def next_step(intent: Intent, now: Standing) -> Step:
+    """The next step towards an intent. A pure function; whoever follows it holds the transaction lock.
+
+    Steps end: each but FLUSH changes the standing, and none is taken back.
+
+    Example:
+        >>> standing = Standing(SlotState.OPEN, Outcome.UNDECIDED)
+        >>> next_step(Intent.COMMIT, standing)
+        <Step.APPEND_COMMIT: 'append commit'>
+        >>> next_step(Intent.TEND, standing), next_step(Intent.TEND, standing._replace(is_owned=False))
+        (<Step.DONE: 'done'>, <Step.SHOW_ABORTED: 'show aborted'>)
+    """
+    # 1. What readers may have seen never changes: what is left is to be cleared away.
+    if now.outcome is Outcome.COMMITTED or now.outcome is Outcome.ABORTED:
+        if now.is_joined and now.outcome is Outcome.ABORTED:
+            return Step.APPEND_ABORT
+        return _answer(intent, now) if now.state is SlotState.FREE else Step.FREE_SLOT
+    # 2. Decided, perhaps by a process that died behind its record.
+    if now.is_committed:
+        if now.state is not SlotState.DECIDED and now.state is not SlotState.FREE:
+            return Step.MOVE_DECIDED
+        return Step.SHOW_COMMITTED if now.is_durable else Step.FLUSH
+    if now.is_prepared:
+        return _prepared(intent, now)
+    # 3. Nobody can commit it: its slot is gone, or its PREPARE was ended by an ABORT.
+    if now.state is not SlotState.OPEN and now.state is not SlotState.ENDING:
+        return Step.SHOW_ABORTED
+    # 4. Open. The first to store the byte, or the record, wins; both are stored under the lock.
+    if intent is Intent.ABORT or now.is_late or not now.is_owned:
+        return Step.SHOW_ABORTED
+    if intent is Intent.COMMIT:
+        return Step.APPEND_COMMIT
+    if intent is Intent.PREPARE:
+        return Step.APPEND_PREPARE
+    if now.state is SlotState.ENDING:
+        return Step.REFUSED_ENDING if intent is Intent.JOIN else Step.DONE
+    return Step.MOVE_ENDING if intent is Intent.STOP else Step.DONE
+
+
+def _prepared(intent: Intent, now: Standing) -> Step:
+    if now.is_late or intent is Intent.ABORT:
+        return Step.APPEND_ABORT
+    if intent is Intent.COMMIT:
+        return Step.APPEND_COMMIT
+    if now.state is not SlotState.PREPARED:
+        return Step.MOVE_PREPARED
+    if now.outcome is not Outcome.PREPARED:
+        return Step.SHOW_PREPARED
+    if intent is Intent.PREPARE:
+        return Step.DONE if now.is_durable else Step.FLUSH
+    return Step.DONE if intent is Intent.TEND else Step.REFUSED_PREPARED
+
+
+def _answer(intent: Intent, now: Standing) -> Step:
+    if intent is Intent.TEND:
+        return Step.DONE
+    if now.outcome is Outcome.COMMITTED:
+        return Step.DONE if intent is Intent.COMMIT else Step.REFUSED_COMMITTED
+    if intent is Intent.ABORT:
+        return Step.DONE
+    return Step.REFUSED_LATE if now.is_late else Step.REFUSED_ABORTED
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction that waits for its end, whoever gives it.
+
+    Attributes:
+        txn_id: its id.
+        label: as `prepare` was given.
+        prepared_ms: when, in ms since the epoch.
+        deadline_ms: when it is aborted, in ms since the epoch; 0 for never.
+        participants: what it did.
+    """
+
+    txn_id: int
+    label: str
+    prepared_ms: int
+    deadline_ms: int
+    participants: tuple[ParticipantFacts, ...]
+
+
+_BITMAP_BYTES: Final = OUTCOMES_PER_FILE // 8
+_SHIFT: Final = OUTCOMES_PER_FILE.bit_length() - 1
+_MASK: Final = OUTCOMES_PER_FILE - 1
+
+
+class Decisions:
+    """The replica: the same records in the same order give the same state in every process.
+
+    Role: what is committed, as a bit for each id; all else that needs to be known is aborted or open.
+    Callers: the holder of the transaction lock. Pure: no clock, no file.
+
+    Attributes:
+        reserved: ids below may have been given out.
+        lowest: nothing asks for ids below.
+        prepared: by id.
+        joined: by id, what processes that joined use in it.
+
+    Example:
+        >>> decisions = Decisions()
+        >>> decisions.replay(*record.RECORDS.encode(record.Commit(70_000)), 0)
+        >>> decisions.is_committed(70_000), decisions.is_committed(70_001)
+        (True, False)
+    """
+
+    def __init__(self) -> None:
+        self.reserved = self.lowest = FIRST_TXN_ID
+        self.prepared: dict[int, PreparedTransaction] = {}
+        self.joined: dict[int, dict[tuple[int, int, str], ParticipantFacts]] = {}
+        self._committed: dict[int, bytearray] = {}
+
+    def is_committed(self, txn_id: int) -> bool:
+        """Whether the journal has its COMMIT. False for one below `lowest`."""
+        bits = self._committed.get(txn_id >> _SHIFT)
+        at = txn_id & _MASK
+        return bits is not None and bool(bits[at >> 3] >> (at & 7) & 1)
+
+    def note_committed(self, txn_id: int) -> None:
+        """Follow a COMMIT, or what shows that there was one."""
+        bits = self._committed.get(txn_id >> _SHIFT)
+        if bits is None:
+            bits = self._committed[txn_id >> _SHIFT] = bytearray(_BITMAP_BYTES)
+        at = txn_id & _MASK
+        bits[at >> 3] |= 1 << (at & 7)
+
+    def outcomes_of(self, number: int) -> bytearray:
+        """The bytes of one file of outcomes, as if nothing were open: what is not committed and not prepared
+        is aborted."""
+        outcomes = bytearray([Outcome.ABORTED]) * OUTCOMES_PER_FILE
+        for at, bits in enumerate(self._committed.get(number, b"")):
+            if bits:
+                for bit in range(8):
+                    if bits >> bit & 1:
+                        outcomes[8 * at + bit] = Outcome.COMMITTED
+        for txn_id in self.prepared:
+            if txn_id >> _SHIFT == number:
+                outcomes[txn_id & _MASK] = Outcome.PREPARED
+        return outcomes
+
+    def reset(self, snapshot: bytes | None) -> None:
+        """Take over a snapshot; with None, start from nothing."""
+        fields = {} if snapshot is None else decode_document(snapshot, KIND_TRANSACTION_SNAPSHOT)
+        try:
+            reserved = int(fields.get("reserved", FIRST_TXN_ID))
+            lowest = int(fields.get("lowest", FIRST_TXN_ID))
+            committed = {
+                int(number): bytearray(bits.ljust(_BITMAP_BYTES, b"\0"))
+                for number, bits in fields.get("committed", ())
+            }
+            prepared = {
+                command.txn_id: _prepared_of(command, int(time_ms))
+                for payload, time_ms in fields.get("prepared", ())
+                for command in (record.RECORDS.decode(record.PREPARE, payload),)
+            }
+            joined: dict[int, dict[tuple[int, int, str], ParticipantFacts]] = {}
+            for txn_id, payload in fields.get("joined", ()):
+                joined[int(txn_id)] = {facts.key: facts for facts in record.parse_participants(payload, 0)}
+        except (TypeError, ValueError, AttributeError) as e:
+            raise CorruptionError(
+                reason=f"a snapshot of transactions has a field of another kind ({e})"
+            ) from e
+        self.reserved, self.lowest = reserved, lowest
+        self._committed, self.prepared, self.joined = committed, prepared, joined
+
+    def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
+        """Apply one committed record.
+
+        Raises:
+            CorruptionError: its payload is none.
+            UnsupportedFormatVersion: a newer release wrote it.
+        """
+        # Nearly all are these, of which the first field is enough.
+        if kind == COMMIT:
+            self._end(txn_id := txn_id_of(payload))
+            self.note_committed(txn_id)
+        elif kind == ABORT:
+            self._end(txn_id_of(payload))
+        elif kind == RESERVE:
+            self.reserved = max(self.reserved, txn_id_of(payload))
+        elif kind == RAISE_LOWEST:
+            self._raise_lowest(txn_id_of(payload))
+        else:
+            command = record.RECORDS.decode(kind, payload)
+            if isinstance(command, record.Prepare):
+                self._end(command.txn_id)
+                self.prepared[command.txn_id] = _prepared_of(command, time_ms)
+            elif isinstance(command, record.Join):
+                joined = self.joined.setdefault(command.txn_id, {})
+                joined[command.participant.key] = command.participant
+
+    def _end(self, txn_id: int) -> None:
+        if self.prepared or self.joined:
+            self.prepared.pop(txn_id, None)
+            self.joined.pop(txn_id, None)
+
+    def _raise_lowest(self, txn_id: int) -> None:
+        self.lowest = max(self.lowest, txn_id)
+        for number in [number for number in self._committed if number < self.lowest >> _SHIFT]:
+            del self._committed[number]
+
+    def leap(self, kind: int, payload: bytes) -> bool:
+        """No record holds the whole state."""
+        return False
+
+    def snapshot(self) -> bytes:
+        """The state as a document; equal states give equal bytes."""
+        encode = record.RECORDS.encode
+        fields = {
+            "reserved": self.reserved,
+            "lowest": self.lowest,
+            "committed": [
+                [number, bytes(bits.rstrip(b"\0"))] for number, bits in sorted(self._committed.items())
+            ],
+            "prepared": [
+                [encode(record.Prepare(txn_id, deadline_ms, label, facts))[1], prepared_ms]
+                for txn_id, label, prepared_ms, deadline_ms, facts in sorted(self.prepared.values())
+            ],
+            "joined": [
+                [txn_id, record.pack_participants(tuple(sorted(joined.values())))]
+                for txn_id, joined in sorted(self.joined.items())
+            ],
+        }
+        return encode_document(KIND_TRANSACTION_SNAPSHOT, fields)
+
+
+def _prepared_of(command: record.Prepare, time_ms: int) -> PreparedTransaction:
+    txn_id, deadline_ms, label, participants = command
+    return PreparedTransaction(txn_id, label, time_ms, deadline_ms, participants)
