@@ -94,6 +94,8 @@ def test_tables_are_the_constants(page: str, target: str, block: str):
         (control.SubscriptionWord, ""),
         (control.StoreWord, ""),
         (control.ResourceGroupWord, ""),
+        (control.TransactionWord, ""),
+        (control.TransactionSlotWord, ""),
     ],
 )
 def test_no_persistent_value_is_undocumented(owner: Any, prefix: str):

@@ -36,7 +36,7 @@ JOURNAL_HEADER: Final = struct.Struct(
     "I"  # 8  generation
     "I"  # 12 chain_seed: prev_crc of the first record
     "I"  # 16 snapshot_crc of the snapshot this generation starts from; 0 for none
-    "B"  # 20 owner_kind: 1 store, 2 topic, 3 subscription (as in control.py)
+    "B"  # 20 owner_kind: 1 store, 2 topic, 3 subscription, 5 transactions (as in control.py)
     "39x"  # 21 zero
     "I"  # 60 crc: crc32 of bytes [0,60)
 )

@@ -49,7 +49,7 @@ PREPARE_BODY: Final = struct.Struct(
 PARTICIPANT_BODY: Final = struct.Struct(
     "<"
     "B"  # 0  kind: 1 topic, 2 subscription
-    "x"  # 1  zero
+    "1x"  # 1  zero
     "H"  # 2  name: bytes of it, behind these
     "I"  # 4  operations: entries of a topic, acknowledgements of a subscription; 0 for unknown
     "Q"  # 8  incarnation of the topic

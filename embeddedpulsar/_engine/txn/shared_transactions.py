@@ -70,6 +70,7 @@ from embeddedpulsar._engine.txn.transaction_state import (
     SlotState,
     Standing,
     Step,
+    after,
     next_step,
 )
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage, DamageHook
@@ -86,7 +87,7 @@ from embeddedpulsar.records import NamedTuple
 R = TypeVar("R")
 
 failpoints.declare("txn:reserve_recorded", "txn:reserved", "txn:id_taken", "txn:slot_filled")
-failpoints.declare("txn:recovered")
+failpoints.declare("txn:recovered", "txn:before_flush", "txn:flushed")
 
 _OUTCOMES: Final = (Outcome.UNDECIDED, Outcome.COMMITTED, Outcome.ABORTED, Outcome.PREPARED)
 _POINTS: Final = {
@@ -351,7 +352,7 @@ class SharedTransactions:
 
     # -- the locked section ------------------------------------------------------------------------
 
-    def section(self, body: Callable[[], R], *, timeout_s: float = -1.0) -> R:
+    def section(self, body: Callable[[], R]) -> R:
         """Run ``body`` under the transaction lock, and ring and report afterwards.
 
         ``body`` refuses by what it returns: an exception in it counts as a death in the section.
@@ -362,7 +363,7 @@ class SharedTransactions:
         words = self._words
         try:
             try:
-                self._lock.acquire(self._timeout_s if timeout_s < 0 else timeout_s)
+                self._lock.acquire(self._timeout_s)
                 self._check()
                 if words[_OWNER]:
                     self._mend()
@@ -443,12 +444,13 @@ class SharedTransactions:
         if view is None:
             return Step.REFUSED_COMMITTED if intent is not Intent.TEND else Step.DONE  # folded
         is_owned = command is not None or intent is Intent.STOP
+        standing = self._standing(txn_id, slot, view, is_owned)
         while True:
-            standing = self._standing(txn_id, slot, view, is_owned)
             step = next_step(intent, standing)
             if step.is_last or step is Step.FLUSH:
                 return step
             slot = self._take(step, txn_id, slot, view, command, must_flush)
+            standing = after(step, standing, must_flush=must_flush)
             if failpoints.ACTIVE:
                 failpoints.hit(_POINTS[step])
 
@@ -603,15 +605,23 @@ class SharedTransactions:
             )
         # 1. Durably: after a power loss no id below is given out again. 2. The bytes. 3. The word. A crash
         # between two of them leaves a range that is not used, or is begun again here.
-        if self.decisions.reserved < end:
-            self.append(record.Reserve(end))
-            self._journal.sync()
+        self._record_reserved(end)
         failpoints.hit("txn:reserve_recorded")
         self._use_table(OutcomeTable.create(self.directory, number, self.options.boot))
         disk.DISK.fsync_dir(self.directory)
         self._words[_RESERVED] = end
         failpoints.hit("txn:reserved")
         return max(number << SHIFT, FIRST_TXN_ID)
+
+    def _record_reserved(self, end: int) -> None:
+        """Make it durable that ids below ``end`` may be given out."""
+        if self.decisions.reserved < end:
+            self.append(record.Reserve(end))
+            try:
+                self._journal.sync()
+            except OSError:
+                self._words[_UNFLUSHED] = 1  # in other processes a flush would report success
+                raise
 
     # -- outcomes ----------------------------------------------------------------------------------
 
@@ -688,9 +698,7 @@ class SharedTransactions:
             return
         self.catch_up()
         end = ((txn_id >> SHIFT) + 1) << SHIFT
-        if self.decisions.reserved < end:
-            self.append(record.Reserve(end))
-            self._journal.sync()
+        self._record_reserved(end)
         first, words[_RESERVED] = words[_NEXT_ID], end
         words[_NEXT_ID] = end
         reason = f"it knows nothing of the transactions from (0,{first}) to (0,{txn_id}), which a log has"
@@ -742,6 +750,8 @@ class SharedTransactions:
                 self.section(self.catch_up)  # what this process has open may be an older generation
             # A flush that failed is final: the kernel dropped the pages, and would report success the second
             # time. All that is known is written again, to files of a new generation.
+            if failpoints.ACTIVE:
+                failpoints.hit("txn:before_flush")
             if not words[_UNFLUSHED]:
                 try:
                     self._raise_synced(self._journal.sync_for_all())
@@ -749,6 +759,8 @@ class SharedTransactions:
                     words[_UNFLUSHED] = 1
             if words[_UNFLUSHED]:
                 self.section(self._rewrite)
+            if failpoints.ACTIVE:
+                failpoints.hit("txn:flushed")
         except OSError as e:
             if isinstance(e, StorageError):
                 raise

@@ -372,7 +372,6 @@ class Transaction:
     def _check_own(self) -> None:
         if self._fork_generation != fork.GENERATION:
             raise AlreadyClosed("the transaction is that of the parent of this forked process")
-        self._log.check_usable()
 
     def _check_may_end(self) -> None:
         if self._state not in (TransactionState.OPEN, TransactionState.COMMITTING, TransactionState.PREPARED):
@@ -388,29 +387,32 @@ class Transaction:
         must_flush: bool | None,
     ) -> None:
         """Store the decision, once all that it covers is there."""
-        log, is_flushed = self._log, set[tuple[int, int, str]]()
+        log, flushed = self._log, set[tuple[int, int, str]]()
         joined_word = self._word + TransactionSlotWord.JOINED
         flushes = must_flush if must_flush is not None else log.is_flushed
         flushes = flushes and self._state is not TransactionState.PREPARED  # they were, when it was prepared
         while True:
             # A process that joins behind this look is seen by the decision, which then refuses.
-            joins = self._words[joined_word] if self._word else 0
+            try:
+                joins = self._words[joined_word] if self._word else 0
+            except ValueError:
+                raise AlreadyClosed("the store of the transaction is closed") from None
             if joins:
                 self._wait_for_joined()
             if flushes:
                 for key, participant in list(self._participants.items()):
-                    if key not in is_flushed:
+                    if key not in flushed:
                         self._flush(participant)
-                        is_flushed.add(key)
-            facts = tuple(
+                        flushed.add(key)
+            facts = [
                 ParticipantFacts(*key) if participant.facts is None else participant.facts()
                 for key, participant in self._participants.items()
-            )
+            ]
             step = log.end(
                 intent,
                 self._id,
                 self._slot,
-                command(participants=facts),
+                command(participants=tuple(facts)),
                 joins=joins if self._word else -1,
                 must_flush=must_flush,
             )
@@ -468,6 +470,8 @@ class Transaction:
         return kind(f"the transaction {self} cannot be used: {reason}")
 
     def _tell(self, outcome: Outcome) -> None:
+        if not self._participants:
+            return
         participants, self._participants = self._participants, {}
         for participant in participants.values():
             timing.call_logged(partial(participant.on_end, outcome))

@@ -392,7 +392,7 @@ class TransactionLog:
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The slots in use, without the lock."""
-        self.check_usable()
+        self._shared.check_usable()
         found = map(self.control.read_slot, self.control.used_slots())
         return [transaction for transaction in found if transaction is not None]
 
@@ -520,10 +520,6 @@ class TransactionLog:
             self._words[TransactionWord.TEARS] += count
 
         self._shared.section(body)
-
-    def check_usable(self) -> None:
-        """Raise `AlreadyClosed` if this is closed, or the parent's of this forked process."""
-        self._shared.check_usable()
 
     def sync(self) -> None:
         """Make everything that was decided so far survive a power loss."""

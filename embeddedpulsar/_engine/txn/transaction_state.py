@@ -100,7 +100,13 @@ class Standing(NamedTuple):
 
 
 class Step(enum.Enum):
-    """One store, or the end."""
+    """One store, or the end.
+
+    Attributes:
+        is_last: whether nothing is left to be done.
+    """
+
+    is_last: bool
 
     APPEND_COMMIT = "append commit"
     APPEND_PREPARE = "append prepare"
@@ -121,22 +127,8 @@ class Step(enum.Enum):
     REFUSED_PREPARED = "refused: prepared"
     REFUSED_ENDING = "refused: ending"
 
-    @property
-    def is_last(self) -> bool:
-        """Whether nothing is left to be done."""
-        return self in _LAST
-
-
-_LAST: Final = frozenset(
-    (
-        Step.DONE,
-        Step.REFUSED_COMMITTED,
-        Step.REFUSED_ABORTED,
-        Step.REFUSED_LATE,
-        Step.REFUSED_PREPARED,
-        Step.REFUSED_ENDING,
-    )
-)
+    def __init__(self, text: str) -> None:
+        self.is_last = text == "done" or text.startswith("refused")
 
 
 def next_step(intent: Intent, now: Standing) -> Step:
@@ -200,6 +192,50 @@ def _answer(intent: Intent, now: Standing) -> Step:
     if intent is Intent.ABORT:
         return Step.DONE
     return Step.REFUSED_LATE if now.is_late else Step.REFUSED_ABORTED
+
+
+_new: Final = tuple.__new__
+
+
+def after(step: Step, now: Standing, *, must_flush: bool = False) -> Standing:
+    """The standing when a step was made. What is known without another look: the lock is held.
+
+    Args:
+        step: which; neither FLUSH nor one that is last.
+        now: the standing before.
+        must_flush: whether a decision is shown only when it is durable.
+
+    Example:
+        >>> now = after(Step.APPEND_COMMIT, Standing(SlotState.OPEN, Outcome.UNDECIDED))
+        >>> after(Step.MOVE_DECIDED, now).state, now.is_committed
+        (<SlotState.DECIDED: 4>, True)
+    """
+    state, outcome, is_committed, is_prepared, is_joined, is_durable, is_late, is_owned = now
+    # The steps of a commit first, which come most often.
+    if step is Step.APPEND_COMMIT:
+        is_committed, is_prepared, is_joined = True, False, False
+    elif step is Step.MOVE_DECIDED:
+        state, is_durable = SlotState.DECIDED, not must_flush
+    elif step is Step.SHOW_COMMITTED:
+        outcome = Outcome.COMMITTED
+    elif step is Step.FREE_SLOT:
+        state = SlotState.FREE
+    elif step is Step.SHOW_ABORTED:
+        outcome = Outcome.ABORTED
+    elif step is Step.APPEND_PREPARE:
+        is_prepared, is_joined, is_late = True, False, False  # the deadline is another one
+    elif step is Step.APPEND_ABORT:
+        is_prepared = is_joined = False
+    elif step is Step.MOVE_PREPARED:
+        state, is_durable = SlotState.PREPARED, False
+    elif step is Step.SHOW_PREPARED:
+        outcome = Outcome.PREPARED
+    elif step is Step.MOVE_ENDING:
+        state = SlotState.ENDING
+    # As `Standing(...)`, which takes another call.
+    return _new(
+        Standing, (state, outcome, is_committed, is_prepared, is_joined, is_durable, is_late, is_owned)
+    )
 
 
 class PreparedTransaction(NamedTuple):

@@ -18,11 +18,21 @@ from embeddedpulsar._engine.txn.transaction_state import (
     SlotState,
     Standing,
     Step,
+    after,
     next_step,
 )
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 
 FINAL = (Outcome.COMMITTED, Outcome.ABORTED)
+
+
+def alike(first: Standing, second: Standing) -> bool:
+    """Whether both lead to the same steps: durability is of no account where nothing needs it."""
+    if SlotState.FREE in (first.state, second.state):
+        first, second = first._replace(is_durable=True), second._replace(is_durable=True)
+    if first.state not in (SlotState.DECIDED, SlotState.PREPARED):
+        first, second = first._replace(is_durable=True), second._replace(is_durable=True)
+    return first == second
 
 
 class Stored:
@@ -59,12 +69,16 @@ class Stored:
             is_own or self.owner_lives,
         )
 
-    def take(self, step: Step) -> None:
+    def take(self, step: Step, is_own: bool = True) -> None:
+        before = self.standing(is_own)
         if step in (Step.APPEND_COMMIT, Step.APPEND_PREPARE, Step.APPEND_ABORT):
             self.journal.append(step.value.removeprefix("append "))
             self.is_joined = False
+            if step is Step.APPEND_PREPARE:
+                self.deadline_passed = False
         elif step is Step.FLUSH:
             self.durable = len(self.journal)
+            return
         elif step is Step.FREE_SLOT:
             self.slot = SlotState.FREE
         elif step is Step.MOVE_DECIDED:
@@ -77,6 +91,7 @@ class Stored:
             self.slot = SlotState.ENDING
         else:
             self.byte = Outcome[step.value.removeprefix("show ").upper()]
+        assert alike(after(step, before, must_flush=self.is_flushed), self.standing(is_own))
 
     def reboot(self, kept: int) -> None:
         """Words and bytes are derived from what the journal kept."""
