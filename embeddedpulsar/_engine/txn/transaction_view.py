@@ -1,0 +1,213 @@
+"""What became of transactions, for those that only look: nothing is written, recovered or waited for.
+
+A transaction that nobody can go on with counts as what the next process that may write makes of it: the same
+steps are followed, and not stored. What transactions committed, for those that compare it with the logs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from embeddedpulsar._engine.filenames import TRANSACTIONS
+from embeddedpulsar._engine.format import transaction_record as record
+from embeddedpulsar._engine.format.control import KIND_TRANSACTIONS, TransactionSlotWord, TransactionWord
+from embeddedpulsar._engine.log.journal_file import JournalFile, JournalPlace, JournalView, generations
+from embeddedpulsar._engine.platform import timing
+from embeddedpulsar._engine.platform.timing import Clock
+from embeddedpulsar._engine.txn.transaction_files import (
+    MASK,
+    NO_SLOT,
+    NOBODY,
+    SHIFT,
+    OpenTransaction,
+    OutcomeTable,
+    TransactionControl,
+)
+from embeddedpulsar._engine.txn.transaction_state import (
+    Decisions,
+    Intent,
+    Outcome,
+    PreparedTransaction,
+    SlotState,
+    Standing,
+    Step,
+    after,
+    next_step,
+)
+from embeddedpulsar.damage import Damage
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import NamedTuple
+
+_OPEN_S: Final = 1000.0
+
+
+class _Words(NamedTuple):
+    """The control words that can be believed, if there are such."""
+
+    control: TransactionControl | None
+    next_id: int
+    lowest: int
+
+
+class TransactionView:
+    """The outcomes of a store's transactions at the last `refresh`, and what has become final since.
+
+    Role: for read-only stores, checks and backups. Callers: one thread at a time. Between two calls no
+    descriptor is open.
+
+    Args:
+        root: of the store.
+        boot: identity of the boot in which control words are believed.
+        clock: measures deadlines.
+        is_alive: whether the process of a lease lives.
+
+    Attributes:
+        damage: what could not be read in the last `refresh`.
+        is_behind: whether decisions that were made are missing, as after a power loss.
+    """
+
+    def __init__(self, root: str, boot: bytes, clock: Clock, is_alive: Callable[[bytes], bool]) -> None:
+        self.directory: Final = os.path.join(root, TRANSACTIONS)
+        self._boot: Final = boot
+        self._clock: Final = clock
+        self._is_alive: Final = is_alive
+        self._offset_ms: Final = timing.monotonic_offset_ms()
+        self._decisions: Final = Decisions()
+        self._words = _Words(None, 0, 0)
+        self._tables: Final[dict[int, OutcomeTable | None]] = {}
+        self.damage: list[Damage] = []
+        self.is_behind = False
+
+    def refresh(self) -> bool:
+        """Read what was decided so far.
+
+        Returns:
+            Whether the store has transactions.
+
+        Raises:
+            StorageError: the files are of a newer release, or cannot be read.
+        """
+        self.close()
+        control = self._open_control()
+        if control is None and not os.path.isdir(self.directory):
+            return False
+        is_trusted = control is not None and control.is_trusted(self._boot) and control.is_possible()
+        is_trusted = is_trusted and control is not None and control.words[TransactionWord.LOWEST] > 0
+        words = memoryview(bytes(8 * (TransactionWord.JOURNAL + 1))).cast("Q")
+        if control is not None:
+            words = control.words
+        is_known = control is not None and control.header is not None and control.is_possible()
+        place = JournalPlace(self.directory, words, TransactionWord.JOURNAL, KIND_TRANSACTIONS)
+        journal = JournalView(place, self._decisions)
+        self._decisions.reset(None)
+        is_there = journal.refresh(is_trusted=is_trusted, is_word_known=is_known)
+        self.damage, self.is_behind = journal.damage, journal.is_behind
+        if is_trusted:
+            lowest = words[TransactionWord.LOWEST]
+            self._words = _Words(control, words[TransactionWord.NEXT_ID], lowest)
+        else:
+            self._words = _Words(None, self._decisions.reserved, self._decisions.lowest)
+            if control is not None:
+                control.close()
+        return is_there
+
+    def _open_control(self) -> TransactionControl | None:
+        try:
+            return TransactionControl.open(self.directory, writable=False)
+        except (FileNotFoundError, CorruptionError):
+            return None
+
+    def outcome(self, txn_id: int) -> Outcome:
+        """What became of a transaction, or will when somebody looks who may write."""
+        control, next_id, lowest = self._words
+        if txn_id < lowest:
+            return Outcome.FOLDED
+        if txn_id >= next_id and control is None:
+            return Outcome.ABORTED  # no process can have it open
+        slot = NO_SLOT if control is None else control.find(txn_id)
+        # The slot first: it is freed after the byte was stored.
+        outcome = self._byte(txn_id)
+        if outcome.is_final:
+            return outcome
+        standing = self._standing(txn_id, control, slot, outcome)
+        while not (step := next_step(Intent.TEND, standing)).is_last:
+            if step is not Step.FLUSH:
+                standing = after(step, standing)
+            elif standing.is_owned:
+                return Outcome.UNDECIDED  # its process is about to show it
+            else:
+                standing = standing._replace(is_durable=True)
+        return standing.outcome
+
+    def _standing(
+        self, txn_id: int, control: TransactionControl | None, slot: int, outcome: Outcome
+    ) -> Standing:
+        decisions = self._decisions
+        prepared = decisions.prepared.get(txn_id)
+        state, is_durable, is_late, is_owned = SlotState.FREE, True, False, False
+        transaction = None if control is None or slot < 0 else control.read_slot(slot)
+        if transaction is not None and transaction.txn_id == txn_id and control is not None:
+            state = transaction.state
+            at = control.word_of(slot) + TransactionSlotWord.DECIDED
+            is_durable = control.words[TransactionWord.SYNCED] >= control.words[at]
+            now_ms = int(self._clock.monotonic() * _OPEN_S) + self._offset_ms
+            is_late = state is not SlotState.PREPARED and 0 < transaction.deadline_ms <= now_ms
+            is_owned = transaction.owner != NOBODY and self._is_alive(transaction.owner)
+        if prepared is not None:
+            is_late = 0 < prepared.deadline_ms <= self._clock.wall_ms()
+        return Standing(
+            state,
+            outcome,
+            decisions.is_committed(txn_id),
+            prepared is not None,
+            txn_id in decisions.joined,
+            is_durable,
+            is_late,
+            is_owned,
+        )
+
+    def _byte(self, txn_id: int) -> Outcome:
+        number = txn_id >> SHIFT
+        if self._words.control is None:
+            return Outcome.UNDECIDED
+        if number not in self._tables:
+            self._tables[number] = OutcomeTable.open(self.directory, number, self._boot, writable=False)
+        table = self._tables[number]
+        return Outcome.UNDECIDED if table is None else Outcome(table.bytes[txn_id & MASK])
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The slots in use; none where the control words cannot be believed."""
+        control = self._words.control
+        found = () if control is None else map(control.read_slot, control.used_slots())
+        return [transaction for transaction in found if transaction is not None]
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """The transactions that waited for their end at the last `refresh`, by id."""
+        return sorted(self._decisions.prepared.values())
+
+    def commits(self) -> Iterator[record.Commit]:
+        """What was committed, with its participants, as far as the generations of the journal that are there
+        have it. What cannot be read is left out: `refresh` reports it."""
+        for generation in generations(self.directory)[0]:
+            try:
+                journal = JournalFile(self.directory, generation)
+            except FileNotFoundError:
+                continue  # a newer one took its place meanwhile
+            for _, entry in journal.records(strict=False):
+                if entry.type == record.COMMIT:
+                    command = record.RECORDS.decode(entry.type, entry.payload)
+                    if self._decisions.is_committed(command.txn_id):
+                        yield command
+
+    def close(self) -> None:
+        """Unmap. Idempotent; `refresh` begins again."""
+        control, *_ = self._words
+        self._words = _Words(None, 0, 0)
+        while self._tables:
+            table = self._tables.popitem()[1]
+            if table is not None:
+                table.close()
+        if control is not None:
+            control.close()
