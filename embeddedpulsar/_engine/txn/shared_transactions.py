@@ -53,8 +53,8 @@ from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.timing import CallLater, Clock, Timer, is_idle
 from embeddedpulsar._engine.txn.transaction_files import (
     MASK,
+    NO_OWNER,
     NO_SLOT,
-    NOBODY,
     SHIFT,
     OpenTransaction,
     OutcomeTable,
@@ -119,7 +119,7 @@ COMPACT_BYTES: Final = 8 << 20
 """A generation of the journal is followed by the next at some 8,000 decisions, which takes some 40 ms to
 replay, or at this length."""
 _BACKSTOP_S: Final = 1.0
-"""How often a transaction that is waited for is looked at though nobody rang."""
+"""How often a transaction that is waited for is looked at though no process rang."""
 _FULL_LOOK_S: Final = 0.1
 _DEATH_RETRY_S: Final = 5e-3
 _MS: Final = 1000.0
@@ -549,7 +549,7 @@ class SharedTransactions:
             prepared.txn_id,
             SlotState.PREPARED,
             slot,
-            NOBODY,
+            NO_OWNER,
             0,
             started_ms,
             prepared.deadline_ms,

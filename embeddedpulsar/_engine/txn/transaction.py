@@ -79,7 +79,7 @@ class Participant(NamedTuple):
         flush: makes that durable. What it raises aborts the transaction.
         drain: takes and releases the lock under which operations are admitted: those that were admitted
             before have finished then.
-        on_end: told the outcome, to put it to use there at once. Whoever comes there later would do so as
+        on_end: called with the outcome, to put it to use there at once. The next to come there would do so as
             well, so what it raises is logged.
     """
 
@@ -480,7 +480,7 @@ class Transaction:
 class JoinedTransaction:
     """A transaction that another process began.
 
-    Role: lets this process send and acknowledge in it. The process that began it commits, once it was told,
+    Role: lets this process send and acknowledge in it. The process that began it commits, once it knows,
     by means of the application, that the work here is done. Callers: any thread.
 
     Args:

@@ -50,7 +50,7 @@ _STATES: Final = (*SlotState, *([SlotState.FREE] * (_STATE_MASK + 1 - len(SlotSt
 _UUID: Final = struct.Struct("=QQ")
 _LABEL_WORDS: Final = _SLOT_WORDS - TransactionSlotWord.LABEL
 _LABEL: Final = struct.Struct(f"={_LABEL_WORDS}Q")
-NOBODY: Final = bytes(16)
+NO_OWNER: Final = bytes(16)
 """The owner of a prepared transaction."""
 
 

@@ -2,7 +2,7 @@
 
 A commit is one record in a journal, the decision, and one byte in a mapped table, which makes it visible in
 all topics and subscriptions at once. An abort is the byte alone: what has no record is aborted after a
-reboot. No process coordinates; whoever meets a transaction that cannot go on ends it.
+reboot. No process coordinates; one that meets a transaction that cannot go on ends it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.txn.shared_transactions import SharedTransactions, TransactionOptions
 from embeddedpulsar._engine.txn.transaction_files import (
     MASK,
+    NO_OWNER,
     NO_SLOT,
-    NOBODY,
     SHIFT,
     OpenTransaction,
     state_word,
@@ -51,7 +51,7 @@ _JOURNAL: Final = TransactionWord.JOURNAL
 _NEXT_ID: Final = TransactionWord.NEXT_ID
 _LOWEST: Final = TransactionWord.LOWEST
 _BACKSTOP_S: Final = 1.0
-"""How often a transaction that is waited for is looked at though nobody rang."""
+"""How often a transaction that is waited for is looked at though no process rang."""
 _DEATH_RETRY_S: Final = 5e-3
 _MS: Final = 1000.0
 
@@ -71,7 +71,7 @@ class Wait(NamedTuple):
 
 
 class _Watches:
-    """The owners whose deaths this process is told of, by the transactions that its threads wait for."""
+    """The owners whose deaths this process hears of, by the transactions that its threads wait for."""
 
     def __init__(self, mailbox: Mailbox, on_death: Callable[[bytes], None]) -> None:
         self._mailbox: Final = mailbox
@@ -96,7 +96,7 @@ class _Watches:
         """A thread waits no more."""
         try:
             self._mutex.acquire()
-            owner, count = self._waits.pop(txn_id, (NOBODY, 0))
+            owner, count = self._waits.pop(txn_id, (NO_OWNER, 0))
             if count > 1:
                 self._waits[txn_id] = (owner, count - 1)
             is_last = count == 1 and all(other != owner for other, _ in self._waits.values())
@@ -106,7 +106,7 @@ class _Watches:
             self._mailbox.unwatch(owner, self._on_death)
 
     def close(self) -> None:
-        """Watch nobody."""
+        """Watch no process any more."""
         for owner in {owner for owner, _ in self._waits.values()}:
             self._mailbox.unwatch(owner, self._on_death)
         self._waits.clear()
@@ -260,7 +260,7 @@ class TransactionLog:
     # -- waiting for an outcome --------------------------------------------------------------------
 
     def announce(self, txn_id: int) -> Wait:
-        """Look at a transaction that holds a reader up; end it if nobody can go on with it, else ask for a
+        """Look at a transaction that holds a reader up; end it if no process can go on with it, else ask for a
         ring at its end.
 
         To be followed by `end_wait` if the outcome is not final. Read the generation of the mailbox before;
@@ -272,11 +272,11 @@ class TransactionLog:
         peers, own = self.options.peers, self.options.mailbox.uuid
         while True:
             wait, step, word = self._shared.section(partial(self._announce, txn_id))
-            owner = NOBODY if wait.transaction is None else wait.transaction.owner
+            owner = NO_OWNER if wait.transaction is None else wait.transaction.owner
             if step is not Step.FLUSH or peers.is_alive(owner):
                 break
             self._shared.wait_durable(word)  # it died in its flush
-        if owner not in (NOBODY, own) and not wait.outcome.is_final:
+        if owner not in (NO_OWNER, own) and not wait.outcome.is_final:
             self._watches.add(txn_id, owner)
         return wait
 
@@ -334,7 +334,7 @@ class TransactionLog:
     # -- what others left --------------------------------------------------------------------------
 
     def _on_death(self, uuid: bytes) -> None:
-        """A process is gone that had a transaction somebody here waits for."""
+        """A process is gone that had a transaction for which a thread here waits."""
         try:
             timing.try_now(self.end_those_of, uuid)
         except LockTimeout:
@@ -347,7 +347,7 @@ class TransactionLog:
         return self._tend_each([each for each in self.open_transactions() if each.owner == uuid])
 
     def tend(self) -> int:
-        """End what nobody can go on with: owners that died, deadlines that have passed. For housekeeping.
+        """End what no process can go on with: owners that died, deadlines that have passed. For housekeeping.
 
         Returns:
             How many were ended.

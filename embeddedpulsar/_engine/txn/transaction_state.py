@@ -1,4 +1,4 @@
-"""The life of a transaction, as a pure state machine: what is the next step towards what somebody intends?
+"""The life of a transaction, as a pure state machine: what is the next step towards what a process intends?
 
 Three things are stored of a transaction: records in the journal (the truth), a byte in the table of outcomes
 (what readers see), and a slot in the control file (who may still do what). Each step changes one of them by
@@ -64,7 +64,7 @@ class SlotState(enum.IntEnum):
 
 
 class Intent(enum.Enum):
-    """What somebody wants of a transaction."""
+    """What a process wants of a transaction."""
 
     JOIN = "join"
     STOP = "stop"
@@ -73,7 +73,7 @@ class Intent(enum.Enum):
     COMMIT = "commit"
     ABORT = "abort"
     TEND = "tend"
-    """Finish what another process began, and end what nobody can continue. Any process may."""
+    """Finish what another process began, and end what no process can continue. Any process may."""
 
 
 class Standing(NamedTuple):
@@ -132,7 +132,7 @@ class Step(enum.Enum):
 
 
 def next_step(intent: Intent, now: Standing) -> Step:
-    """The next step towards an intent. A pure function; whoever follows it holds the transaction lock.
+    """The next step towards an intent. A pure function; the process that follows it holds the transaction lock.
 
     Steps end: each but FLUSH changes the standing, and none is taken back.
 
@@ -155,7 +155,7 @@ def next_step(intent: Intent, now: Standing) -> Step:
         return Step.SHOW_COMMITTED if now.is_durable else Step.FLUSH
     if now.is_prepared:
         return _prepared(intent, now)
-    # 3. Nobody can commit it: its slot is gone, or its PREPARE was ended by an ABORT.
+    # 3. No process can commit it: its slot is gone, or its PREPARE was ended by an ABORT.
     if now.state is not SlotState.OPEN and now.state is not SlotState.ENDING:
         return Step.SHOW_ABORTED
     # 4. Open. The first to store the byte, or the record, wins; both are stored under the lock.
@@ -239,7 +239,7 @@ def after(step: Step, now: Standing, *, must_flush: bool = False) -> Standing:
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that waits for its end, whoever gives it.
+    """A transaction that waits for its end, which any process may give.
 
     Attributes:
         txn_id: its id.

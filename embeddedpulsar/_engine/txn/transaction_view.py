@@ -1,6 +1,6 @@
 """What became of transactions, for those that only look: nothing is written, recovered or waited for.
 
-A transaction that nobody can go on with counts as what the next process that may write makes of it: the same
+A transaction that no process can go on with counts as what the next process that may write makes of it: the same
 steps are followed, and not stored. What transactions committed, for those that compare it with the logs.
 """
 
@@ -18,8 +18,8 @@ from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar._engine.txn.transaction_files import (
     MASK,
+    NO_OWNER,
     NO_SLOT,
-    NOBODY,
     SHIFT,
     OpenTransaction,
     OutcomeTable,
@@ -120,7 +120,7 @@ class TransactionView:
             return None
 
     def outcome(self, txn_id: int) -> Outcome:
-        """What became of a transaction, or will when somebody looks who may write."""
+        """What became of a transaction, or will when a process looks that may write."""
         control, next_id, lowest = self._words
         if txn_id < lowest:
             return Outcome.FOLDED
@@ -154,7 +154,7 @@ class TransactionView:
             is_durable = control.words[TransactionWord.SYNCED] >= control.words[at]
             now_ms = int(self._clock.monotonic() * _OPEN_S) + self._offset_ms
             is_late = state is not SlotState.PREPARED and 0 < transaction.deadline_ms <= now_ms
-            is_owned = transaction.owner != NOBODY and self._is_alive(transaction.owner)
+            is_owned = transaction.owner != NO_OWNER and self._is_alive(transaction.owner)
         if prepared is not None:
             is_late = 0 < prepared.deadline_ms <= self._clock.wall_ms()
         return Standing(
