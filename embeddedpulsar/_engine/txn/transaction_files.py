@@ -46,7 +46,7 @@ _TABLE: Final = TXN_SLOT_TABLE_OFFSET // 8
 _SLOT_WORDS: Final = TXN_SLOT_SIZE // 8
 _END: Final = _TABLE + TXN_SLOTS * _SLOT_WORDS
 _STATE_MASK: Final = (1 << TXN_STATE_BITS) - 1
-_STATES: Final = (*SlotState, *([SlotState.FREE] * (_STATE_MASK + 1 - len(SlotState))))
+_STATES: Final[tuple[SlotState, ...]] = (*SlotState, *([SlotState.FREE] * (_STATE_MASK + 1 - len(SlotState))))
 _UUID: Final = struct.Struct("=QQ")
 _LABEL_WORDS: Final = _SLOT_WORDS - TransactionSlotWord.LABEL
 _LABEL: Final = struct.Struct(f"={_LABEL_WORDS}Q")
@@ -158,7 +158,7 @@ class TransactionControl(ControlFile):
         word = self.words[_TABLE + _SLOT_WORDS * slot]
         if word >> TXN_STATE_BITS != txn_id or not word:
             return SlotState.FREE
-        return _STATES[word & _STATE_MASK]
+        return _STATES[int(word) & _STATE_MASK]
 
     def owner_of(self, slot: int) -> bytes:
         """The lease in a slot."""

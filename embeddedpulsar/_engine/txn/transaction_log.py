@@ -260,8 +260,8 @@ class TransactionLog:
     # -- waiting for an outcome --------------------------------------------------------------------
 
     def announce(self, txn_id: int) -> Wait:
-        """Look at a transaction that holds a reader up; end it if no process can go on with it, else ask for a
-        ring at its end.
+        """Look at a transaction that holds a reader up; end it if no process can go on with it, else ask for
+        a ring at its end.
 
         To be followed by `end_wait` if the outcome is not final. Read the generation of the mailbox before;
         then sleep on the mailbox, `look_again_s` at most.

@@ -132,7 +132,7 @@ class Step(enum.Enum):
 
 
 def next_step(intent: Intent, now: Standing) -> Step:
-    """The next step towards an intent. A pure function; the process that follows it holds the transaction lock.
+    """The next step towards an intent. A pure function; a process that follows it holds the transaction lock.
 
     Steps end: each but FLUSH changes the standing, and none is taken back.
 
@@ -257,6 +257,11 @@ class PreparedTransaction(NamedTuple):
 
 
 _BITMAP_BYTES: Final = OUTCOMES_PER_FILE // 8
+_EIGHT_OUTCOMES: Final = tuple(
+    bytes(Outcome.COMMITTED if bits >> bit & 1 else Outcome.ABORTED for bit in range(8))
+    for bits in range(256)
+)
+"""Of each byte of bits, the lowest bit first."""
 _SHIFT: Final = OUTCOMES_PER_FILE.bit_length() - 1
 _MASK: Final = OUTCOMES_PER_FILE - 1
 
@@ -303,12 +308,8 @@ class Decisions:
     def outcomes_of(self, number: int) -> bytearray:
         """The bytes of one file of outcomes, as if nothing were open: what is not committed and not prepared
         is aborted."""
-        outcomes = bytearray([Outcome.ABORTED]) * OUTCOMES_PER_FILE
-        for at, bits in enumerate(self._committed.get(number, b"")):
-            if bits:
-                for bit in range(8):
-                    if bits >> bit & 1:
-                        outcomes[8 * at + bit] = Outcome.COMMITTED
+        bits = self._committed.get(number) or bytes(_BITMAP_BYTES)
+        outcomes = bytearray(b"".join(map(_EIGHT_OUTCOMES.__getitem__, bits)))
         for txn_id in self.prepared:
             if txn_id >> _SHIFT == number:
                 outcomes[txn_id & _MASK] = Outcome.PREPARED

@@ -1,7 +1,7 @@
 """What became of transactions, for those that only look: nothing is written, recovered or waited for.
 
-A transaction that no process can go on with counts as what the next process that may write makes of it: the same
-steps are followed, and not stored. What transactions committed, for those that compare it with the logs.
+A transaction that no process can go on with counts as what the next process that may write makes of it: the
+same steps are followed, and not stored. What transactions committed, for those that compare it with the logs.
 """
 
 from __future__ import annotations

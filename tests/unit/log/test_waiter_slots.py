@@ -52,6 +52,22 @@ def test_everybody_of_no_group_is_taken_once():
     assert words[TopicWord.WAITERS] == 0 and slots.take_all() == []
 
 
+def test_all_of_one_group_are_taken():
+    """With those of no group; the members of other groups go on waiting."""
+    slots, words, _ = table()
+    uuids, reader, other = processes(3), os.urandom(16), os.urandom(16)
+    assert slots.take_all_of(KEY) == []
+    group, another = slots.group_of(KEY), slots.group_of(KEY + 1)
+    for uuid in uuids:
+        slots.announce(slots.claim(uuid), group)
+    slots.announce(slots.claim(reader), EACH)
+    slots.announce(slots.claim(other), another)
+    assert sorted(slots.take_all_of(KEY)) == sorted([*uuids, reader])
+    assert words[TopicWord.WAITERS] == 1 << another
+    assert slots.take_all_of(KEY) == [] and slots.take_all_of(KEY + 1) == [other]
+    assert words[TopicWord.WAITERS] == 0
+
+
 def test_one_of_a_group_is_taken_for_each_append():
     """The lowest slot first, so that a process that comes back at once is chosen again; others of no group
     are all rung beside it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,24 @@ def test_boot_id_falls_back_to_the_hour_of_the_boot(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(subprocess, "run", run)
     assert timing._boot_text().startswith("about ")
+
+
+@pytest.mark.parametrize(
+    ("text", "offset_ms"),
+    [
+        ("monotonic           0         0\nboottime            0         0\n", 0),
+        ("monotonic       86400 500000000\nboottime        7 0\n", -86_400_500),
+        ("monotonic          -3         0\n", 3000),
+        ("something else\n", 0),
+        (None, 0),
+    ],
+)
+def test_the_offset_of_a_time_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, offset_ms: int
+) -> None:
+    """What the kernel adds to the clock of a process in one, in ms; where it has no such file, none."""
+    path = tmp_path / "timens_offsets"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(timing, "_OFFSETS_PATH", str(path))
+    assert timing.monotonic_offset_ms() == offset_ms

@@ -1,0 +1,185 @@
+"""Transactions between threads: one end each, shared flushes; and what they cost in calls."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar._engine.platform.disk import Disk
+from embeddedpulsar._engine.txn.transaction import Transaction
+from embeddedpulsar._engine.txn.transaction_state import Outcome, SlotState
+from embeddedpulsar.exceptions import InvalidTxnStatusError, LockTimeout, NotAllowedError
+from tests.transaction_site import Process, assert_whole
+
+
+def in_threads(*functions: Callable[[], object]) -> None:
+    """Call each in a thread of its own, and wait for all."""
+    threads = [threading.Thread(target=function) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_one_of_two_ends_wins(tmp_path: Path) -> None:
+    """Commits and aborts of one transaction, of the process and of an operator, at the same time."""
+    with Process(tmp_path) as process, Process(tmp_path) as operator:
+        for _ in range(20):
+            transaction = process.begun()
+            answers: list[str] = []
+
+            def end(what: Callable[[], object], answer: str, answers: list[str] = answers) -> None:
+                try:
+                    what()
+                    answers.append(answer)
+                except InvalidTxnStatusError:
+                    pass
+
+            in_threads(
+                partial(end, transaction.commit, "committed"),
+                partial(end, transaction.abort, "aborted"),
+                partial(end, partial(operator.log.abort, transaction.id), "aborted"),
+            )
+            assert len(set(answers)) == 1, answers
+            outcome = operator.log.outcome(transaction.id)
+            assert outcome is (Outcome.COMMITTED if answers[0] == "committed" else Outcome.ABORTED)
+        assert_whole(process.log)
+
+
+class SlowDisk(Disk):
+    """The first flush of a journal waits until the test lets it go; all are counted."""
+
+    def __init__(self) -> None:
+        self.flushes = 0
+        self.begun = threading.Event()
+        self.go = threading.Event()
+
+    def fdatasync(self, fd: int, path: str) -> None:
+        if "journal" in path:
+            self.flushes += 1
+            self.begun.set()
+            assert self.go.wait(60)
+        super().fdatasync(fd, path)
+
+
+def test_one_flush_is_for_all_that_wait(tmp_path: Path) -> None:
+    """Eight commits, while the flush of the first is under way: one more."""
+    with Process(tmp_path, durability="flush") as process:
+        process.begun().commit()
+        transactions = [process.begun() for _ in range(9)]
+        with disk.use(SlowDisk()) as slow:
+            assert isinstance(slow, SlowDisk)
+            first = threading.Thread(target=transactions[0].commit)
+            first.start()
+            assert slow.begun.wait(60)
+            others = [threading.Thread(target=each.commit) for each in transactions[1:]]
+            for thread in others:
+                thread.start()
+            while [slot.state for slot in process.log.open_transactions()] != [SlotState.DECIDED] * 9:
+                threading.Event().wait(0.001)
+            assert {process.log.outcome(each.id) for each in transactions} == {Outcome.UNDECIDED}
+            slow.go.set()
+            for thread in (first, *others):
+                thread.join(60)
+            assert slow.flushes == 2
+        assert {process.log.outcome(each.id) for each in transactions} == {Outcome.COMMITTED}
+        assert_whole(process.log)
+
+
+def test_who_waits_flushes_for_a_process_that_died_there(tmp_path: Path) -> None:
+    """It had decided: the transaction is committed, not aborted."""
+    with Process(tmp_path, durability="flush") as reader:
+        victim = Process(tmp_path, durability="flush")
+        transaction = victim.begun()
+        failpoints.set("txn:before_flush", "raise")
+        try:
+            with pytest.raises(failpoints.InjectedFailure):
+                transaction.commit()
+        finally:
+            failpoints.clear()
+        assert reader.log.wait_for_outcome(transaction.id, 0.0) is Outcome.UNDECIDED
+        assert reader.log.announce(transaction.id).outcome is Outcome.UNDECIDED
+        reader.log.end_wait(transaction.id)
+        victim.die()
+        assert reader.log.wait_for_outcome(transaction.id, 10) is Outcome.COMMITTED
+        assert_whole(reader.log)
+
+
+def test_a_held_lock_times_out(tmp_path: Path) -> None:
+    """The error names the holder; outcomes are read all the same, and the end can be asked for again."""
+    with Process(tmp_path) as holder, Process(tmp_path, lock_timeout_s=0.05) as process:
+        transaction, known = process.begun(), process.begun()
+        known.commit()
+        inside, go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            holder.log._shared.section(lambda: inside.set() or go.wait(60))
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        try:
+            assert inside.wait(60)
+            with pytest.raises(LockTimeout, match=r"process [0-9]+"):
+                transaction.commit()
+            assert process.log.outcome(known.id) is Outcome.COMMITTED
+            assert process.log.outcome(transaction.id) is Outcome.UNDECIDED
+        finally:
+            go.set()
+            thread.join(60)
+        transaction.commit()
+        assert_whole(process.log)
+
+
+def test_a_signal_handler_is_refused_inside(tmp_path: Path) -> None:
+    """It would meet what the interrupted call was changing."""
+    with Process(tmp_path) as process:
+        with pytest.raises(NotAllowedError, match="signal handler"):
+            process.log._shared.section(lambda: process.log.joined(1))
+        process.begun().commit()
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """How many Python functions run in a call."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_what_it_costs_in_calls(tmp_path: Path) -> None:
+    """An operation: one load. An empty transaction: next to nothing. A commit: some 90."""
+    with Process(tmp_path) as process:
+        log = process.log
+        for _ in range(3):
+            process.begun().commit()
+
+        def empty() -> None:
+            Transaction(log).commit()
+
+        def one() -> None:
+            transaction = Transaction(log)
+            assert transaction.id
+            transaction.check_open()
+            transaction.commit()
+
+        is_open = process.begun()
+        assert calls_of(lambda: is_open.check_open()) == 2
+        assert calls_of(lambda: log.outcome(1)) == 2
+        assert calls_of(empty) <= 12
+        assert calls_of(one) <= 95
