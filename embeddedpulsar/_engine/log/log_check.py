@@ -28,15 +28,17 @@ from embeddedpulsar._engine.filenames import (
     log_path,
     snapshot_path,
 )
-from embeddedpulsar._engine.format import journal_record, subscription_record
+from embeddedpulsar._engine.format import journal_record, subscription_record, transaction_record
 from embeddedpulsar._engine.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
     KIND_SUBSCRIPTION,
     KIND_TOPIC,
+    KIND_TRANSACTIONS,
     WORD_COUNT,
     SubscriptionWord,
     TopicWord,
+    TransactionWord,
     are_possible,
     parse_control_header,
     split_journal,
@@ -90,7 +92,16 @@ UNREADABLE: Final = "unreadable"
 """A file that this process could not read: what is in it is unknown, and nothing says that it is damaged."""
 NEWER: Final = "newer release"
 """A file that a newer release wrote: this release can neither verify nor use it."""
-_COMMANDS: Final = {KIND_TOPIC: journal_record.RECORDS, KIND_SUBSCRIPTION: subscription_record.RECORDS}
+_COMMANDS: Final = {
+    KIND_TOPIC: journal_record.RECORDS,
+    KIND_SUBSCRIPTION: subscription_record.RECORDS,
+    KIND_TRANSACTIONS: transaction_record.RECORDS,
+}
+_JOURNAL_WORDS: Final = {
+    KIND_TOPIC: TopicWord.JOURNAL,
+    KIND_SUBSCRIPTION: SubscriptionWord.JOURNAL,
+    KIND_TRANSACTIONS: TransactionWord.JOURNAL,
+}
 _WORDS: Final = struct.Struct(f"<{WORD_COUNT}Q")
 
 
@@ -387,15 +398,16 @@ def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:
 
 
 def check_journal(directory: str, kind: int, *, with_words: bool = True) -> list[Problem]:
-    """Audit the journal of a topic (KIND_TOPIC) or subscription (KIND_SUBSCRIPTION) directory.
+    """Audit the journal of a topic (KIND_TOPIC), subscription (KIND_SUBSCRIPTION) or transaction
+    (KIND_TRANSACTIONS) directory.
 
     Every record up to the commit word must verify and continue the chain, and the snapshot must be the one
     the journal starts from. Where the commit word may not be believed, after a reboot and in a copy, no
     record that verifies may stand behind one that does not.
 
     Args:
-        directory: of the topic or subscription.
-        kind: which of the two.
+        directory: the one of them.
+        kind: which of the three.
         with_words: whether what is wrong with the control words is reported, too.
     """
     # Without words that may be believed, the files have to lead to one state, as a recovery would
@@ -404,9 +416,7 @@ def check_journal(directory: str, kind: int, *, with_words: bool = True) -> list
     problems = [words.problem] if words.problem and with_words else []
     if not words.values:
         return problems + _check_newest_journal(directory, kind, _word_at_rest(directory, kind))
-    generation, end = split_journal(
-        words.of(TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL)
-    )
+    generation, end = split_journal(words.of(_JOURNAL_WORDS[kind]))
     # The state does not exist: a removed subscription has a word and no journal.
     if not end:
         return problems
@@ -446,7 +456,7 @@ def _word_at_rest(directory: str, kind: int) -> int | None:
     except (OSError, StorageError) as e:
         is_lost = isinstance(e, FileNotFoundError) and kind == KIND_SUBSCRIPTION
         return None if is_lost and not _is_volatile(directory) else 0
-    word: int = _WORDS.unpack(data)[TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL]
+    word: int = _WORDS.unpack(data)[_JOURNAL_WORDS[kind]]
     try:
         parse_control_header(data, kind)
     # A damaged header says nothing of the words. A word without an end is then no proof that there

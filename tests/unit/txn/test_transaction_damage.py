@@ -10,10 +10,13 @@ from zlib import crc32
 
 import pytest
 
+from embeddedpulsar import Client
 from embeddedpulsar._engine.filenames import generations_among
 from embeddedpulsar._engine.format.control import TransactionWord
+from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.txn.transaction_state import Outcome
 from embeddedpulsar.exceptions import InvalidTxnStatusError, StorageError, UnsupportedFormatVersion
+from embeddedpulsar.testing import check_store
 from tests.transaction_site import BOOT, Process, assert_whole
 
 NEXT_BOOT = b"C" * 16
@@ -146,3 +149,24 @@ def test_files_of_a_newer_release_are_refused(tmp_path: Path, name: str) -> None
         if name == "ctl":
             with pytest.raises(StorageError):
                 process.begun()
+
+
+@pytest.mark.parametrize("boot", [timing.boot_id(), NEXT_BOOT])
+def test_a_check_of_the_store_reads_the_journal(tmp_path: Path, boot: bytes) -> None:
+    """In the boot of the words, and in a later one; a store with transactions is clean, and one that lost a
+    decision is not."""
+    root = tmp_path / "store"
+    with Client(str(root)) as client:
+        client.create_producer("t").send(b"x")
+    with Process(root, boot=boot, compact_bytes=300) as process:
+        for _ in range(9):
+            process.begun().commit()
+        process.begun().prepare("x")
+        process.begun().abort()
+        left_open = process.begun()
+    assert left_open.id and check_store(str(root)).is_clean
+    flip(newest_journal(root), 64 + 48 + 26)
+    report = check_store(str(root))
+    assert [(problem.kind, problem.path) for problem in report.damage] == [
+        ("journal", str(newest_journal(root)))
+    ]

@@ -33,6 +33,7 @@ from embeddedpulsar._engine.format.control import (
     CONTROL_SIZE,
     KIND_STORE,
     KIND_SUBSCRIPTION,
+    KIND_TRANSACTIONS,
     WORD_COUNT,
     StoreWord,
     are_possible,
@@ -469,6 +470,9 @@ def check_store(
         # What other processes change meanwhile is looked at again until it stays; what only one writes at a
         # time is read once.
         problems += _steady(path, is_closed, lambda: _check_catalog(path))
+        transactions = root_layout.in_root(path, root_layout.TRANSACTIONS)
+        if os.path.isdir(transactions):
+            problems += _steady(path, is_closed, lambda: check_journal(transactions, KIND_TRANSACTIONS))
         parent = root_layout.in_root(path, root_layout.TOPICS)
         directories = [os.path.join(parent, name) for name in _topic_directories(parent)]
     reports: list[TopicReport] = []
