@@ -77,6 +77,7 @@ from embeddedpulsar.damage import CONTROL, JOURNAL, Damage, DamageHook
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
+    DescriptorLimitError,
     LockTimeout,
     NotAllowedError,
     StorageError,
@@ -123,6 +124,7 @@ _BACKSTOP_S: Final = 1.0
 _FULL_LOOK_S: Final = 0.1
 _DEATH_RETRY_S: Final = 5e-3
 _MS: Final = 1000.0
+_NO_FLUSH: Final = (DescriptorLimitError, LockTimeout)
 _DURABILITIES: Final = (PROCESS, INTERVAL, FLUSH)
 
 
@@ -619,6 +621,8 @@ class SharedTransactions:
             self.append(record.Reserve(end))
             try:
                 self._journal.sync()
+            except _NO_FLUSH:
+                raise
             except OSError:
                 self._words[_UNFLUSHED] = 1  # in other processes a flush would report success
                 raise
@@ -755,15 +759,17 @@ class SharedTransactions:
             if not words[_UNFLUSHED]:
                 try:
                     self._raise_synced(self._journal.sync_for_all())
+                except _NO_FLUSH:
+                    raise  # no flush was tried that could have lost a page
                 except OSError:
                     words[_UNFLUSHED] = 1
             if words[_UNFLUSHED]:
                 self.section(self._rewrite)
             if failpoints.ACTIVE:
                 failpoints.hit("txn:flushed")
+        except (*_NO_FLUSH, StorageError):
+            raise
         except OSError as e:
-            if isinstance(e, StorageError):
-                raise
             raise StorageError(
                 path=self.directory,
                 reason=f"a flush failed ({e}), so the last decisions may not survive a power loss",
@@ -796,7 +802,11 @@ class SharedTransactions:
 
     def _sync_in_time(self) -> None:
         self._timer = None  # first: what is committed from here on asks again
-        self.sync()
+        try:
+            timing.try_now(self.sync)
+        except LockTimeout:  # another process is in its flush, or stopped there
+            if is_idle(self._timer):
+                self._timer = self.options.call_later(self.options.interval_s, self._sync_in_time)
 
     def sync(self) -> None:
         """Make everything that was decided so far survive a power loss."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar._engine.filenames import outcome_path
+from embeddedpulsar._engine.filenames import outcome_path, sync_lock_path
 from embeddedpulsar._engine.format.control import TXN_SLOTS, TransactionWord
 from embeddedpulsar._engine.format.transaction_record import ParticipantFacts
 from embeddedpulsar._engine.platform import disk
@@ -33,6 +33,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.testing import ManualClock
 from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.held_elsewhere import held_elsewhere
 from tests.transaction_site import BOOT, Process, RecordingTopic, assert_whole, topic
 
 NEXT_BOOT = b"C" * 16
@@ -576,5 +577,9 @@ def test_the_timer_of_level_interval_flushes(tmp_path: Path) -> None:
         words = one.log.control.words
         ((delay_s, flush), *_) = one.later
         assert delay_s == 2.0 and words[TransactionWord.SYNCED] < words[TransactionWord.JOURNAL]
+        with held_elsewhere(sync_lock_path(str(tmp_path / "txn"))):
+            flush()
+        assert words[TransactionWord.SYNCED] < words[TransactionWord.JOURNAL]
+        assert one.later[-1][0] == 2.0 and len(one.later) > 1
         flush()
         assert words[TransactionWord.SYNCED] == words[TransactionWord.JOURNAL]

@@ -205,7 +205,7 @@ def clone(stored: Stored) -> Stored:
     return copied
 
 
-LifeOfOne.TestCase.settings = settings(max_examples=150, stateful_step_count=15, deadline=None)
+LifeOfOne.TestCase.settings = settings(max_examples=100, stateful_step_count=15, deadline=None)
 TestLifeOfOne = LifeOfOne.TestCase
 
 
