@@ -655,6 +655,19 @@ class SharedTransactions:
         except ValueError:
             raise self._closed() from None
 
+    def range_of(self, txn_id: int) -> tuple[int, memoryview] | None:
+        """The outcomes of all ids of a range, for those that look many up at once. Lock-free, as `outcome`.
+
+        Returns:
+            The first id of the range that has ``txn_id``, and a byte for each, which go on changing; None if
+            they were folded.
+        """
+        number = txn_id >> SHIFT
+        view = self._views.get(number)
+        if view is None:
+            view = self._map_table(txn_id)
+        return None if view is None else (number << SHIFT, view)
+
     def view(self, number: int) -> memoryview | None:
         """The bytes of a table, under the lock; None for one that was folded."""
         view = self._views.get(number)

@@ -126,7 +126,7 @@ class TransactionLog:
     Attributes:
         options: as given.
         control: words and slots.
-        outcome: see `SharedTransactions.outcome`.
+        outcome, range_of: see `SharedTransactions`.
         now_ms: see `SharedTransactions.now_ms`.
         is_flushed: whether a commit is durable by default.
     """
@@ -135,6 +135,7 @@ class TransactionLog:
         self.options: Final = shared.options
         self.control: Final = shared.control
         self.outcome: Final = shared.outcome
+        self.range_of: Final = shared.range_of
         self.now_ms: Final = shared.now_ms
         self.is_flushed: Final = shared.must_flush
         self._shared: Final = shared

@@ -433,6 +433,9 @@ def test_outcomes_are_forgotten_when_nothing_asks(tmp_path: Path) -> None:
         assert one.log.raise_lowest(1 << 40) == kept.id == 65_536
         assert not (tmp_path / "txn" / "outcome.0").exists()
         assert one.log.outcome(first.id) is Outcome.FOLDED
+        assert one.log.range_of(first.id) is None
+        first_id, outcomes = one.log.range_of(kept.id) or (0, b"")
+        assert first_id == 65_536 and len(outcomes) == 65_536 and not any(outcomes)
         with Process(tmp_path) as third:
             assert third.log.outcome(first.id) is Outcome.FOLDED
             assert third.log.announce(first.id).outcome is Outcome.FOLDED
