@@ -213,6 +213,8 @@ class SharedTransactions:
         )
         self.decisions: Final = Decisions()
         self._journal: Final = Journal(place, self.decisions)
+        # The descriptors of the lock and of the journal are closed together, when there are too few, or after
+        # a fork.
         lock.close_others, lock.check_reopened = self._journal.close_descriptor, options.check_in_place
         self._sync_lock: FileLock | None = None
         self.waiters: Final = WaiterSlots(control.words, _WAITERS, options.peers)
@@ -493,6 +495,8 @@ class SharedTransactions:
         """Make one step. Returns the slot."""
         words, control = self._words, self.control
         at = control.word_of(slot)
+        # One store decides in each of these; what else is written in it is a count, which a crash may lose,
+        # or stands before that store and means nothing without it.
         if step is Step.SHOW_COMMITTED:
             view[txn_id & MASK] = Outcome.COMMITTED
             words[TransactionWord.COMMITS] += 1

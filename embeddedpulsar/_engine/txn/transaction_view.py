@@ -95,6 +95,8 @@ class TransactionView:
             return False
         is_trusted = control is not None and control.is_trusted(self._boot) and control.is_possible()
         is_trusted = is_trusted and control is not None and control.words[TransactionWord.LOWEST] > 0
+        # Without words that may be believed the files alone are asked, as a recovery would; a store that lost
+        # its control file still has a journal.
         words = memoryview(bytes(8 * (TransactionWord.JOURNAL + 1))).cast("Q")
         if control is not None:
             words = control.words
