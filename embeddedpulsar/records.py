@@ -1,18 +1,21 @@
-"""`NamedTuple` for the classes of this package. To a type checker it is that of `typing`.
+"""`NamedTuple` and `Protocol` for the classes of this package. To a type checker they are those of `typing`.
 
 A process that produces and consumes has some 140 of them. `typing` compiles each annotation, and each class
 has methods of its own: 0.16 ms a class, a fifth of a cold start. Here a class takes 0.02 ms, and its
 annotations stay text.
+
+A protocol says to a type checker what an object has to have. Nothing asks at run time, so there it is a class
+as any other, which takes a fifth of the time of one of `typing`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__all__ = ["NamedTuple"]
+__all__ = ["NamedTuple", "Protocol"]
 
 if TYPE_CHECKING:
-    from typing import NamedTuple
+    from typing import NamedTuple, Protocol
 else:
     from collections import namedtuple
     from types import FunctionType
@@ -22,6 +25,7 @@ else:
     _Field = type(namedtuple("_", "field").field)
     _NEW = {"_new": tuple.__new__, "__builtins__": {}}
     _CODES = {}
+    _FIELDS = []  # a descriptor has a position and no name, so all classes share them
 
     # One base for all records, so that methods exist once and not once for each class.
     class _Record(tuple):
@@ -81,19 +85,22 @@ else:
             # As in `typing`: an argument without a default cannot follow one with a default.
             if tuple(defaults) != fields[len(fields) - len(defaults) :]:
                 raise TypeError(f"{name}: fields without a default follow fields with one")
-            # The descriptors read the tuple by position.
-            body |= {field: _Field(at, f"Alias for field number {at}") for at, field in enumerate(fields)}
+            while len(_FIELDS) < len(fields):
+                _FIELDS.append(_Field(len(_FIELDS), f"Alias for field number {len(_FIELDS)}"))
+            body.update(zip(fields, _FIELDS, strict=False))
             body["__new__"] = new = _new_of(fields, tuple(defaults.values()) or None)
             new.__annotations__ = body.get("__annotations__", {})
             new.__module__, new.__qualname__ = body.get("__module__", ""), f"{name}.__new__"
-            body |= {
-                "_fields": fields,
-                "_field_defaults": defaults,
-                "__match_args__": fields,
-                "__slots__": (),
-            }
-            body.setdefault("__doc__", f"{name}({', '.join(fields)})")
+            body["_fields"] = body["__match_args__"] = fields
+            body["_field_defaults"], body["__slots__"] = defaults, ()
+            if "__doc__" not in body:
+                body["__doc__"] = f"{name}({', '.join(fields)})"
             return type(name, (_Record,), body)
 
     # Without `_RecordType.__new__`, which is for classes that have this one as their base.
     NamedTuple = type.__new__(_RecordType, "NamedTuple", (), {})
+
+    class Protocol:
+        """The base of what type checkers compare by its members."""
+
+        __slots__ = ()

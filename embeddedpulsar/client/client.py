@@ -646,7 +646,8 @@ class Client:
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name != "self"}
+    del arguments["self"]  # of the copy that `locals` makes
+    return arguments
 
 
 def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
