@@ -112,7 +112,6 @@ OWNERS = {
     "portalocker": ("platform",),
     "pulsar": ("cluster",),
     "_pulsar": ("cluster",),
-    "sortedcontainers": ("subscription",),
 }
 
 

@@ -36,13 +36,12 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
-from queue import Empty
 from types import FrameType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from embeddedpulsar._engine.platform import descriptors, fork, threads
 from embeddedpulsar._engine.platform.access import named
-from embeddedpulsar._engine.platform.threads import RLock, SimpleQueue, system
+from embeddedpulsar._engine.platform.threads import Empty, RLock, SimpleQueue, system
 from embeddedpulsar.error_text import with_nearest_argument
 from embeddedpulsar.exceptions import DescriptorLimitError, Interrupted, LockTimeout, PulsarException
 from embeddedpulsar.records import Protocol
@@ -169,8 +168,8 @@ def _boot_text() -> str:
 
 
 def _read_text(path: str) -> str:
-    with open(path, encoding="ascii") as file:
-        return file.read().strip()
+    with open(path, "rb", buffering=0) as file:  # as text it would take a codec, which is a module
+        return file.read().decode().strip()
 
 
 def _sysctl_boot_text() -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from embeddedpulsar._engine import filenames
@@ -456,6 +456,15 @@ class SubscriptionHost(Protocol):
     refusal: Refusal | None
 
 
+@cache
+def _class_of_subscriptions() -> type[Subscription]:
+    """Imported on first use: most processes that publish have no subscription."""
+    with late_imports():
+        from embeddedpulsar._engine.subscription.subscription import Subscription
+
+    return Subscription
+
+
 class SubscriptionOpening:
     """Gives the subscriptions of a topic what they share. Their settings follow the policies of the
     topic. Callers: any thread.
@@ -500,10 +509,7 @@ class SubscriptionOpening:
             AlreadyClosed: the topic is closed.
             ReadOnlyStoreError: the store is open read-only.
         """
-        # Imported on first use: most processes that publish have no subscription.
-        with late_imports():
-            from embeddedpulsar._engine.subscription.subscription import Subscription
-
+        opened = _class_of_subscriptions()
         self._check_open()
         session = self._session
         if session.refusal is not None:
@@ -511,7 +517,7 @@ class SubscriptionOpening:
         self._settings = self._settings or live_settings(
             session.settings, self._policies, among, session.chores
         )
-        return Subscription.open(
+        return opened.open(
             directory,
             name,
             managed_ledger=self._log,

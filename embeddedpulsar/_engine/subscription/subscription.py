@@ -90,9 +90,6 @@ def attachment_kind(is_claiming: bool, is_volatile: bool) -> Callable[..., Attac
     """
     # Imported on first use: most processes have consumers of one kind.
     kind: Callable[..., Attachment]
-    if is_claiming:
-        with late_imports():  # for counts that a command keeps, under the lock
-            import sortedcontainers  # noqa: F401
     if is_volatile:
         with late_imports():
             from embeddedpulsar._engine.subscription.attachment.volatile_attachment import (
