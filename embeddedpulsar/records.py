@@ -90,7 +90,8 @@ else:
             names = ", ".join(f"_{at}" for at in range(len(fields)))
             comma = "," if len(fields) == 1 else ""
             code = _CODES[len(fields)] = eval(f"lambda _cls, {names}: _new(_cls, ({names}{comma}))").__code__
-        code = code.replace(co_varnames=("_cls", *fields), co_name="__new__")
+        # Of no file: its line here says nothing of the class.
+        code = code.replace(co_varnames=("_cls", *fields), co_name="__new__", co_filename="<string>")
         return FunctionType(code, _NEW, "__new__", defaults)
 
     class _RecordType(type):

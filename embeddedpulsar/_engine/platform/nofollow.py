@@ -410,9 +410,11 @@ def status(path: str) -> os.stat_result:
 
 
 def held_status(path: str) -> os.stat_result | None:
-    """`directory_status`, if the present series was asked for it before; else None."""
+    """`directory_status`, if the present series holds the directory; else None."""
     series = _series.get()
-    return None if series is None else series.statuses.get(path)
+    if series is None or path not in series:
+        return None
+    return series.statuses.get(path) or series.status(path)
 
 
 def directory_status(path: str) -> os.stat_result:
@@ -529,8 +531,9 @@ def replace(src: str, dst: str) -> None:
             except OSError:
                 series.end()
             else:
-                series.note_moved(src)
-                series.note_moved(dst)
+                for moved in (src, dst):
+                    if moved in series:  # a directory
+                        series.note_moved(moved)
                 return
     above = open_directory(directory)
     try:

@@ -389,7 +389,7 @@ class Subscription:
 
     def _birth(self, shared: SharedState, initial: Position) -> record.Create:
         """The command that makes the subscription. Under its lock."""
-        return record.Create(self.name, shared.control.words[SubscriptionWord.EPOCH] + 1, *initial)
+        return record.Create(self._lives.name, shared.control.words[SubscriptionWord.EPOCH] + 1, *initial)
 
     def delete(self, force: bool = False) -> None:
         """Remove the subscription. Its acknowledgements are gone when this returns, at every level.
@@ -493,16 +493,17 @@ class Subscription:
         kind = attachment_kind(is_claiming, self._log.is_volatile)
 
         def join(state: SubscriptionState, shared: SharedState, membership: Membership) -> Attachment:
-            birth, start, facts = None, state.mark_delete, membership.facts
+            birth: record.Create | None = None
             if not state.exists:
-                if initial is None or shared.is_removed:
+                if initial is None or shared.control.is_removed:
                     raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
-                birth, start = self._birth(shared, initial), initial
+                birth = self._birth(shared, initial)
             if self._log.is_volatile:
                 self._detach_dead(shared, state)
                 skip_missed(state, shared, self._log)
             if compacted is not None:
-                note_first(shared.directory, start, facts)
+                start = state.mark_delete if birth is None else Position(birth.ledger_id, birth.entry_id)
+                note_first(shared.directory, start, membership.facts)
             consumer = membership.join(state, birth)
             rest = (chunks,) if is_claiming else (shared.state, chunks, compacted)
             return kind(self._log, shared, membership, consumer, *rest)
