@@ -34,6 +34,8 @@ with Client(sys.argv[1]) as client:
 print(*sys.modules)
 """
 SELDOM = (
+    "client.cluster_options",
+    "client.consumer.due_entries",
     "_engine.log.log_survey",
     "_engine.log.chain_scan",
     "_engine.log.recovery",
