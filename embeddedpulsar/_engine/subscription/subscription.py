@@ -492,6 +492,7 @@ class Subscription:
             from embeddedpulsar._engine.subscription.attachment.active_attachment import note_first
         kind = attachment_kind(is_claiming, self._log.is_volatile)
 
+        # Under the lock. Three cases: the subscription is there; it is made here; it was deleted meanwhile.
         def join(state: SubscriptionState, shared: SharedState, membership: Membership) -> Attachment:
             birth: record.Create | None = None
             if not state.exists:
