@@ -96,7 +96,8 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.care.backup_target import BackupTarget
     from embeddedpulsar.admin.admin import Admin
     from embeddedpulsar.client.client import Client
-    from embeddedpulsar.client.client_config import (
+    from embeddedpulsar.client.client_config import ConsoleLogger, FileLogger
+    from embeddedpulsar.client.cluster_options import (
         Authentication,
         AuthenticationAthenz,
         AuthenticationBasic,
@@ -104,8 +105,6 @@ if TYPE_CHECKING:
         AuthenticationTLS,
         AuthenticationToken,
         AutoClusterFailover,
-        ConsoleLogger,
-        FileLogger,
         ServiceInfo,
         ServiceInfoProvider,
     )
@@ -141,7 +140,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded on first access, so that importing the package is fast.
-_NETWORK = "embeddedpulsar.client.client_config"
+_LOGGERS = "embeddedpulsar.client.client_config"
+_NETWORK = "embeddedpulsar.client.cluster_options"
 _INTERCEPTORS = "embeddedpulsar.client.interceptors"
 _STATISTICS = "embeddedpulsar.client.statistics"
 _POLICIES = "embeddedpulsar.policies"
@@ -154,11 +154,11 @@ _LAZY = {
     "AuthenticationTLS": _NETWORK,
     "AuthenticationToken": _NETWORK,
     "AutoClusterFailover": _NETWORK,
-    "ConsoleLogger": _NETWORK,
+    "ConsoleLogger": _LOGGERS,
     "ConsumerInterceptor": _INTERCEPTORS,
     "ConsumerStats": _STATISTICS,
     "ProducerStats": _STATISTICS,
-    "FileLogger": _NETWORK,
+    "FileLogger": _LOGGERS,
     "ServiceInfo": _NETWORK,
     "ServiceInfoProvider": _NETWORK,
     "Admin": "embeddedpulsar.admin.admin",

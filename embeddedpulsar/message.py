@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, cast
 
 from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.records import Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,24 +15,26 @@ NON_PERSISTENT = "non-persistent"
 PARTITION_SUFFIX = "-partition-"
 MAX_PART_LENGTH = 255
 NON_DURABLE_PREFIX = "n-"
+_MOST_DIGITS = 9  # of the index of a partition
 LIFE_SEPARATOR = "."
 """Separates the number of the second and later topics of one name, in the name of the directory."""
 
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _REMEMBERED = 64  # attaching asks for the same names a dozen times, and a name takes 10 us
 
-_is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
-_is_system = re.compile(
+# No pattern is compiled when this is imported: one takes as long as importing a small module.
+_PLAIN = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=:."
+_SYSTEM = (
     r"pulsar/system/.*|[^/]*/[^/]*/(__change_events(-partition-.*)?|__transaction_.*"
     r"|.*__transaction_pending_ack(-partition-.*)?)"
-).fullmatch
-_is_canonical_number = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch
+)
 _IGNORABLE = (
     *((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2065, 0x2065)),
     *((0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
 )
 """Characters that Unicode has displays ignore by default, beside those of category Cf."""
-_not_slug = re.compile(r"[^a-z0-9]+")
+_SLUG = b" " * 48 + b"0123456789" + b" " * 39 + b"abcdefghijklmnopqrstuvwxyz" + b" " * 133
+"""For each byte, itself if it may be in the readable part of the name of a directory, else a space."""
 
 
 class TopicName(NamedTuple):
@@ -145,7 +147,7 @@ def _parsed(text: str) -> TopicName:
     *owners, local = parts
     # Before the parts in general: what tenant and namespace may contain is stricter than the local name.
     for part in owners:
-        if not _is_plain(part):
+        if not part or part.strip(_PLAIN):  # what is left begins with a character that is not allowed
             raise _invalid(text, "tenant and namespace are made of A-Z a-z 0-9 _ - = : . and not empty")
     for part in parts:
         _check_part(text, part)
@@ -161,7 +163,9 @@ def partition_index(name: str) -> int:
     """
     # Canonical digits alone, so that one partition has one name: "-partition-07" is a topic of its own.
     base, separator, digits = name.rpartition(PARTITION_SUFFIX)
-    return int(digits) if base and separator and _is_canonical_number(digits) else -1
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    is_canonical = is_number and (digits[0] != "0" or digits == "0")
+    return int(digits) if base and separator and is_canonical else -1
 
 
 def is_system_topic(full_name: str) -> bool:
@@ -173,7 +177,7 @@ def is_system_topic(full_name: str) -> bool:
     """
     if "__" not in full_name and "://pulsar/system/" not in full_name:
         return False  # of a million names in a list, nearly all
-    return _is_system(full_name.partition("://")[2]) is not None
+    return re.fullmatch(_SYSTEM, full_name.partition("://")[2]) is not None
 
 
 def check_visible(name: TopicName) -> None:
@@ -287,7 +291,8 @@ def _hashed(kind: str, name: str, readable: str) -> str:
     code = ""
     for shift in range(125, -1, -5):
         code += _BASE32[number >> shift & 31]
-    slug = _not_slug.sub("-", readable.lower()).strip("-")[:40].rstrip("-")
+    words = readable.lower().encode("utf-8").translate(_SLUG).split()
+    slug = b"-".join(words)[:40].rstrip(b"-").decode()
     return f"{kind}-{code}-{slug}" if slug else f"{kind}-{code}"
 
 

@@ -114,7 +114,6 @@ OWNERS = {
     "portalocker": ("platform",),
     "pulsar": ("cluster",),
     "_pulsar": ("cluster",),
-    "sortedcontainers": ("subscription",),
 }
 
 

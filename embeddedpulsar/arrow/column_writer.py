@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +29,7 @@ from embeddedpulsar._engine.format.frame import (
     FLAG_SEQUENCE_IDS,
 )
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from embeddedpulsar.arrow.row_values import RecordRows

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.entry_pruning import Wanted, with_wanted
 from embeddedpulsar.arrow.plan import EntryLookup, EntryRange, split
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 
 # A piece is what a filter keeps or leaves out, and costs an expression of Arrow and two look-ups in the
 # index.

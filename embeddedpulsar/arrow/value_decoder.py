@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ from embeddedpulsar.arrow.value_types import (
 )
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.schema.json_text import loads
 from embeddedpulsar.schema.key_value import payload_decoder, split_pair
 from embeddedpulsar.schema.schema_avro import definitions_for, library, parsed

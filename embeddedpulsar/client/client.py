@@ -10,7 +10,7 @@ from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.client.arguments import check_type, check_type_or_none
-from embeddedpulsar.client.client_config import Authentication, ServiceInfo, client_config
+from embeddedpulsar.client.client_config import client_config
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore, close_opened
 from embeddedpulsar.client.client_threads import OPENED, ClientLog
 from embeddedpulsar.damage import Damage
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import os
     import re
 
+    from embeddedpulsar.client.cluster_options import Authentication, ServiceInfo
     from embeddedpulsar.client.consumer.consumer import Consumer
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
@@ -559,6 +560,8 @@ class Client:
             ...     client.get_service_info().service_url
             'memory://cafe'
         """
+        with late_imports():
+            from embeddedpulsar.client.cluster_options import ServiceInfo
         return ServiceInfo(self._core.config.url.text)
 
     # -- the end -----------------------------------------------------------------------------------------
@@ -646,7 +649,8 @@ class Client:
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name != "self"}
+    del arguments["self"]  # of the copy that `locals` makes
+    return arguments
 
 
 def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:

@@ -7,9 +7,10 @@ Closing of a consumer or reader once, and the error for acknowledgements that co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.records import Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from embeddedpulsar.client.client_config import ServiceInfo
+    from embeddedpulsar.client.cluster_options import ServiceInfo
     from embeddedpulsar.client.producer.bulk_publisher import SentMessages
     from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from embeddedpulsar import enums, error_text, exceptions
 from embeddedpulsar._engine.platform.descriptors import late_imports
-from embeddedpulsar.client import client_config
+from embeddedpulsar.client import client_config, cluster_options
 from embeddedpulsar.crypto.keys import CryptoKeyReader
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import (
@@ -224,24 +224,24 @@ def _dead_letter_policy(value: ConsumerDeadLetterPolicy) -> Any:
     )
 
 
-def _authentication(value: client_config.Authentication) -> Any:
+def _authentication(value: cluster_options.Authentication) -> Any:
     return getattr(library(), type(value).__name__)(*value.arguments)
 
 
-def _service_info(value: client_config.ServiceInfo) -> Any:
+def _service_info(value: cluster_options.ServiceInfo) -> Any:
     return library().ServiceInfo(
         value.service_url, to_pulsar(value.authentication), value.tls_trust_certs_file_path
     )
 
 
-def from_service_info(theirs: Any) -> client_config.ServiceInfo:
+def from_service_info(theirs: Any) -> cluster_options.ServiceInfo:
     """Return the address of this package for one of ``pulsar-client``, without credentials."""
-    return client_config.ServiceInfo(
+    return cluster_options.ServiceInfo(
         theirs.service_url, tls_trust_certs_file_path=theirs.tls_trust_certs_file_path
     )
 
 
-def _failover(value: client_config.AutoClusterFailover) -> Any:
+def _failover(value: cluster_options.AutoClusterFailover) -> Any:
     return library().AutoClusterFailover(
         _service_info(value.primary),
         [_service_info(info) for info in value.secondary],
@@ -251,7 +251,7 @@ def _failover(value: client_config.AutoClusterFailover) -> Any:
     )
 
 
-def _provider(value: client_config.ServiceInfoProvider) -> Any:
+def _provider(value: cluster_options.ServiceInfoProvider) -> Any:
     class Provider(library().ServiceInfoProvider):  # type: ignore[misc]
         """Passes the calls of ``pulsar-client`` to the provider of the application."""
 
@@ -343,10 +343,10 @@ _CONVERSIONS: Final[dict[Any, Callable[[Any], Any]]] = {
     ConsumerBatchReceivePolicy: _batch_policy,
     ConsumerKeySharedPolicy: _key_shared_policy,
     ConsumerDeadLetterPolicy: _dead_letter_policy,
-    client_config.Authentication: _authentication,
-    client_config.ServiceInfo: _service_info,
-    client_config.AutoClusterFailover: _failover,
-    client_config.ServiceInfoProvider: _provider,
+    cluster_options.Authentication: _authentication,
+    cluster_options.ServiceInfo: _service_info,
+    cluster_options.AutoClusterFailover: _failover,
+    cluster_options.ServiceInfoProvider: _provider,
     client_config.ConsoleLogger: _console_logger,
     client_config.FileLogger: _file_logger,
 }

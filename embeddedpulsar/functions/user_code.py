@@ -12,12 +12,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.functions.context import Context
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
+from embeddedpulsar.records import Protocol
 
 if TYPE_CHECKING:
     from embeddedpulsar.message import Message

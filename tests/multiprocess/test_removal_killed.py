@@ -95,6 +95,19 @@ def test_files_of_one_that_was_killed(
         assert left(tmp_path) == []
 
 
+@pytest.mark.parametrize("point", ["journal:word_stored", "subscription:published"])
+def test_killed_when_it_had_begun(tmp_path: Path, point: str):
+    """The process that made it by its first consumer is dead: the subscription stays, the consumer goes."""
+    with pulsar.Client(tmp_path) as client:
+        client.create_producer("t").send(b"1")
+    with Child(begin, tmp_path, point, "True") as child:
+        assert child.join() == -signal.SIGKILL
+    with pulsar.Client(tmp_path) as client, client.subscribe("t", "s") as consumer:
+        assert consumer.receive(5000).data() == b"1"
+        topic = client._core.store.use_topic("persistent://public/default/t").topic
+        assert topic.subscriptions() == ["s"] and topic.consumers() == [consumer.consumer_name()]
+
+
 def test_one_that_is_closed_meanwhile_is_passed_over(tmp_path: Path):
     """Its last consumer closes it while housekeeping looks at it."""
     with pulsar.Client(tmp_path) as client:

@@ -129,3 +129,11 @@ def test_parse_accepts_or_raises(text: str):
     except InvalidTopicName:
         return
     assert TopicName.parse(name.full) == name
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_the_readable_part_of_a_directory_is_its_letters_and_digits(name: str):
+    """Each run of anything else is one hyphen, as in the directories of all stores so far."""
+    readable = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")[:40].rstrip("-")
+    directory = subscription_directory_name(name)
+    assert directory[len("s-") + 26 :] == (f"-{readable}" if readable else "")

@@ -150,10 +150,13 @@ class Journal:
         """
         self.place.check_in_place()
         generation = split_journal(self._words[self._word])[0] + 1
-        while os.path.lexists(path := journal_path(self.place.directory, generation)) and self.damage:
+        while (
+            is_left := os.path.lexists(path := journal_path(self.place.directory, generation))
+        ) and self.damage:
             generation += 1  # what is left of a damaged state keeps its name
-        # 1. Remove what a creator that died left; but what is left of a damaged state is kept.
-        if not self.exists and not self.damage:
+        # 1. Remove what a creator that died left; but what is left of a damaged state is kept. Of the first
+        # generation that is this file alone: no other is written before the word names one.
+        if (is_left or generation > 1) and not self.exists and not self.damage:
             sweep(self.place.directory, (), ())
         # 2. The file. No process looks at it yet.
         seed = int.from_bytes(os.urandom(4), "little")

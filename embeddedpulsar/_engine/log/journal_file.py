@@ -26,7 +26,7 @@ import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from embeddedpulsar._engine.filenames import (
     NEW_SUFFIX,
@@ -64,7 +64,7 @@ from embeddedpulsar.exceptions import (
     StorageError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 
 _PREV_CRC: Final = struct.Struct("<I")
 Record = tuple[int, bytes]

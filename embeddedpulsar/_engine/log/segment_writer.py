@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from os import fstat, getpid, lstat
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 from zlib import crc32
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
@@ -72,7 +72,7 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.policies import TopicHeld
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 
 failpoints.declare("append:index_reserved")
 

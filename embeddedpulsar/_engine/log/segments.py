@@ -13,7 +13,7 @@ import os
 import weakref
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from typing import Final, Protocol
+from typing import Final
 
 from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold
 from embeddedpulsar._engine.filenames import log_path
@@ -24,7 +24,7 @@ from embeddedpulsar._engine.log.topic_control import DirectoryIdentity, is_delet
 from embeddedpulsar._engine.platform import descriptors, disk, fork, mapped_file, threads
 from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 
 _DEFAULT_CAPACITY: Final = 32
 _FEWEST: Final = 8
@@ -38,7 +38,6 @@ class SegmentHolder(Protocol):
 
     def let_go(self, segment: Segment) -> bool:
         """Drop the segment; False if it is in use this moment. Never waits."""
-        ...
 
 
 class SegmentCache:

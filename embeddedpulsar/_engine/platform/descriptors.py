@@ -12,11 +12,12 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from embeddedpulsar._engine.platform import fork, nofollow, threads
 from embeddedpulsar._engine.platform.access import explained
 from embeddedpulsar.exceptions import DescriptorLimitError, StorageOSError
+from embeddedpulsar.records import Protocol
 
 # ENOMEM is what ``mmap`` gives at the limit of maps (vm.max_map_count), which is cured by the same
 # means.
@@ -38,7 +39,6 @@ class Sleeper(Protocol):
 
     def close_descriptor(self) -> bool:
         """Give them back, and say so; False if they are in use this moment. Never waits."""
-        ...
 
 
 class Sleepers:

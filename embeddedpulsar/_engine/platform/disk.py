@@ -121,7 +121,10 @@ class Disk:
         what = f"cannot create {path}"
         # The rights are looked up in the directory and the file is made there: two calls of one
         # series, so both mean the same directory, whatever is renamed meanwhile.
-        fd: int = descriptors.calling(what, nofollow.within, nofollow.split(path)[0], self._create, path)
+        directory = nofollow.split(path)[0]
+        if nofollow.held_status(directory) is not None:  # of a series that has it already
+            return self._create(path)
+        fd: int = descriptors.calling(what, nofollow.within, directory, self._create, path)
         return fd
 
     def _create(self, path: str) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import builtins
 import os
-import signal
 from collections.abc import Callable
 from typing import Final
 
@@ -125,6 +124,8 @@ def _action(name: str, word: str) -> Action:
     # runs no handler, for platforms and tests in which a status is to be seen.
     kind, _, argument = word.partition(":")
     if kind == "kill":
+        import signal  # its enumerations take as long as a large module, and only tests come here
+
         return lambda: os.kill(os.getpid(), signal.SIGKILL)
     if kind == "exit":
         return lambda: os._exit(EXIT_STATUS)

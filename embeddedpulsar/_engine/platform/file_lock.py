@@ -192,8 +192,10 @@ class FileLock:
         path: the lock file; created empty, with the rights of its directory, if absent.
         describe: names the holder of the lock, for the text of `LockTimeout`. Runs without the
         lock.
+        is_missing: whether the file is hardly there: it is made, and opened only if that finds it.
 
     Attributes:
+        is_new: whether the file was not there; with ``is_missing``, whether this object made it for certain.
         close_others: closes what else is needed only inside; called by `close_descriptor`.
         check_reopened: raises if the path leads to another lock by now; called when the file was opened
             again.
@@ -221,18 +223,26 @@ class FileLock:
     release: Callable[[], object]
     _leave: Step | None
 
-    def __init__(self, path: str | os.PathLike[str], describe: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        describe: Callable[[], str] | None = None,
+        *,
+        is_missing: bool = False,
+    ) -> None:
         self.path: Final = os.fspath(path)
         self.describe = describe
         self.is_new = False
         self.close_others: Callable[[], object] | None = None
         self.check_reopened: Callable[[], object] = int
         try:
+            if is_missing:
+                raise FileNotFoundError
             self.fd = self._open()
         except FileNotFoundError:
             fd = ownership.make_empty(self.path)
             self.fd = self._note_file(fd) if fd >= 0 else self._open()
-            self.is_new = True
+            self.is_new = fd >= 0 or not is_missing
         self._new_thread_lock()
         self._use(self.fd)
         fork.register(self)

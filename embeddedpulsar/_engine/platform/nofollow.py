@@ -115,13 +115,13 @@ class _Series(dict[str, int]):
     Callers: the thread that runs the series.
     """
 
-    __slots__ = ("_below", "_outer", "_own", "_statuses")
+    __slots__ = ("_below", "_outer", "_own", "statuses")
 
     def __init__(self, path: str, fd: int, *, is_own: bool) -> None:
         self._own = [fd] if is_own else []
         self[path] = fd
         self._below: Final = path + os.sep
-        self._statuses: dict[str, os.stat_result] = {}
+        self.statuses: dict[str, os.stat_result] = {}
         self._outer = _series.get()
 
     def __missing__(self, path: str) -> int:
@@ -138,9 +138,9 @@ class _Series(dict[str, int]):
         fd = self[path]
         if fd < 0:
             return None
-        status = self._statuses.get(path)
+        status = self.statuses.get(path)
         if status is None:
-            status = self._statuses[path] = os.fstat(fd)
+            status = self.statuses[path] = os.fstat(fd)
         return status
 
     def opened(self, path: str, flags: int) -> int:
@@ -179,6 +179,7 @@ class _Series(dict[str, int]):
     def end(self) -> None:
         """Hold nothing any more."""
         self.clear()
+        self.statuses.clear()
         own, self._own = self._own, []
         for fd in own:
             os.close(fd)
@@ -191,11 +192,12 @@ class _Series(dict[str, int]):
             below = path + os.sep
             for held in [held for held in self if held == path or held.startswith(below)]:
                 del self[held]
-                self._statuses.pop(held, None)
+                self.statuses.pop(held, None)
 
     def abandon(self) -> None:
         """In a forked child: the numbers are the parent's."""
         self.clear()
+        self.statuses.clear()
         self._own.clear()
         if self._outer is not None:
             self._outer.abandon()
@@ -407,6 +409,14 @@ def status(path: str) -> os.stat_result:
     return _beside(os.stat, path, follow_symlinks=False)
 
 
+def held_status(path: str) -> os.stat_result | None:
+    """`directory_status`, if the present series holds the directory; else None."""
+    series = _series.get()
+    if series is None or path not in series:
+        return None
+    return series.statuses.get(path) or series.status(path)
+
+
 def directory_status(path: str) -> os.stat_result:
     """``os.fstat`` of the directory ``path``. Errors are those of `open_directory`."""
     series = _series.get()
@@ -521,8 +531,9 @@ def replace(src: str, dst: str) -> None:
             except OSError:
                 series.end()
             else:
-                series.note_moved(src)
-                series.note_moved(dst)
+                for moved in (src, dst):
+                    if moved in series:  # a directory
+                        series.note_moved(moved)
                 return
     above = open_directory(directory)
     try:

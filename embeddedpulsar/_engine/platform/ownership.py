@@ -59,7 +59,9 @@ def rights_beside(path: str) -> Rights:
     """The rights of a new file ``path``."""
     end = path.rfind(os.sep) + 1
     directory = path[: end - 1] or os.sep if end else os.curdir
-    status = descriptors.calling(f"cannot look at {directory}", nofollow.directory_status, directory)
+    status = nofollow.held_status(directory)
+    if status is None:
+        status = descriptors.calling(f"cannot look at {directory}", nofollow.directory_status, directory)
     return Rights(status.st_uid, status.st_gid, status.st_mode & _FOR_DIRECTORIES)
 
 
@@ -192,7 +194,8 @@ def _make_in_place(path: str, rights: Rights) -> None:
 def _made_in_place(path: str, rights: Rights) -> int:
     """A descriptor of the new file; -1 if there is one already."""
     try:
-        fd = descriptors.opening(f"cannot create {path}", nofollow.open_file, path, _CREATE, rights.file_mode)
+        mode = rights.directory_mode & _FOR_FILES
+        fd = descriptors.opening(f"cannot create {path}", nofollow.open_file, path, _CREATE, mode)
     except FileExistsError:
         return -1
     try:

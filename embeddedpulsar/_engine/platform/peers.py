@@ -7,11 +7,12 @@ How a process that only looks at a store waits: no other process knows of it, so
 
 from __future__ import annotations
 
+# `signal` makes enumerations of it, which takes as long as a large module, and its `getsignal` ten times as
+# long.
+import _signal as signal  # type: ignore[import-not-found]
 import contextlib
 import os
-import signal
 import stat
-from _signal import getsignal  # type: ignore[import-not-found]  # a tenth of signal.getsignal's cost
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -67,7 +68,7 @@ class Peers:
                 fd, is_fifo = bell
                 # Python ignores SIGPIPE unless the program restored it, so the usual case is one
                 # write.
-                if is_fifo and getsignal(_SIGPIPE) != signal.SIG_DFL:
+                if is_fifo and signal.getsignal(_SIGPIPE) != signal.SIG_DFL:
                     try:
                         system.write(fd, b"\1")  # as `_ring_bell`, without its call
                         self._bells.move_to_end(uuid)
@@ -169,7 +170,7 @@ def _ring_bell(fd: int, is_fifo: bool) -> bool:
         ring_file(fd)
         return True
     try:
-        if _SIGPIPE is not None and getsignal(_SIGPIPE) == signal.SIG_DFL:
+        if _SIGPIPE is not None and signal.getsignal(_SIGPIPE) == signal.SIG_DFL:
             _write_without_sigpipe(fd)
         else:
             system.write(fd, b"\1")

@@ -28,11 +28,11 @@ from __future__ import annotations
 import _queue
 import _thread
 import os
-import queue
 import select
 import sys
 import threading
 import time
+from _queue import Empty
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -115,14 +115,15 @@ def are_threads_replaced() -> bool:
     return _thread.start_new_thread is not system.start_new_thread
 
 
-if not IS_GREEN:
-    SimpleQueue: Any = _queue.SimpleQueue  # `queue.SimpleQueue` where nothing replaced it
-elif queue.SimpleQueue is _queue.SimpleQueue:  # eventlet leaves the C class, which stops all greenlets
-    SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined]
-else:
-    SimpleQueue = queue.SimpleQueue
+SimpleQueue: Any = _queue.SimpleQueue  # `queue.SimpleQueue` where nothing replaced it
+if IS_GREEN:
+    import queue  # made of classes, of which nothing else here needs one
 
-__all__ = ("IS_GREEN", "SimpleQueue", "are_threads_replaced", "system")
+    SimpleQueue = queue.SimpleQueue
+    if SimpleQueue is _queue.SimpleQueue:  # eventlet leaves the C class, which stops all greenlets
+        SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined]
+
+__all__ = ("IS_GREEN", "Empty", "SimpleQueue", "are_threads_replaced", "system")
 
 
 _NEVER: Final = object()

@@ -36,15 +36,15 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
-from queue import Empty
 from types import FrameType, TracebackType
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from embeddedpulsar._engine.platform import descriptors, fork, threads
 from embeddedpulsar._engine.platform.access import named
-from embeddedpulsar._engine.platform.threads import RLock, SimpleQueue, system
+from embeddedpulsar._engine.platform.threads import Empty, RLock, SimpleQueue, system
 from embeddedpulsar.error_text import with_nearest_argument
 from embeddedpulsar.exceptions import DescriptorLimitError, Interrupted, LockTimeout, PulsarException
+from embeddedpulsar.records import Protocol
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _boot_id: bytes | None = None
@@ -74,28 +74,22 @@ class Clock(Protocol):
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 (UTC). May step in either direction."""
-        ...
 
     def wall_ns(self) -> int:
         """The same in nanoseconds."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back. Processes in other time namespaces have another one, so a
         time of one process means nothing to the others."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait until so much of `monotonic` has passed."""
-        ...
 
     def scheduler(self, patience_s: float = 0.0) -> SchedulerLike:
         """A scheduler whose timers are due on this clock."""
-        ...
 
     def thread(self, target: Callable[[], object], name: str) -> ThreadLike:
         """A thread for work of a timer that may have to wait."""
-        ...
 
 
 class SystemClock:
@@ -174,8 +168,8 @@ def _boot_text() -> str:
 
 
 def _read_text(path: str) -> str:
-    with open(path, encoding="ascii") as file:
-        return file.read().strip()
+    with open(path, "rb", buffering=0) as file:  # as text it would take a codec, which is a module
+        return file.read().decode().strip()
 
 
 def _sysctl_boot_text() -> str:

@@ -292,9 +292,9 @@ def _parent_of(pid: int) -> int:
 
 
 _CLUSTER_SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
-_WINDOWS_PATH = re.compile(r"[A-Za-z]:|.*\\")
-_MEMORY_NAME = re.compile(r"[\w.-]*", re.ASCII)
-_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+$")
+_WINDOWS_PATH = r"[A-Za-z]:|.*\\"  # compiled where a URL is refused
+_MEMORY_NAME = r"[A-Za-z0-9_.-]*"
+_HOST_AND_PORT = r"[\w.-]+:\d+$"
 _PATH_STARTS = ("/", "./", "../", "~")
 
 
@@ -343,9 +343,9 @@ class ServiceUrl(NamedTuple):
         # address.
         if not separator:
             hint = f"for a directory write ./{service_url}"
-            if _WINDOWS_PATH.match(service_url):
+            if re.match(_WINDOWS_PATH, service_url):
                 hint = _windows_hint(service_url)
-            elif _HOST_AND_PORT.match(service_url):
+            elif re.match(_HOST_AND_PORT, service_url):
                 hint += f"; for a cluster, connect('pulsar://{service_url}')"
             raise ValueError(f"The scheme part is missing: {service_url} ({hint})")
         # The other forms by their schemes: a directory, a store in memory, an address of a cluster, or a
@@ -355,7 +355,7 @@ class ServiceUrl(NamedTuple):
         if scheme == "memory":
             # The name becomes the name of a directory on /dev/shm.
             name, _, settings = rest.partition("?")
-            if not _MEMORY_NAME.fullmatch(name):
+            if not re.fullmatch(_MEMORY_NAME, name):
                 raise ValueError(
                     f"{service_url}: the name of a memory:// store has letters, digits, '-', '_' and '.' only"
                 )

@@ -16,7 +16,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from embeddedpulsar._engine import EXTENSIONS
 from embeddedpulsar._engine.cold.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
@@ -66,7 +66,7 @@ from embeddedpulsar.exceptions import (
     NotAllowedError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import NON_PERSISTENT, TopicName
 
@@ -681,9 +681,26 @@ class Topic:
             f"cannot open the subscription {name!r} of {self.name}",
         )
 
+    def use_to_attach(
+        self, name: str, initial: Position | None = None, *, durable: bool = True
+    ) -> tuple[Subscription, Position | None]:
+        """As `use_subscription`, for a consumer that is about to attach.
+
+        Returns:
+            The subscription, and what `Subscription.attach` is given as ``initial``: where it starts if it is
+            to be made, else None.
+        """
+        self._check_open()
+        key = SubscriptionKey(name, durable)
+        return within_limit(
+            lambda: self._subscriptions.use_to_attach(key, initial),
+            self._close_all_idle,
+            f"cannot open the subscription {name!r} of {self.name}",
+        )
+
     def end_use(self, subscription: Subscription, name: str, *, durable: bool = True) -> None:
-        """Undo one `use_subscription`. A deleted subscription is closed when it has no users, and one
-        that is not durable is deleted when its last consumer has left."""
+        """Undo one `use_subscription` or `use_to_attach`. A deleted subscription is closed when it has no
+        users, and one that is not durable is deleted when its last consumer has left."""
         if not self.closed:
             self._subscriptions.end_use(subscription, SubscriptionKey(name, durable))
 

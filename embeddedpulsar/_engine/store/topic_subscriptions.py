@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.log.log_opening import PROCESS
@@ -37,7 +37,7 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     SubscriptionNotFound,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
@@ -140,6 +140,17 @@ class TopicSubscriptions:
             raise
         return subscription
 
+    def use_to_attach(
+        self, key: SubscriptionKey, initial: Position | None
+    ) -> tuple[Subscription, Position | None]:
+        """See `Topic.use_to_attach`."""
+        subscription = self._of(key, is_kept=False)
+        try:
+            return subscription, self._start_of(subscription, key, initial)
+        except BaseException:
+            self.end_use(subscription, key)
+            raise
+
     def create(self, key: SubscriptionKey, initial: Position | None) -> bool:
         """See `Topic.create_subscription`."""
         subscription = self._of(key, is_kept=False)
@@ -166,19 +177,39 @@ class TopicSubscriptions:
     def _find_or_create(
         self, subscription: Subscription, key: SubscriptionKey, create: bool, initial: Position | None
     ) -> None:
-        if not key.durable:
-            self._delete_if_left(subscription)  # by consumers that died: this is a new life of it
-        if subscription.exists():
+        if not self._is_missing(subscription, key):
             return
         if not create:
             raise SubscriptionNotFound(f"{self._topic} has no subscription {key.name!r}")
+        self._check_may_create(key)
+        self._create(subscription, key, initial)
+
+    def _start_of(
+        self, subscription: Subscription, key: SubscriptionKey, initial: Position | None
+    ) -> Position | None:
+        """Where a subscription starts that its first consumer makes; None if there is one, or it is made
+        here: where subscriptions are counted, and of a non-persistent topic, which notes what was sent
+        before."""
+        if not self._is_missing(subscription, key):
+            return None
+        self._check_may_create(key)
+        if self._ledger.is_volatile or (key.durable and self._limits((MAX_SUBSCRIPTIONS,))[0]):
+            self._create(subscription, key, initial)
+            return None
+        return self._ledger.last_position() or BEFORE_FIRST if initial is None else initial
+
+    def _is_missing(self, subscription: Subscription, key: SubscriptionKey) -> bool:
+        if not key.durable:
+            self._delete_if_left(subscription)  # by consumers that died: this is a new life of it
+        return not subscription.exists()
+
+    def _check_may_create(self, key: SubscriptionKey) -> None:
         if key.durable and not self.may_create:
             raise SubscriptionNotFound(
                 f"{self._topic} has no subscription {key.name!r}, and allowAutoSubscriptionCreation=false "
                 "holds for it, by broker.conf or by set_auto_subscription_creation; allow it there, or make "
                 "the subscription with Admin.topics().create_subscription"
             )
-        self._create(subscription, key, initial)
 
     @property
     def may_create(self) -> bool:
@@ -425,6 +456,15 @@ class SubscriptionHost(Protocol):
     refusal: Refusal | None
 
 
+@cache
+def _class_of_subscriptions() -> type[Subscription]:
+    """Imported on first use: most processes that publish have no subscription."""
+    with late_imports():
+        from embeddedpulsar._engine.subscription.subscription import Subscription
+
+    return Subscription
+
+
 class SubscriptionOpening:
     """Gives the subscriptions of a topic what they share. Their settings follow the policies of the
     topic. Callers: any thread.
@@ -469,10 +509,7 @@ class SubscriptionOpening:
             AlreadyClosed: the topic is closed.
             ReadOnlyStoreError: the store is open read-only.
         """
-        # Imported on first use: most processes that publish have no subscription.
-        with late_imports():
-            from embeddedpulsar._engine.subscription.subscription import Subscription
-
+        opened = _class_of_subscriptions()
         self._check_open()
         session = self._session
         if session.refusal is not None:
@@ -480,7 +517,7 @@ class SubscriptionOpening:
         self._settings = self._settings or live_settings(
             session.settings, self._policies, among, session.chores
         )
-        return Subscription.open(
+        return opened.open(
             directory,
             name,
             managed_ledger=self._log,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.filenames import is_gone
@@ -18,7 +18,7 @@ from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:

@@ -269,9 +269,9 @@ class RingSweep:
 
     Role: a consumer that acknowledged nothing has none, and closing takes half the time if none is sought.
     So the file of a consumer that leaves is removed if it is there. All are looked for when the first
-    consumer closes here, and the first after one that did not close in good order: a process may have been
-    killed before it removed a file. Not when that one leaves: another consumer waits for its messages then,
-    and its file goes with the next commit.
+    consumer closes here, unless this process made the subscription, and the first after one that did not
+    close in good order: a process may have been killed before it removed a file. Not when that one leaves:
+    another consumer waits for its messages then, and its file goes with the next commit.
     Callers: of `begin` and `record_leaver` the holder of the subscription's lock, of `sweep` a thread
     without it.
 
@@ -285,6 +285,10 @@ class RingSweep:
         self._directory: Final = directory
         self._left: deque[int] = deque()
         self._is_due = self._was_due = self.has_leavers = False
+
+    def note_made(self) -> None:
+        """Note that the subscription is made: there is no file of a consumer, and none to be sought."""
+        self._was_due = True
 
     def begin(self) -> None:
         """Note that a commit begins."""

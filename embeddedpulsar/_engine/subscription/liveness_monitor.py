@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckGroup
@@ -277,10 +277,22 @@ class LivenessMonitor:
         self._ours: dict[int, weakref.ref[Attachment]] = {}  # a consumer that is dropped is closed elsewhere
         self._watched: set[bytes] = set()
         self._looks = 0
+        self._call_later: Final = scheduler.call_later
         self._looking: Final = BackgroundWork(scheduler.call_later, self._update_watches)
-        self._tidying: Final = BackgroundWork(scheduler.call_later, partial(self._tidy, True))
-        self._detaching_dead: Final = BackgroundWork(scheduler.call_later, partial(self._tidy, False))
-        self._checking: Final = BackgroundWork(scheduler.call_later, self._check)
+
+    # Made when others are there, of whom most subscriptions of a process never hear.
+
+    @cached_property
+    def _tidying(self) -> BackgroundWork:
+        return BackgroundWork(self._call_later, partial(self._tidy, True))
+
+    @cached_property
+    def _detaching_dead(self) -> BackgroundWork:
+        return BackgroundWork(self._call_later, partial(self._tidy, False))
+
+    @cached_property
+    def _checking(self) -> BackgroundWork:
+        return BackgroundWork(self._call_later, self._check)
 
     def begin(self, attachment: Attachment) -> None:
         """Watch over a consumer that attached in this process."""
@@ -420,8 +432,8 @@ def detach_commands_for(
 ) -> list[Detach]:
     """Take out those of the consumers ``ids`` that are still attached; with a ``uuid``, that process's."""
     return [
-        detach_command(state, control, consumer.consumer_id, DETACH_CLOSED)
-        for consumer in state.consumers.all()
+        Detach(consumer.consumer_id, DETACH_CLOSED, control.handed(consumer.code, consumer.consumer_id))
+        for consumer in state.consumers.each()
         if consumer.consumer_id in ids and uuid in (b"", consumer.client_uuid)
     ]
 

@@ -38,10 +38,16 @@ def ledgers_of(log: Log) -> Ledgers:
 
 def news_for(state: SubscriptionState, facts: Ledgers) -> list[Command]:
     """The command with the facts that the state lacks; none if it lacks nothing."""
-    listed, first = facts.listed, state.mark_delete.ledger_id
+    return news_since(state.mark_delete.ledger_id, state.acks.newest_ledger, facts)
+
+
+def news_since(first: int, newest: int, facts: Ledgers) -> list[Command]:
+    """As `news_for`, of a state whose mark-delete position is in the ledger ``first``, and that knows no
+    ledger behind ``newest``."""
+    listed = facts.listed
     # The state lacks something if there are newer ledgers, or if those where it stands are gone: then
     # it moves over them.
-    if not listed or (listed[-1][0] <= state.acks.newest_ledger and listed[0][0] <= first):
+    if not listed or (listed[-1][0] <= newest and listed[0][0] <= first):
         return []
     return [Ledgers(tuple(ledger for ledger in listed if ledger[0] >= first))]
 

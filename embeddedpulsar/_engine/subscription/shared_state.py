@@ -224,26 +224,36 @@ class SharedState:
 
     @classmethod
     def open(
-        cls, directory: str, options: StateOptions, log_end: Callable[[], Position | None]
+        cls,
+        directory: str,
+        options: StateOptions,
+        log_end: Callable[[], Position | None],
+        *,
+        is_fresh: bool = False,
     ) -> SharedState:
         """Map the control words, making or recovering them as needed. The directory must exist.
 
         Args:
             directory, options: of the subscription.
             log_end: the last position of the topic; a recovery forgets acknowledgements beyond it.
+            is_fresh: whether the caller has just made the directory.
 
         Raises:
             FileNotFoundError: there is no such directory, or not any more.
             StorageError: the files are of a newer release, or cannot be written.
             LockTimeout: another process stayed in the lock.
         """
-        return nofollow.within(directory, cls._open, directory, options, log_end)
+        return nofollow.within(directory, cls._open, directory, options, log_end, is_fresh)
 
     @classmethod
     def _open(
-        cls, directory: str, options: StateOptions, log_end: Callable[[], Position | None]
+        cls,
+        directory: str,
+        options: StateOptions,
+        log_end: Callable[[], Position | None],
+        is_fresh: bool,
     ) -> SharedState:
-        lock, control = files.open_files(directory, options.lock_timeout_s, options.boot)
+        lock, control = files.open_files(directory, options.lock_timeout_s, options.boot, is_fresh=is_fresh)
         with contextlib.ExitStack() as stack:
             stack.callback(lock.close)
             stack.callback(control.close)
@@ -421,8 +431,10 @@ class SharedState:
         if command is not None:
             self.commit([command])
 
-    def create(self, command: record.Create) -> None:
-        """Bring the subscription into being. Inside `transact`, on a state that does not exist.
+    def create(self, command: record.Create, *others: record.Command) -> None:
+        """Bring the subscription into being, and commit ``others`` with it: by one word, so there is never
+        one without the other. Inside `transact`, on a state that does not exist; `state` is another one
+        afterwards.
 
         Raises:
             SubscriptionGone: not here: its directory was taken away.
@@ -432,8 +444,10 @@ class SharedState:
         self._announce()
         self.control.draw_back(Position(command.ledger_id, command.entry_id))
         now_ms = self._clock.wall_ms()
-        apply = partial(self._replica.apply_all, (command,), now_ms)
-        self._journal.create([record.encode(command)], now_ms, apply)
+        commands = (command, *others)
+        apply = partial(self._replica.apply_all, commands, now_ms)
+        self._journal.create([record.encode(command) for command in commands], now_ms, apply)
+        self._rings.note_made()
         passed = self._news & _PASSED
         self._publish(self._replica.take_effects())
         self._news = self._news & ~_PASSED | passed  # it begins to need ledgers, and stops to need none

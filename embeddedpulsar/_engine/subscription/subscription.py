@@ -16,7 +16,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
-from embeddedpulsar._engine.format.control import SubscriptionWord
+from embeddedpulsar._engine.format.control import SubscriptionWord, TopicWord
 from embeddedpulsar._engine.log.journal_file import COMPACT_BYTES
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import disk, nofollow, package_log, threads, timing
@@ -48,6 +48,7 @@ from embeddedpulsar._engine.subscription.log_queries import (
     acknowledged_in,
     ledgers_of,
     messages_left,
+    news_for,
     seek_commands,
     statistics_of,
 )
@@ -89,9 +90,6 @@ def attachment_kind(is_claiming: bool, is_volatile: bool) -> Callable[..., Attac
     """
     # Imported on first use: most processes have consumers of one kind.
     kind: Callable[..., Attachment]
-    if is_claiming:
-        with late_imports():  # for counts that a command keeps, under the lock
-            import sortedcontainers  # noqa: F401
     if is_volatile:
         with late_imports():
             from embeddedpulsar._engine.subscription.attachment.volatile_attachment import (
@@ -184,23 +182,25 @@ class SubscriptionLives:
     def make(self) -> SharedState:
         """The state, in a directory that is made if need be."""
         while (shared := self.current) is None:
+            is_fresh = False
             try:
                 with contextlib.suppress(FileExistsError):
                     disk.DISK.mkdir(self._directory)
+                    is_fresh = True
             except FileNotFoundError:  # the first subscription of the topic; or the topic is gone, too
                 with contextlib.suppress(FileExistsError):
                     disk.DISK.mkdir(os.path.dirname(self._directory))
                 continue
             # Not there any more if a process that deletes a subscription of this name took the new directory.
             with contextlib.suppress(FileNotFoundError):
-                return self._open()
+                return self._open(is_fresh)
         return shared
 
-    def _open(self) -> SharedState:
+    def _open(self, is_fresh: bool = False) -> SharedState:
         try:
             timing.enter(self._lock, f"the opening of subscription {self.name!r}")
             if self._current is None:
-                shared = SharedState.open(self._directory, self._options, self._log_end)
+                shared = SharedState.open(self._directory, self._options, self._log_end, is_fresh=is_fresh)
                 self._prepare(shared)
                 try:
                     # A name that was given is compared with that of a subscription, if there is one.
@@ -354,7 +354,7 @@ class Subscription:
     @property
     def is_gone(self) -> bool:
         """Whether it was deleted, or never opened. Opens nothing."""
-        shared = self._shared
+        shared = self._lives.current
         return shared is None or not shared.exists
 
     def create(self, initial: Position) -> bool:
@@ -382,11 +382,14 @@ class Subscription:
                 return False
             if self._log.is_volatile:
                 note_birth(shared.control, self._log, self._options.clock.wall_ms())
-            epoch = shared.control.words[SubscriptionWord.EPOCH] + 1
-            shared.create(record.Create(self.name, epoch, *initial))
+            shared.create(self._birth(shared, initial))
             return True
 
         return shared.transact(body)
+
+    def _birth(self, shared: SharedState, initial: Position) -> record.Create:
+        """The command that makes the subscription. Under its lock."""
+        return record.Create(self._lives.name, shared.control.words[SubscriptionWord.EPOCH] + 1, *initial)
 
     def delete(self, force: bool = False) -> None:
         """Remove the subscription. Its acknowledgements are gone when this returns, at every level.
@@ -453,6 +456,7 @@ class Subscription:
         several_topics: bool = False,
         chunks: ChunkOptions = DEFAULT_CHUNKS,
         compacted: CompactedSource | None = None,
+        initial: Position | None = None,
         keep: Callable[[Attachment], object] = lambda attachment: None,
     ) -> Attachment:
         """Attach a consumer. Consumers whose process died, or is silent for too long, are detached first.
@@ -468,46 +472,70 @@ class Subscription:
             several_topics: whether the consumer consumes other topics too.
             chunks: what becomes of chunked messages whose last part does not come.
             compacted: what an active consumer reads in the place of the log; None for the log.
+            initial: makes the subscription, if there is none, with this mark-delete position: by the commit
+                that attaches the consumer. Not of a non-persistent topic.
             keep: called with the attachment as the last step. A caller that is interrupted before the call
                 returns detaches what was kept.
 
         Raises:
-            SubscriptionNotFound: there is no such subscription.
+            SubscriptionNotFound: there is no such subscription, or it was deleted meanwhile.
             ConsumerBusy: the consumers that are attached do not admit this one.
             ConsumerAssignError: the keys cannot be divided with this one.
         """
-        shared = self._existing()
         asked = Asked(self._settings, key_shared, topic, partition, several_topics)
-        rules, own = dispatcher_for(consumer_type).rules(asked), self._mailbox.uuid
-        uuid, admission = client_uuid or own, self._admission
+        rules, admission = dispatcher_for(consumer_type).rules(asked), self._admission
         most = self._settings.maxConsumersPerSubscription if admission is None else admission.most_consumers()
+        uuid = client_uuid or self._mailbox.uuid
         wanted = AttachRequest(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, most)
-        settings, alive = self._settings, self._keep_alives
-        membership = Membership(
-            wanted, own, self._log, shared, self._options, settings, alive, self._attached
-        )
-        facts, is_claiming = ledgers_of(self._log), consumer_type in CLAIM_DISPATCHERS
+        is_claiming = consumer_type in CLAIM_DISPATCHERS
         if compacted is not None:  # of a kind that `attachment_kind` imports: not under the lock
             from embeddedpulsar._engine.subscription.attachment.active_attachment import note_first
         kind = attachment_kind(is_claiming, self._log.is_volatile)
-        self._liveness_monitor.show_alive()
 
-        def body(state: SubscriptionState) -> Attachment:
+        # Under the lock. Three cases: the subscription is there; it is made here; it was deleted meanwhile.
+        def join(state: SubscriptionState, shared: SharedState, membership: Membership) -> Attachment:
+            birth: record.Create | None = None
             if not state.exists:
-                raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
+                if initial is None or shared.control.is_removed:
+                    raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
+                birth = self._birth(shared, initial)
             if self._log.is_volatile:
                 self._detach_dead(shared, state)
                 skip_missed(state, shared, self._log)
             if compacted is not None:
-                note_first(shared.directory, state, facts)
-            consumer = membership.join(state, facts)
-            rest = (chunks,) if is_claiming else (state, chunks, compacted)
+                start = state.mark_delete if birth is None else Position(birth.ledger_id, birth.entry_id)
+                note_first(shared.directory, start, membership.facts)
+            consumer = membership.join(state, birth)
+            rest = (chunks,) if is_claiming else (shared.state, chunks, compacted)
             return kind(self._log, shared, membership, consumer, *rest)
 
+        if initial is None:
+            return self._attach(self._existing(), wanted, join, keep)
+        attach = lambda: self._attach(self._lives.make(), wanted, join, keep, is_new=True)  # noqa: E731
+        return nofollow.within(self._lives.topic_directory, attach)
+
+    def _attach(
+        self,
+        shared: SharedState,
+        wanted: AttachRequest,
+        join: Callable[[SubscriptionState, SharedState, Membership], Attachment],
+        keep: Callable[[Attachment], object],
+        *,
+        is_new: bool = False,
+    ) -> Attachment:
+        trim_point = self._log.words[TopicWord.TRIM]
+        own, admission = self._mailbox.uuid, self._admission
+        settings, alive = self._settings, self._keep_alives
+        membership = Membership(
+            wanted, own, self._log, shared, self._options, settings, alive, self._attached
+        )
+        self._liveness_monitor.show_alive()
         try:
-            attach = partial(shared.transact, body)
+            attach = partial(shared.transact, lambda state: join(state, shared, membership))
             attach = attach if admission is None else partial(admission.admit, attach)
             attachment = self._keep_alives.patiently(attach, self.detach_dead)
+            if is_new:
+                self._hold_ledgers(shared, trim_point)
             self._liveness_monitor.begin(attachment)
             attachment.prepare()
             keep(attachment)
@@ -517,8 +545,23 @@ class Subscription:
                 self._name_holders(error, shared)
             # The caller never gets this consumer (Ctrl-C, for example), so only this method can detach it.
             if membership.tried:
-                detach_surely(shared, self._log, membership.tried, self._options.scheduler.call_later, uuid)
+                call_later, uuid = self._options.scheduler.call_later, wanted.client_uuid
+                detach_surely(shared, self._log, membership.tried, call_later, uuid)
             raise
+
+    def _hold_ledgers(self, shared: SharedState, trim_point: int) -> None:
+        """Have the log keep what a subscription needs that was just made, and tell it of ledgers that went
+        meanwhile."""
+        self._log.trimming.note_retreat()
+        if self._log.words[TopicWord.TRIM] != trim_point:
+            facts = ledgers_of(self._log)
+
+            def mend(state: SubscriptionState) -> None:
+                news = news_for(state, facts) if state.exists else []
+                if news:
+                    shared.commit(news)
+
+            shared.transact(mend)
 
     def _name_holders(self, error: ConsumerBusy | ConsumerAssignError, shared: SharedState) -> None:
         """Add to the error where the attached consumers are: outside of the lock, because the system is

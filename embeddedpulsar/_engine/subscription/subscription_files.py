@@ -22,7 +22,7 @@ import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from embeddedpulsar._engine.filenames import control_path, gone_path, journal_path, lock_path, snapshot_path
 from embeddedpulsar._engine.format import subscription_record as record
@@ -53,7 +53,7 @@ from embeddedpulsar._engine.subscription.state.entry_states import FIRST_OWNER
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class SubscriptionControl(ControlFile):
     def handed(self, code: int, consumer_id: int) -> int:
         """Entries that the application of a consumer was given; 0 if unknown."""
         word = self.slot_word(code, consumer_id, ConsumerSlotWord.HANDED)
-        return word & HANDED_MASK if word & ~HANDED_MASK == handed_tag(consumer_id) else 0
+        return word & HANDED_MASK if word and word & ~HANDED_MASK == handed_tag(consumer_id) else 0
 
     @property
     def mark_delete(self) -> Position:
@@ -576,13 +576,16 @@ class SubscriptionGone(Exception):
     """The directory of a subscription was taken away: it has another one, or none. Internal."""
 
 
-def open_files(directory: str, timeout_s: float, boot: bytes) -> tuple[FileLock, SubscriptionControl]:
+def open_files(
+    directory: str, timeout_s: float, boot: bytes, *, is_fresh: bool = False
+) -> tuple[FileLock, SubscriptionControl]:
     """The lock and the control words of a subscription, which belong together.
 
     Args:
         directory: of the subscription.
         timeout_s: how long to wait for another process that has the lock.
         boot: identity of the boot, for the words of a new directory.
+        is_fresh: whether the caller has just made the directory: its files are hardly there.
 
     Raises:
         FileNotFoundError: there is no such directory, or not any more.
@@ -590,13 +593,14 @@ def open_files(directory: str, timeout_s: float, boot: bytes) -> tuple[FileLock,
         StorageError: the files are of a newer release, or cannot be written.
     """
     while True:
-        lock = FileLock(lock_path(directory))
+        lock = FileLock(lock_path(directory), is_missing=is_fresh)
         gone = ""
         try:
             try:
                 lock.acquire(timeout_s)
                 if _is_current(lock):
-                    control = _mapped(directory, lock.is_new, boot)
+                    is_new = lock.is_new or is_fresh
+                    control = _mapped(directory, is_new, boot, is_empty=is_fresh and lock.is_new)
                     if control.is_removed and not is_bare(directory):
                         # The files of a subscription go before this word is set: the word is damaged.
                         control.header = None
@@ -611,17 +615,21 @@ def open_files(directory: str, timeout_s: float, boot: bytes) -> tuple[FileLock,
             lock.close()
             raise
         lock.close()
+        is_fresh = False
         nofollow.end_series()
         if gone:
             remove_gone(gone)
 
 
-def _mapped(directory: str, is_new: bool, boot: bytes) -> SubscriptionControl:
+def _mapped(directory: str, is_new: bool, boot: bytes, *, is_empty: bool) -> SubscriptionControl:
     """The control words, made if there are none. ``is_new``: the lock was not there, so they hardly are.
+    ``is_empty``: nor is anything else, because the directory was just made.
 
     Words that are lost are derived from the files (`SharedState.open`). Where there are neither, there is
     nothing to derive, and the words are true as they are made.
     """
+    if is_empty:
+        return SubscriptionControl.create_first(directory, boot)
     if not is_new or os.path.lexists(control_path(directory)):
         with contextlib.suppress(FileNotFoundError, CorruptionError):
             return SubscriptionControl.open(directory)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.client.arguments import (
     INT32_MAX,
     INT32_MIN,
     check_key_reader,
     check_range,
+    check_type_or_none,
     check_types,
     checked_properties,
 )
-from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
 from embeddedpulsar.enums import (
     ConsumerCryptoFailureAction,
     ConsumerType,
@@ -36,6 +37,7 @@ from embeddedpulsar.schema import Schema
 from embeddedpulsar.topic_name import NON_PERSISTENT
 
 if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.crypto.keys import CryptoKeyReader
 
@@ -214,9 +216,19 @@ def _check_consumer_types(options: dict[str, Any]) -> None:
     if options["crypto_key_reader"] is not None:
         check_key_reader(options["crypto_key_reader"])
     check_types(_LATER_CONSUMER_TYPES, options)
+    for name in _BACKOFFS:
+        if options[name] is not None:
+            _check_backoff(options[name], name)
     topic = options["topic"]
     if not isinstance(topic, str | list) and not hasattr(topic, "pattern"):
         raise ValueError("Argument 'topic' is expected to be of a type between (str, list, re.pattern)")
+
+
+def _check_backoff(value: object, name: str) -> None:
+    with late_imports():
+        from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
+
+    check_type_or_none(MultiplierRedeliveryBackoff, value, name)
 
 
 def _check_consumer_values(options: dict[str, Any]) -> None:
@@ -368,13 +380,13 @@ _LATER_CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("ack_receipt_enabled", bool, False),
     ("priority_level", int, False),
     ("subscription_mode", SubscriptionMode, False),
-    ("negative_ack_redelivery_backoff", MultiplierRedeliveryBackoff, True),
-    ("ack_timeout_redelivery_backoff", MultiplierRedeliveryBackoff, True),
     ("ack_timeout_tick_ms", int, False),
     ("enable_retry", bool, False),
     ("retry_letter_topic", str, True),
     ("expire_time_of_incomplete_chunked_message_ms", int, False),
 )
+# Behind those; few consumers have one.
+_BACKOFFS = ("negative_ack_redelivery_backoff", "ack_timeout_redelivery_backoff")
 _RANGES: tuple[tuple[str, int], ...] = (
     ("receiver_queue_size", INT32_MIN),
     ("ack_group_time_ms", 0),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.entry import EntryView
@@ -22,14 +23,8 @@ from embeddedpulsar.client.client_context import AcknowledgementsUnwritten, Clos
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.consumer.consumer_session import resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
-from embeddedpulsar.client.consumer.due_entries import (
-    DueEntries,
-    RepeatedEntries,
-    negative_acks,
-    unacked_messages,
-)
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
-from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
+from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue, RepeatedEntries
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -47,6 +42,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.timing import Timer
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.client.consumer.dead_letter import DeadLetters, RetryLetters
+    from embeddedpulsar.client.consumer.due_entries import DueEntries
     from embeddedpulsar.client.statistics import ConsumerStats
     from embeddedpulsar.message_id import MessageId
 
@@ -59,7 +55,6 @@ class Redelivery:
     subscription before any redelivery. Any thread may call the methods.
 
     Attributes:
-        nacks: negatively acknowledged entries.
         unacked: received entries, if there is an acknowledgement timeout.
         dead_letters, retries: the letters of the consumer, if its options have them.
     """
@@ -76,12 +71,14 @@ class Redelivery:
             self.dead_letters, self.retries = letters_of(
                 session, core.acks, self.later, self._forget_moving, lambda: core.delivery.renew()
             )
-        timers = (session.call_later, session.monotonic)
-        self.nacks = negative_acks(
-            config.nack_delay_ms, config.nack_backoff, self._after_hook("on_negative_acks_send"), *timers
-        )
+        # One at most; of threads that make it at once, one wins.
+        self._nacks: Final[dict[None, DueEntries]] = {}
         self.unacked: DueEntries | None = None
         if config.ack_timeout_ms:
+            with late_imports():
+                from embeddedpulsar.client.consumer.due_entries import unacked_messages
+
+            timers = (session.call_later, session.monotonic)
             self.unacked = unacked_messages(
                 config.ack_timeout_ms,
                 config.ack_timeout_tick_ms,
@@ -96,16 +93,37 @@ class Redelivery:
         chain = core.config.chain
         return self.due if chain is None else chain.telling(hook, self.due, core.session.origin.partition)
 
+    @property
+    def nacks(self) -> DueEntries | None:
+        """Negatively acknowledged entries; None before the first."""
+        return self._nacks.get(None)
+
+    def _give_nacks(self) -> DueEntries:
+        """`nacks`, made if need be: most consumers acknowledge all they get."""
+        if not self._nacks:
+            with late_imports():
+                from embeddedpulsar.client.consumer.due_entries import negative_acks
+
+            session, config = self._core.session, self._core.config
+            after = self._after_hook("on_negative_acks_send")
+            timers = (session.call_later, session.monotonic)
+            self._nacks.setdefault(
+                None, negative_acks(config.nack_delay_ms, config.nack_backoff, after, *timers)
+            )
+        return self._nacks[None]
+
     def discard(self, position: RawPosition) -> None:
         """Stop the timeouts of an acknowledged entry."""
-        self.nacks.discard(position)
+        if self._nacks:
+            self._nacks[None].discard(position)
         if self.unacked is not None:
             self.unacked.discard(position)
         if self.dead_letters is not None:
             self.dead_letters.discard(position)
 
     def clear(self) -> None:
-        self.nacks.clear()
+        if self._nacks:
+            self._nacks[None].clear()
         if self.dead_letters is not None:
             self.dead_letters.clear()
         if self.unacked is not None:
@@ -125,7 +143,7 @@ class Redelivery:
         if not self._core.session.attachment.delivers_singly:
             # An acknowledgement cancels the redelivery, so each takes the slow path.
             self._core.acks.quick = False
-        self.nacks.schedule((ledger, entry), redelivery_count)
+        self._give_nacks().schedule((ledger, entry), redelivery_count)
 
     def due(self, positions: list[RawPosition]) -> None:
         core = self._core
@@ -151,7 +169,7 @@ class Redelivery:
             return
         except PulsarException:
             for position in others:
-                self.nacks.add(position, 0)
+                self._give_nacks().add(position, 0)
             raise  # to the log
 
     def _redeliver(self, positions: list[RawPosition]) -> None:
@@ -191,7 +209,8 @@ class Redelivery:
         self._core.drop_fetched(set(positions))
         for position in positions:
             self._core.acks.forget(position)
-            self.nacks.discard(position)
+            if self._nacks:
+                self._nacks[None].discard(position)
             if self.unacked is not None:
                 self.unacked.discard(position)
 
@@ -393,11 +412,11 @@ class ConsumerClosing:
         core = self._core
         self._meter.close()
         core.acks.close()
-        core.delivery.close(text)
-        core.start_over()
+        core.delivery.close(text)  # and the queue is empty
+        core.forget_fetched()
         core.receiver.stop()
         core.redelivery.close()
-        core.session.client.wake()
+        core.session.mailbox.ring_self()  # threads that wait in `receive` find it closed
 
     def after_fork_in_child(self) -> None:
         self._close_guard.after_fork_in_child()
@@ -469,9 +488,13 @@ class ConsumerCore:
         self.stats = meter.snapshot
         self._closing = ConsumerClosing(self, meter)
         self.receiver: MessageReceiver = MessageReceiver(session.client, config, self.delivery, self.take)
-        policy, size = config.batch_receive, config.receiver_queue_size
-        self.batches = BatchReceiver(self.delivery, self.take, self.put_back, policy, size, self.voided)
         fork.register(self)
+
+    @cached_property
+    def batches(self) -> BatchReceiver:
+        """Receives several at once; made by the first call that asks for them."""
+        policy, size = self.config.batch_receive, self.config.receiver_queue_size
+        return BatchReceiver(self.delivery, self.take, self.put_back, policy, size, self.voided)
 
     # -- receiving ---------------------------------------------------------------------------------------
 
@@ -712,10 +735,14 @@ class ConsumerCore:
         if not self.delivery.closed_text:
             self._expect_repeated()
         self.queue.clear()
+        self.forget_fetched()
+        self.acks.quick = self._can_be_quick and not (self.delivery.closed_text or self._chunked)
+
+    def forget_fetched(self) -> None:
+        """Drop what is noted of messages that were fetched."""
         self._last_handed = None
         self.acks.reset()
         self.redelivery.clear()
-        self.acks.quick = self._can_be_quick and not (self.delivery.closed_text or self._chunked)
 
     def _expect_repeated(self) -> None:
         """Have entries that were delivered before compared with acknowledgements when they come again."""

@@ -288,7 +288,8 @@ class ConsumerSession:
         name = config.subscription_name
         initial = BEFORE_FIRST if config.initial_position == InitialPosition.Earliest else None
         check_subscription_type(topic, config.consumer_type)
-        self.subscription = subscription = topic.use_subscription(name, True, initial, durable=self._durable)
+        subscription, start = topic.use_to_attach(name, initial, durable=self._durable)
+        self.subscription = subscription
         try:
             subscription.attach(
                 self.consumer_name,
@@ -302,6 +303,7 @@ class ConsumerSession:
                 several_topics=config.several_topics,
                 chunks=config.chunks,
                 compacted=topic.compaction if config.is_read_compacted else None,
+                initial=start,
                 keep=self._keep,
             )
         except SubscriptionNotFound:

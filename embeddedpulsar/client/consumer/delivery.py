@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import DELETED, is_deleted
@@ -12,6 +12,7 @@ from embeddedpulsar._engine.log.waiter_slots import OTHERS_POLL_S
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError, Timeout
+from embeddedpulsar.records import Protocol
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log

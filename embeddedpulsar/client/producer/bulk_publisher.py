@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, islice, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, overload
 
 from embeddedpulsar._engine.format.entry import (
     EncodedEntry,
@@ -29,7 +29,7 @@ from embeddedpulsar.client.producer.message_router import TURN, BulkRouting
 from embeddedpulsar.client.producer.pending_entry import AHEAD, WORTH_A_THREAD, EncodeAhead, PendingEntry
 from embeddedpulsar.exceptions import Interrupted, MessageTooBig
 from embeddedpulsar.message_id import MessageId, make
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.arguments import Options, check_options
 from embeddedpulsar.client.producer.message_router import RoutedEntry
 from embeddedpulsar.message import Message, T
+from embeddedpulsar.records import Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.frame import METADATA_SIZE
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
@@ -25,7 +25,7 @@ from embeddedpulsar.exceptions import (
     StorageError,
 )
 from embeddedpulsar.policies import PRODUCER_REQUEST_HOLD
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic_name import TopicName
 

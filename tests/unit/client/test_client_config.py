@@ -8,12 +8,12 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from embeddedpulsar.client.client_config import (
+from embeddedpulsar.client.client_config import client_config
+from embeddedpulsar.client.cluster_options import (
     AuthenticationToken,
     AutoClusterFailover,
     ServiceInfo,
     ServiceInfoProvider,
-    client_config,
 )
 
 

@@ -18,7 +18,13 @@ from embeddedpulsar._engine.platform import disk, failpoints, timing
 from embeddedpulsar._engine.subscription import shared_state
 from embeddedpulsar._engine.subscription.subscription import Subscription
 from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
-from embeddedpulsar.exceptions import NotAllowedError, StorageError, StorageFullError
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import (
+    NotAllowedError,
+    StorageError,
+    StorageFullError,
+    SubscriptionNotFound,
+)
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.subscription_site import SubscriptionSite, positions, read_all
 from tests.support.disks.fake_disk import FakeDisk
@@ -384,6 +390,93 @@ def test_an_interrupted_attach_leaves_no_consumer_behind(site: SubscriptionSite,
         failpoints.clear()
     assert subscription.consumers() == []
     subscription.attach("next").detach()
+
+
+def test_a_consumer_makes_its_subscription_in_one_commit(site: SubscriptionSite, tmp_path: Path):
+    """One word names it and its consumer, so for other processes there is never one without the other."""
+    sent = site.publish(25)
+    subscription = site.subscription(initial=None)
+    failpoints.set("journal:word_stored", "raise", nth=2)
+    try:
+        consumer = subscription.attach("first", initial=sent[9])
+    finally:
+        failpoints.clear()
+    with SubscriptionSite(tmp_path / "a", max_entries=10) as other:
+        theirs = other.subscription(initial=None)
+        assert theirs.statistics() == subscription.statistics()
+        assert theirs.statistics().consumers
+        assert theirs.create(BEFORE_FIRST) is False
+    assert positions(read_all(consumer)) == sent[10:]
+    assert consumer.acknowledge(sent[10:])
+    assert subscription.mark_delete == sent[-1]
+
+
+@pytest.mark.parametrize("kind", list(ConsumerType))
+def test_whoever_makes_it_first_decides_where_it_starts(site: SubscriptionSite, kind: ConsumerType):
+    """A consumer that would have made it elsewhere attaches to what is there."""
+    sent = site.publish(25)
+    site.subscription(initial=None).attach("first", kind, initial=BEFORE_FIRST).detach()
+    again = site.subscription(initial=None)
+    assert positions(read_all(again.attach("second", kind, initial=sent[-1]))) == sent
+
+
+@pytest.mark.parametrize(
+    "point", ["journal:created", "journal:word_stored", "subscription:published", "subscription:announced"]
+)
+def test_an_interrupted_birth_leaves_no_consumer_behind(site: SubscriptionSite, tmp_path: Path, point: str):
+    """Ctrl-C while the first consumer makes its subscription: there is none, or one without consumers."""
+    sent = site.publish(5)
+    subscription = site.subscription(initial=None)
+    failpoints.set(point, "raise:KeyboardInterrupt")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            subscription.attach("interrupted", initial=BEFORE_FIRST)
+    finally:
+        failpoints.clear()
+    is_made = point in ("journal:word_stored", "subscription:published")
+    with SubscriptionSite(tmp_path / "a", max_entries=10) as other:
+        theirs = other.subscription(initial=None)
+        assert theirs.exists() is is_made
+        assert not is_made or theirs.consumers() == []
+    assert positions(read_all(subscription.attach("next", initial=BEFORE_FIRST))) == sent
+
+
+def test_a_birth_in_a_directory_that_is_taken_away(
+    site: SubscriptionSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another process ends the subscription before this one has the lock: the consumer is told."""
+    subscription = site.subscription(initial=None)
+    make = subscription._lives.make
+
+    def make_and_lose() -> shared_state.SharedState:
+        shared = make()
+        with SubscriptionSite(tmp_path / "a", max_entries=10) as other:
+            other.subscription().delete()
+        return shared
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subscription._lives, "make", make_and_lose)
+        with pytest.raises(SubscriptionNotFound, match="deleted"):
+            subscription.attach("first", initial=BEFORE_FIRST)
+    assert subscription.attach("again", initial=BEFORE_FIRST).is_attached
+
+
+def test_a_birth_while_ledgers_go(site: SubscriptionSite):
+    """Ledgers that are given up before the commit are not waited for: the mark-delete position passes
+    them."""
+    sent = site.publish(25)
+    subscription, trimming = site.subscription(initial=None), site.log.trimming
+
+    def trim() -> None:
+        assert trimming.give_up(sent[19].ledger_id, trimming.rewind_count())
+
+    failpoints.set("journal:file_created", trim)
+    try:
+        consumer = subscription.attach("first", initial=BEFORE_FIRST)
+    finally:
+        failpoints.clear()
+    assert subscription.mark_delete.ledger_id == sent[19].ledger_id
+    assert positions(read_all(consumer)) == [one for one in sent if one.ledger_id >= sent[19].ledger_id]
 
 
 def test_threads_share_a_consumer(site: SubscriptionSite):

@@ -11,7 +11,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.log.position import Position
@@ -24,7 +24,7 @@ from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException, TopicTerminated
 from embeddedpulsar.policies import Retention
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log
@@ -72,11 +72,9 @@ class Chore(Protocol):
 
         What is to be logged of it is added to ``done``: the housekeeping lock is held.
         """
-        ...
 
     def chores_every_s(self) -> float:
         """How often to look whether work became due as time passed; 0 for never."""
-        ...
 
 
 class ExtraChore(Protocol):
@@ -84,7 +82,6 @@ class ExtraChore(Protocol):
 
     def do_chores(self, done: list[str]) -> bool:
         """As of `Chore`."""
-        ...
 
 
 class DiskUser(Chore, Protocol):
@@ -92,7 +89,6 @@ class DiskUser(Chore, Protocol):
 
     def note_full_disk(self) -> None:
         """Give back at the next look what a full disk needs. Must not wait."""
-        ...
 
 
 class ChoresFailed(Exception):
@@ -170,7 +166,6 @@ class HasChores(Protocol):
 
     def check_in_place(self) -> None:
         """Raise if the store is not the one that was opened."""
-        ...
 
 
 class Housekeeping:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.position import Position
@@ -43,6 +43,7 @@ from embeddedpulsar.policies import (
     PRODUCER_REQUEST_HOLD,
     BacklogQuota,
 )
+from embeddedpulsar.records import Protocol
 
 _LOOK_S: Final = 0.05
 """How often a producer that is held back looks whether it still is."""

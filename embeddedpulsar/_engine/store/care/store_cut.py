@@ -38,7 +38,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold, offloaded_ledger
@@ -73,7 +73,7 @@ from embeddedpulsar.exceptions import (
     StorageError,
     TopicNotFound,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX
 
 _ATTEMPTS: Final = 50
@@ -492,20 +492,16 @@ class SharedRecords(Protocol):
     @property
     def reason(self) -> str:
         """Why there is no cut if none was current, as a sentence of an error: who committed."""
-        ...
 
     def hold(self, locks: contextlib.ExitStack) -> None:
         """Keep those from committing that did during an attempt before. One that commits for longer than
         `WAIT_S` is not waited for."""
-        ...
 
     def take_records(self) -> None:
         """Take the records, and what they name of files that are not in a log."""
-        ...
 
     def is_current(self) -> bool:
         """Whether none began to commit, came or went since `take_records`."""
-        ...
 
     def finish(self, directories: Mapping[str, str]) -> None:
         """Settle which commits that were begun are in the backup.
@@ -513,7 +509,6 @@ class SharedRecords(Protocol):
         Args:
             directories: of the topics in the backup, by full name.
         """
-        ...
 
 
 def hold_for(path: str, locks: contextlib.ExitStack) -> bool:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from typing import NamedTuple as GenericTuple
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import from_fields, to_fields
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.settings import BrokerSettings
 
 Value = TypeVar("Value")

@@ -17,7 +17,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
@@ -45,7 +45,7 @@ from embeddedpulsar.exceptions import (
     NotAllowedError,
     StorageError,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.settings import BrokerSettings, read_setting, write_setting
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName, directory_name, namespace_file_name
 

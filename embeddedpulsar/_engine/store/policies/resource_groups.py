@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from embeddedpulsar._engine.format.control import (
     RESOURCE_GROUP_SIZE,
@@ -20,7 +20,7 @@ from embeddedpulsar._engine.format.control import ResourceGroupWord as _Word
 from embeddedpulsar._engine.store.policies.policy import OWNER, TopicPolicy
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError
 from embeddedpulsar.policy_values import ResourceGroup, from_fields, to_fields
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 
 BOUNDLESS: Final = 1 << 50
 """What may be taken of something that is not limited."""
@@ -268,7 +268,7 @@ class Session(Protocol):
     def group_words(self) -> GroupWords: ...
 
 
-_NAME: Final = re.compile(r"[-=:.\w]{1,255}")
+_NAME: Final = r"[-=:.\w]{1,255}"
 _SLOT: Final = "slot"
 
 
@@ -320,7 +320,7 @@ def _changed(session: Session, change: GroupChange) -> dict[str, Any]:
         raise InvalidConfiguration(f"the limits of a resource group are a ResourceGroup, not {limits!r}")
     # Three cases: a new group, the end of one, and other limits.
     if change.is_new:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not re.fullmatch(_NAME, name):
             raise InvalidConfiguration(
                 f"{name!r} is no name of a resource group: letters, digits and any of -=:._, at most 255"
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.filenames import compacted_start_path
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
@@ -30,6 +30,7 @@ from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import ConsumerBusy, CorruptionError, ForeignFileError, PulsarException
+from embeddedpulsar.records import Protocol
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Cursor, Log
@@ -212,9 +213,9 @@ def _noted_start(directory: str) -> Position | None:
     return Position(int(fields.get("ledger", -1)), int(fields.get("entry", -1)))
 
 
-def note_first(directory: str, state: SubscriptionState, facts: Ledgers) -> None:
+def note_first(directory: str, mark_delete: Position, facts: Ledgers) -> None:
     """`note_start` for a subscription that was made at the earliest message and never had a consumer."""
-    if state.mark_delete == BEFORE_FIRST and facts.listed:
+    if mark_delete == BEFORE_FIRST and facts.listed:
         # The first ledger with entries; without entries the one that is written to.
         first = next((ledger_id for ledger_id, entries in facts.listed if entries), facts.listed[-1][0])
         note_start(directory, Position(first, -1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import (
@@ -54,6 +54,7 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     PulsarException,
 )
+from embeddedpulsar.records import Protocol
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import ConsumerSlotWord
@@ -18,7 +18,7 @@ from embeddedpulsar._engine.subscription.liveness_monitor import (
     detach_commands_for_silent,
     processes_of,
 )
-from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for
+from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for, news_since
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry
 from embeddedpulsar._engine.subscription.state.entry_states import OWNERS
@@ -26,7 +26,7 @@ from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar._engine.subscription.subscription_files import StateOptions, acked_word, slot_of
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.settings import BrokerSettings
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class Membership:
 
     Attributes:
         uuid: the lease of this process.
+        facts: the ledgers there were when it was made.
         monotonic, wall_ms, call_later: the time, and timers.
         joined: the threads of this process that attached consumers, by the ids of these; closing the
             subscription detaches them.
@@ -145,6 +146,7 @@ class Membership:
     ) -> None:
         self.uuid: Final = uuid
         self.joined: Final = joined
+        self.facts = ledgers_of(log)
         self.tried: Final = set[int]()
         self._thread: Final = threads.current_name()
         self._attach_request: Final = attach_request
@@ -158,8 +160,12 @@ class Membership:
         self.wall_ms: Final = options.clock.wall_ms
         self.call_later: Final = options.scheduler.call_later
 
-    def join(self, state: SubscriptionState, facts: record.Ledgers) -> Consumer:
+    def join(self, state: SubscriptionState, birth: record.Create | None = None) -> Consumer:
         """Attach the consumer, once those that are dead or silent are detached.
+
+        Args:
+            state: of the subscription.
+            birth: makes the subscription in the same commit; None for one that exists.
 
         Raises:
             ConsumerBusy, ConsumerAssignError: the consumers that are attached do not admit this one.
@@ -170,7 +176,8 @@ class Membership:
         if 0 < len(state.consumers) <= _FEW:
             self._detach_lost(state)
         # No earlier consumer has this id, not even one of a deleted subscription of the same name.
-        attach = attach_request.command(state.epoch + 1, self._clock.wall_ms(), self._rules())
+        epoch = state.epoch if birth is None else birth.epoch
+        attach = attach_request.command(epoch + 1, self._clock.wall_ms(), self._rules())
         trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
         try:
             check_admission(state, trial, attach_request.most)
@@ -178,7 +185,7 @@ class Membership:
             # Once more only if consumers went, so this ends.
             if len(state.consumers) <= _FEW or not self._detach_lost(state):
                 raise
-            return self.join(state, facts)
+            return self.join(state, birth)
         # Those that are not attached any more need not be detached when the subscription is closed.
         if self.joined:
             for number in self.joined.keys() - {other.consumer_id for other in state.consumers.all()}:
@@ -193,10 +200,13 @@ class Membership:
         )
         # From before the commit, which adds this process to the ring.
         ring = processes_of(state.consumers.all())
-        shared.commit([attach, *news_for(state, facts)])
+        if birth is None:
+            shared.commit([attach, *news_for(state, self.facts)])
+        else:
+            shared.create(birth, attach, *news_since(birth.ledger_id, birth.ledger_id, self.facts))
         if attach.client_uuid not in ring:
             shared.wakeups.processes(ring[-1:])  # it has another neighbour to watch
-        consumer = state.consumers.get(attach.consumer_id)
+        consumer = shared.state.consumers.get(attach.consumer_id)
         assert consumer is not None
         return consumer
 
@@ -218,7 +228,8 @@ class Membership:
 
     def rejoin(self, state: SubscriptionState, consumer_id: int) -> Consumer:
         """Attach the consumer again: its process was taken for dead."""
-        return self.join(state, ledgers_of(self._log))
+        self.facts = ledgers_of(self._log)
+        return self.join(state)
 
     def cutoff_ms(self) -> int:
         """Entries to be delivered later than this are delayed."""

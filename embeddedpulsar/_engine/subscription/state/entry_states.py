@@ -39,7 +39,6 @@ _ONES: Final = bytes((0, *(1,) * 255))
 # Where the lower half of a 32-bit number lies in memory, of two.
 _LOW_HALF: Final = 0 if sys.byteorder == "little" else 1
 
-_find_waiting: Final = re.compile(b"\x01+").search
 _KEEP: Final = bytes(range(256))
 SETTLE: Final = bytes(256)
 """Every state becomes `NONE`."""
@@ -362,7 +361,7 @@ class EntryStates:
 
     def waiting(self, entry: int) -> tuple[int, int] | None:
         """The first run of waiting entries at or after ``entry``, as (first, last)."""
-        match = _find_waiting(self.states, max(entry - self.base, 0))
+        match = runs_of(WAITING).search(self.states, max(entry - self.base, 0))
         return None if match is None else (self.base + match.start(), self.base + match.end() - 1)
 
     def runs(self, code: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Final
 
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
@@ -20,9 +21,10 @@ OPEN: Final = -1
 """Number of entries of a ledger that may still grow."""
 
 # The first byte that is not full, and the first that is not empty.
-_find_gap: Final = re.compile(rb"[^\xff]").search
-_find_ack: Final = re.compile(rb"[^\x00]").search
+_GAP: Final = rb"[^\xff]"
+_ACK: Final = rb"[^\x00]"
 _BIT: Final = tuple(1 << i for i in range(8))
+_pattern: Final = cache(re.compile)  # compiled by the first search: most processes make none
 
 
 class LedgerAcks:
@@ -153,7 +155,7 @@ class LedgerAcks:
         gaps = (self.bits[at] | (_BIT[entry & 7] - 1)) ^ 0xFF
         if not gaps:
             # The rest of this byte is full; one search in C finds the next one that is not.
-            match = _find_gap(self.bits, at + 1)
+            match = _pattern(_GAP).search(self.bits, at + 1)
             if match is None:
                 return self.top
             at = match.start()
@@ -170,7 +172,7 @@ class LedgerAcks:
         # Bits below the entry do not count.
         acked = self.bits[at] & ~(_BIT[entry & 7] - 1)
         if not acked:
-            match = _find_ack(self.bits, at + 1)
+            match = _pattern(_ACK).search(self.bits, at + 1)
             if match is None:
                 return -1
             at = match.start()

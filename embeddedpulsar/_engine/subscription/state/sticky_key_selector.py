@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar.records import Protocol
 
 # Kinds are persistent: they are never renumbered.
 HASH_RANGE: Final = 1

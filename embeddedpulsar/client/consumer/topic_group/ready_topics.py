@@ -12,12 +12,13 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import compress, count
 from operator import getitem, ne
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff
 from embeddedpulsar.client.consumer.delivery import IDLE_BACK_STOP_S, NEVER_S, REAL_TIME, Source, back_stop
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.records import Protocol
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.mailbox import Mailbox

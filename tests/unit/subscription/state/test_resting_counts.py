@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from embeddedpulsar._engine.log.position import Position
@@ -47,3 +49,21 @@ def test_snapshots():
     for wrong in ([[-1, [0, 1]]], [[7, [0, 0]]], [[7, [-1, 1]]], [[7, 5]]):
         with pytest.raises((ValueError, TypeError)):
             RestingCounts.unpack(wrong)
+
+
+def test_counts_come_in_the_order_of_entries_however_they_were_kept():
+    """Beside a plain dict, with departures in any order, reads and acknowledgements between."""
+    generator, counts, model = random.Random(7), RestingCounts(), dict[int, int]()
+    for _ in range(300):
+        added = {generator.randrange(500): generator.randrange(1, 9) for _ in range(generator.randrange(6))}
+        counts.keep((7, entry, count) for entry, count in added.items())
+        model |= added
+        first = generator.randrange(500)
+        last = first + generator.randrange(9)
+        expected = [(entry, model.pop(entry)) for entry in sorted(model) if first <= entry <= last]
+        assert counts.pop_range(7, first, last) == expected
+        floor = generator.randrange(9) * generator.randrange(9)
+        counts.drop_before(Position(7, floor))
+        model = {entry: count for entry, count in model.items() if entry >= floor}
+        assert counts.pack() == ([[7, *map(list, sorted(model.items()))]] if model else [])
+        assert len(counts) == len(model) and all(counts.count(7, entry) == model[entry] for entry in model)
