@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar._engine.format import control, document, entry, frame, journal_record, segment_header
+from embeddedpulsar._engine.format import (
+    acknowledgement,
+    control,
+    document,
+    entry,
+    frame,
+    journal_record,
+    segment_header,
+    subscription_record,
+)
 from tests.source_tree import ROOT, modules, nodes
 
 PAGES = sorted((ROOT / "docs" / "format").glob("*.md"))
@@ -212,6 +221,12 @@ def example_document() -> bytes:
     return document.encode_document(2, {"n": 1})
 
 
+def example_transaction_ack() -> bytes:
+    """One entry, in a transaction."""
+    ack = acknowledgement.Ack(3, 4, acknowledgement.group_entries([(9, 1)]), ())
+    return subscription_record.encode(subscription_record.TransactionAck((0, 17), ack, None))[1]
+
+
 EXAMPLES: dict[str, Callable[[], bytes]] = {
     "frame": example_frame,
     "slot": example_slot,
@@ -219,6 +234,7 @@ EXAMPLES: dict[str, Callable[[], bytes]] = {
     "control": example_control,
     "journal": example_journal,
     "document": example_document,
+    "transaction_ack": example_transaction_ack,
 }
 
 

@@ -6,11 +6,12 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.subscription_record import ABORTED, COMMITTED
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.enums import ConsumerType
@@ -69,6 +70,52 @@ def share(root: Path, report: Report) -> None:
             report(f"try {number}")
             assert consumer.acknowledge([(view.ledger_id, view.entry_id) for view in views])
             report(f"ack {number}")
+
+
+class Outcomes:
+    """The outcomes of transactions, in a file with a byte for each: a stand-in for their log."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / "outcomes"
+        self._path.touch()
+
+    def decide(self, transaction: tuple[int, int], outcome: int) -> None:
+        with self._path.open("r+b") as file:
+            file.seek(transaction[1])
+            file.write(bytes([outcome]))
+
+    def decided(self) -> dict[int, int]:
+        return {number: outcome for number, outcome in enumerate(self._path.read_bytes()) if outcome}
+
+    def __call__(self, transactions: Sequence[tuple[int, int]]) -> list[int]:
+        decided = self.decided()
+        return [decided.get(one[1], 0) for one in transactions]
+
+
+def groups_of_transactions() -> dict[int, list[int]]:
+    order = random.Random(7).sample(range(ENTRIES), ENTRIES)
+    return {number: order[number * 3 : number * 3 + 3] for number in range(ENTRIES // 3)}
+
+
+def transact(root: Path, report: Report) -> None:
+    """Acknowledge in transactions: every third aborts, some stay open, and others follow half of the ends."""
+    outcomes = Outcomes(root)
+    with small_site(root) as site:
+        subscription = site.subscription(compact_bytes=500, outcomes=outcomes)
+        consumer = subscription.attach("c", ConsumerType.Failover)
+        sent = positions(read_all(consumer))
+        for number, group in groups_of_transactions().items():
+            assert consumer.acknowledge([sent[n] for n in group], transaction=(0, number))
+            if number % 5 == 4:
+                continue
+            outcome = ABORTED if number % 3 == 2 else COMMITTED
+            outcomes.decide((0, number), outcome)
+            report(f"end {number}")
+            if number % 2:
+                assert consumer.end_transaction((0, number), outcome) in (True, False)
+            if number % 6 == 5:
+                assert consumer.arm(consumer.version)
+                subscription.attach("d", ConsumerType.Failover).detach()
 
 
 def die_at(
@@ -155,6 +202,49 @@ def test_killed_at(tmp_path: Path, point: str) -> None:
         check_what_is_left(copy, told)
         check_what_is_left(root, told)
     assert deaths >= (1 if point in OF_REMOVAL else 2)
+
+
+@pytest.mark.parametrize(
+    "point", sorted({*POINTS, "transactions:settled"}.difference(OF_REMOVAL, OF_CREATION))
+)
+def test_killed_in_transactions(tmp_path: Path, point: str) -> None:
+    """What was committed is acknowledged, and nothing else: not what aborted, nor what the death left open.
+    In the same boot, and where there is only a copy of the files."""
+    source = tmp_path / "source"
+    source.mkdir()
+    with small_site(source) as site:
+        site.publish(ENTRIES)
+    deaths = 0
+    for nth in (1, 3, 6, 11):
+        root = tmp_path / str(nth)
+        shutil.copytree(source, root)
+        if die_at(root, point, nth, transact) is None:
+            break
+        deaths += 1
+        copy = tmp_path / f"{nth}-copy"
+        shutil.copytree(root, copy, ignore=shutil.ignore_patterns("clients"))
+        for files in (copy, root):
+            check_transactions(files)
+    assert deaths >= 1
+
+
+def check_transactions(root: Path) -> None:
+    """Only with the outcomes that were decided; the open ones abort, as their process is dead."""
+    outcomes, groups = Outcomes(root), groups_of_transactions()
+    decided = outcomes.decided()
+    for number in groups:
+        if number not in decided:
+            outcomes.decide((0, number), ABORTED)
+    committed = {n for number, one in decided.items() if one == COMMITTED for n in groups[number]}
+    with small_site(root) as site:
+        subscription = site.subscription(compact_bytes=500, outcomes=outcomes)
+        consumer = subscription.attach("survivor")
+        sent = site_positions(site)
+        left = positions(read_all(consumer))
+        assert {n for n, position in enumerate(sent) if position not in left} == committed
+        assert left == sorted(left)
+        statistics = subscription.statistics()
+        assert (statistics.transactions, statistics.divergences, site.damage) == ((), 0, [])
 
 
 @pytest.mark.parametrize("point", [*OF_SUMMARIES, "journal:word_stored", "compact:word_stored"])

@@ -157,8 +157,13 @@ KIND_OBJECT_OWNER: Final = 16
 KIND_TRANSACTION_SNAPSHOT: Final = 17
 
 
-def encode_document(kind: int, fields: dict[str, Any]) -> bytes:
+def encode_document(kind: int, fields: dict[str, Any], version: int = FORMAT_VERSION) -> bytes:
     """A whole document.
+
+    Args:
+        kind: of the document.
+        fields: its map.
+        version: a later one for a document that earlier releases must not read.
 
     Raises:
         ValueError: larger than 64 MiB, or a value a document cannot hold.
@@ -171,12 +176,12 @@ def encode_document(kind: int, fields: dict[str, Any]) -> bytes:
     length = DOCUMENT_HEADER_SIZE + len(body)
     if length > MAX_DOCUMENT_SIZE:
         raise ValueError(f"a document of {length} bytes; at most {MAX_DOCUMENT_SIZE}")
-    front = _FRONT.pack(MAGIC, FORMAT_VERSION, kind, length)
+    front = _FRONT.pack(MAGIC, version, kind, length)
     return front + struct.pack("<I", crc32(body, crc32(front))) + body
 
 
-def decode_document(data: Buffer, kind: int) -> dict[str, Any]:
-    """The map of a document of `kind`.
+def decode_document(data: Buffer, kind: int, newest: int = FORMAT_VERSION) -> dict[str, Any]:
+    """The map of a document of `kind`, of any version up to ``newest``.
 
     Raises:
         CorruptionError: damaged, cut short, or of another kind.
@@ -194,9 +199,9 @@ def decode_document(data: Buffer, kind: int) -> dict[str, Any]:
         )
     if not intact:
         raise CorruptionError(reason="the document is damaged", offset=0)
-    if version != FORMAT_VERSION:
+    if not FORMAT_VERSION <= version <= newest:
         raise UnsupportedFormatVersion(
-            reason=f"a document of format version {version}; this release reads {FORMAT_VERSION}",
+            reason=f"a document of format version {version}; this release reads {newest}",
             remedy="upgrade embeddedpulsar",
         )
     if own_kind != kind:

@@ -10,6 +10,8 @@ Payloads of the commands of Shared and Key_Shared subscriptions (docs/format/sub
 consumer gets which entries, and which entries come back.
 
 The process that commits an assignment has read the log; the command carries what others need to know of it.
+
+Payloads of the commands of transactions: what an open one acknowledged, and how it ended.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import (
     ACK,
+    MAX_BATCH_SIZE,
     MAX_ENTRY_ID,
     Ack,
     AckGroup,
@@ -509,6 +512,9 @@ def column_of(data: Buffer) -> array[int]:
     return column
 
 
+SNAPSHOT_VERSION: Final = 2
+"""Version of the document of a snapshot in which acknowledgements of open transactions are pending."""
+
 # Record types. Persistent values, never renumber; 0 belongs to the journal itself.
 CREATE: Final = 1
 LEDGERS: Final = 4
@@ -518,6 +524,13 @@ CLAMP: Final = 8
 CHECKPOINT: Final = 9
 SUMMARY: Final = 12
 EXPIRED: Final = 14
+TRANSACTION_ACK: Final = 16
+TRANSACTION_END: Final = 17
+
+UNDECIDED: Final = 0
+COMMITTED: Final = 1
+ABORTED: Final = 2
+"""Outcomes of a transaction. The first is that of an open one, and stands in no record."""
 
 CREATE_HEADER: Final = struct.Struct(
     "<"
@@ -555,6 +568,27 @@ EXPIRED_BODY: Final = struct.Struct(
     "<"
     "Q"  # 0  messages
     "Q"  # 8  time_ms: when, since the epoch
+)
+TRANSACTION_ACK_HEADER: Final = struct.Struct(
+    "<"
+    "Q"  # 0  most significant half of the transaction's id
+    "Q"  # 8  least significant half
+    "Q"  # 16 ledger_id of the last message of a cumulative acknowledgement, else 0
+    "q"  # 24 entry_id of it, else -1
+    "i"  # 32 batch_index, -1 for the whole entry
+    "I"  # 36 batch_size, 0 if batch_index is -1
+    "I"  # 40 kind: 0 individual, 1 cumulative
+    "I"  # 44 reserved, 0; what an ACK has in its payload follows
+)
+INDIVIDUAL: Final = 0
+CUMULATIVE: Final = 1
+TRANSACTION_END_BODY: Final = struct.Struct(
+    "<"
+    "Q"  # 0  most significant half of the transaction's id
+    "Q"  # 8  least significant half
+    "Q"  # 16 time_ms: when it ended, since the epoch
+    "I"  # 24 outcome: 1 committed, 2 aborted
+    "I"  # 28 reserved, 0
 )
 CHECKPOINT_BODY: Final = struct.Struct(
     "<"
@@ -611,6 +645,54 @@ class Expired(NamedTuple):
     time_ms: int
 
 
+TransactionId = tuple[int, int]
+"""The most and the least significant half of the id of a transaction."""
+
+
+class AckedThrough(NamedTuple):
+    """The last message of a cumulative acknowledgement; with a batch index, the entry only up to it."""
+
+    ledger_id: int
+    entry_id: int
+    batch_index: int = -1
+    batch_size: int = 0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether messages of the entry are left."""
+        return 0 <= self.batch_index < self.batch_size - 1
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Compares what is acknowledged: an entry as a whole comes behind all indexes of it."""
+        return self.ledger_id, self.entry_id, self.batch_index if self.is_partial else MAX_BATCH_SIZE
+
+
+class TransactionAck(NamedTuple):
+    """An open transaction acknowledges: it counts when that commits; no consumer gets the messages before.
+
+    Whether it may was decided before this was written (`_engine.subscription.state.pending_acks`).
+
+    Attributes:
+        transaction: the id.
+        ack: the consumer, and what it acknowledges, as without a transaction.
+        through: of a cumulative acknowledgement the last message, else None. If ``ack`` has entries then, the
+            commit acknowledges these alone: there are entries before the message that stay unacknowledged.
+    """
+
+    transaction: TransactionId
+    ack: Ack
+    through: AckedThrough | None
+
+
+class TransactionEnd(NamedTuple):
+    """A transaction committed or aborted; what is pending of it is acknowledged, or comes back."""
+
+    transaction: TransactionId
+    outcome: int
+    time_ms: int
+
+
 class Checkpoint(NamedTuple):
     """What the writer's replica looks like; the others compare."""
 
@@ -661,6 +743,32 @@ def _decode_ledgers(payload: Buffer) -> Ledgers:
     return Ledgers(listed)
 
 
+def _encode_transaction_ack(command: TransactionAck) -> bytes:
+    kind, through = INDIVIDUAL, AckedThrough(0, -1)
+    if command.through is not None:
+        kind, through = CUMULATIVE, command.through
+    head = TRANSACTION_ACK_HEADER.pack(*command.transaction, *through, kind, 0)
+    return head + encode_ack(command.ack)
+
+
+def _decode_transaction_ack(payload: Buffer) -> TransactionAck:
+    most, least, *place, kind, _ = unpack(TRANSACTION_ACK_HEADER, payload, "subscription")
+    require(kind in (INDIVIDUAL, CUMULATIVE), f"an acknowledgement of kind {kind}")
+    through = AckedThrough(*place) if kind == CUMULATIVE else None
+    ack = decode_ack(payload[TRANSACTION_ACK_HEADER.size :])
+    return TransactionAck((most, least), ack, through)
+
+
+def _encode_transaction_end(command: TransactionEnd) -> bytes:
+    return TRANSACTION_END_BODY.pack(*command.transaction, command.time_ms, command.outcome, 0)
+
+
+def _decode_transaction_end(payload: Buffer) -> TransactionEnd:
+    most, least, time_ms, outcome, _ = unpack(TRANSACTION_END_BODY, payload, "subscription")
+    require(outcome in (COMMITTED, ABORTED), f"outcome {outcome} of a transaction")
+    return TransactionEnd((most, least), outcome, time_ms)
+
+
 RECORDS.add(CREATE, Create, _encode_create, _decode_create)
 RECORDS.add(ATTACH, Attach, encode_attach, decode_attach)
 RECORDS.add(DETACH, Detach, encode_detach, decode_detach)
@@ -669,6 +777,8 @@ RECORDS.add(ACK, Ack, encode_ack, decode_ack)
 RECORDS.add(ASSIGN, Assign, encode_assign, decode_assign)
 RECORDS.add(REDELIVER, Redeliver, encode_redeliver, decode_redeliver)
 RECORDS.add(SUMMARY, Summary, lambda command: command.content, lambda payload: Summary(bytes(payload)))
+RECORDS.add(TRANSACTION_ACK, TransactionAck, _encode_transaction_ack, _decode_transaction_ack)
+RECORDS.add(TRANSACTION_END, TransactionEnd, _encode_transaction_end, _decode_transaction_end)
 RECORDS.add_fixed(ACK_CUMULATIVE, AckCumulative, CUMULATIVE_BODY)
 RECORDS.add_fixed(SEEK, Seek, POSITION_BODY)
 RECORDS.add_fixed(CLAMP, Clamp, POSITION_BODY)

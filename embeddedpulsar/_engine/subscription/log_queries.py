@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar._engine.format.entry import EntryView
-from embeddedpulsar._engine.format.subscription_record import Command, Ledgers, Seek
+from embeddedpulsar._engine.format.subscription_record import AckedThrough, Command, Ledgers, Seek
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN
@@ -62,6 +62,23 @@ def unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]
             view.skip = acks.indexes(position) or None
             remaining.append(view)
     return remaining
+
+
+def deliverable(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]:
+    """The entries that may go to a consumer: those that are not acknowledged, and not held by an open
+    transaction; if one is in part, its ``skip`` is set."""
+    remaining, pending = unacked(state, views), state.pending_acks
+    if not pending.transactions:
+        return remaining
+    free = []
+    for view in remaining:
+        position = Position(view.ledger_id, view.entry_id)
+        if pending.holds(position, state.acks):
+            continue
+        if bits := pending.bits(position):
+            view.skip = bits | state.acks.indexes(position)
+        free.append(view)
+    return free
 
 
 def existing(log: Log, positions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -188,6 +205,32 @@ def left_of(log: Log, acknowledged: Acknowledged, stored: int) -> int:
     return max(0, remaining)
 
 
+class PendingTransaction(NamedTuple):
+    """What an open transaction acknowledged in a subscription.
+
+    Attributes:
+        transaction: its id, the most significant half first.
+        entries: whole entries.
+        batches: entries of which it acknowledged single messages.
+        through: the last message of its cumulative acknowledgement; None without one.
+    """
+
+    transaction: tuple[int, int]
+    entries: int
+    batches: int
+    through: AckedThrough | None
+
+
+def pending_transactions(state: SubscriptionState) -> tuple[PendingTransaction, ...]:
+    """The open transactions that acknowledged something here, the first to do so first."""
+    return tuple(
+        [
+            PendingTransaction(transaction, pending.entry_count, pending.batch_count, pending.through)
+            for transaction, pending in state.pending_acks.transactions.items()
+        ]
+    )
+
+
 class SubscriptionStatistics(NamedTuple):
     """A snapshot of a subscription.
 
@@ -201,6 +244,7 @@ class SubscriptionStatistics(NamedTuple):
         commands: commands applied since the subscription was made.
         stale: acknowledgements that came too late to count.
         divergences: how often this process's replica disagreed with another's.
+        transactions: the open ones that acknowledged something.
     """
 
     name: str
@@ -212,6 +256,7 @@ class SubscriptionStatistics(NamedTuple):
     commands: int
     stale: int
     divergences: int
+    transactions: tuple[PendingTransaction, ...] = ()
 
 
 def statistics_of(state: SubscriptionState, divergences: int) -> SubscriptionStatistics:
@@ -227,4 +272,5 @@ def statistics_of(state: SubscriptionState, divergences: int) -> SubscriptionSta
         commands=state.commands,
         stale=state.stale,
         divergences=divergences,
+        transactions=pending_transactions(state),
     )

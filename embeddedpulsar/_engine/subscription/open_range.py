@@ -117,6 +117,10 @@ class OpenRange:
         for command in commands:
             if type(command) in _HARMLESS:
                 continue
+            if type(command) is record.TransactionEnd and state.pending_acks.last_touched < read:
+                continue  # what it acknowledges, or gives back, lies before what was taken
+            if type(command) is record.TransactionAck and command.through is None:
+                command = command.ack
             if type(command) is not Ack:
                 return False
             ends = [(group.ledger_id, group.last) for group in command.groups]

@@ -320,12 +320,16 @@ def _rewind(state: SubscriptionState, facts: Ledgers) -> list[Command]:
     return [Seek(*state.mark_delete), Ledgers(listed)]
 
 
-def _kept(state: SubscriptionState, consumer_id: int) -> list[Ack]:
+def _kept(state: SubscriptionState, consumer_id: int) -> list[Command]:
     """The commands that acknowledge again, after `_rewind`, what is acknowledged behind the mark-delete
-    position."""
+    position, be it in transactions that are open."""
     groups = [AckGroup(*run, FORM_RANGE, b"") for run in state.acks.runs()]
     batches = [AckBatch(*partial) for partial in state.acks.partials()]
-    return list(_acks(consumer_id, state.epoch + 1, groups, batches))
+    following = state.epoch + 1
+    return [
+        *_acks(consumer_id, following, groups, batches),
+        *state.pending_acks.acks_again(consumer_id, following),
+    ]
 
 
 def _acks(

@@ -45,7 +45,7 @@ from embeddedpulsar._engine.subscription.subscription_files import (
     words_position,
 )
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
-from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, StorageError
+from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, StorageError, StorageFullError
 
 EVERY_BYTES: Final = 2048
 """Bytes of commands between two summaries, some 20 commands: applying them costs as much as a summary."""
@@ -157,8 +157,11 @@ class Summaries:
 
 CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""
-_VOIDING: Final = frozenset((record.Create, record.Attach, record.Detach, record.Seek, record.Limits))
-"""Commands that raise the epoch: what consumers have read ahead may be void."""
+_VOIDING: Final = frozenset(
+    (record.Create, record.Attach, record.Detach, record.Seek, record.Limits, record.TransactionEnd)
+)
+"""Commands after which what consumers have read ahead may be void; the end of a transaction only if
+`rewinds_with` says so."""
 _PASSED: Final = 1 << 8  # beside MEMBERS of the state's effects
 
 R = TypeVar("R")
@@ -167,6 +170,7 @@ _RANGE_OWNER: Final = SubscriptionWord.RANGE_OWNER
 
 failpoints.declare("subscription:announced", "subscription:published", "subscription:unlocked")
 failpoints.declare("range:opened", "range:closing", "range:assigned")
+failpoints.declare("transactions:settled")
 
 
 class SharedState:
@@ -311,6 +315,8 @@ class SharedState:
                 self._catch_up()
                 if self.control.words[_RANGE_OWNER]:
                     self._assign_taken()
+                if self._replica.state.pending_acks.transactions:
+                    self._settle_transactions()
                 result = body(self._replica.state)
             finally:
                 self._lock.release()
@@ -323,6 +329,44 @@ class SharedState:
         if self._flusher.is_immediate:
             self._flusher.sync()
         return result
+
+    def _settle_transactions(self) -> None:
+        """Have the state follow those of the open transactions that ended meanwhile. Under the lock, before
+        anything is decided: what they acknowledged may be neither delivered nor held back.
+
+        Outcomes are looked up here and nowhere below: the commands carry them. If the end of a transaction is
+        not written, as the process dies or the disk is full, the next transaction here asks for it again.
+        """
+        ids = list(self._replica.state.pending_acks.transactions)
+        outcomes = self._options.outcomes(ids)
+        ended = [
+            (transaction, outcome)
+            for transaction, outcome in zip(ids, outcomes, strict=True)
+            if outcome in (record.COMMITTED, record.ABORTED)
+        ]
+        if ended:
+            now_ms = self._clock.wall_ms()
+            with contextlib.suppress(StorageFullError):  # the entries stay where they are until there is room
+                self.commit([record.TransactionEnd(*end, now_ms) for end in ended])
+            if failpoints.ACTIVE:
+                failpoints.hit("transactions:settled")
+
+    def end_transaction(self, transaction: record.TransactionId, outcome: int) -> bool:
+        """Have the state follow the end of a transaction, which is decided: `record.COMMITTED` or `ABORTED`.
+
+        Nothing is lost if this is not called, or fails: the next process that takes the lock does the same.
+
+        Returns:
+            Whether anything was pending of it; False as well if another process was faster.
+        """
+
+        def body(state: SubscriptionState) -> bool:
+            if transaction not in state.pending_acks.transactions:
+                return False
+            self.commit([record.TransactionEnd(transaction, outcome, self._clock.wall_ms())])
+            return True
+
+        return self.transact(body)
 
     def in_lock(self, body: Callable[[], R]) -> R:
         """Run ``body`` under the lock on whatever this replica has seen: it changes nothing but the words of
@@ -361,6 +405,8 @@ class SharedState:
         self._rings.begin()
         for command in commands:
             if type(command) in _VOIDING:
+                if type(command) is record.TransactionEnd and not replica.state.rewinds_with(command):
+                    continue
                 announce = self._announce
                 if type(command) is record.Detach:
                     self._rings.record_leaver(command)
@@ -534,7 +580,7 @@ class SharedState:
                 self.control.words[SubscriptionWord.JOURNAL] = word
                 self.is_damaged = True
                 return
-            if state.exists and state.acks.last_touched() > log_end:
+            if state.exists and state.last_touched() > log_end:
                 self.commit([record.Clamp(*log_end)])
             self.control.announce()
             self._publish(REWOUND)

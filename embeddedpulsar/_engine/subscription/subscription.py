@@ -44,11 +44,13 @@ from embeddedpulsar._engine.subscription.liveness_monitor import (
     detach_surely,
 )
 from embeddedpulsar._engine.subscription.log_queries import (
+    PendingTransaction,
     SubscriptionStatistics,
     acknowledged_in,
     ledgers_of,
     messages_left,
     news_for,
+    pending_transactions,
     seek_commands,
     statistics_of,
 )
@@ -56,9 +58,11 @@ from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar._engine.subscription.subscription_files import (
+    Outcomes,
     StateOptions,
     SubscriptionGone,
     damage_reporter,
+    nothing_decided,
 )
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.enums import ConsumerType
@@ -282,6 +286,7 @@ class Subscription:
         compact_bytes: int = COMPACT_BYTES,
         damage: DamageHook | None = None,
         admission: Admission | None = None,
+        outcomes: Outcomes = nothing_decided,
     ) -> Subscription:
         """A subscription whose files are opened by its first use, and recovered if they are of another boot.
 
@@ -297,6 +302,7 @@ class Subscription:
             compact_bytes: length at which a journal is replaced by a snapshot; for tests and tuning.
             damage: called with what cannot be read, outside all locks; it is logged if None.
             admission: says how many consumers there may be; those of the settings if None.
+            outcomes: of transactions; asked for those that acknowledged something here and have not ended.
         """
         ledger_options, hook = managed_ledger.options, damage or package_log.damage
         options = StateOptions(
@@ -312,6 +318,7 @@ class Subscription:
             report=damage_reporter(managed_ledger, name, hook),
             log=managed_ledger,
             check_in_place=managed_ledger.check_in_place,
+            outcomes=outcomes,
         )
         subscription = cls(directory, managed_ledger, mailbox, settings, options)
         subscription._admission = admission
@@ -605,6 +612,18 @@ class Subscription:
         commands = seek_commands(self._log, position, inclusive)
         shared.transact(lambda state: shared.commit(commands) if state.exists else None)
         self._log.trimming.note_retreat()
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def pending_transactions(self) -> tuple[PendingTransaction, ...]:
+        """The open transactions that acknowledged something here; those that ended are settled by this."""
+        return self._existing().transact(pending_transactions)
+
+    def end_transaction(self, transaction: record.TransactionId, outcome: int) -> bool:
+        """Have the subscription follow the end of a transaction; see `SharedState.end_transaction`. False,
+        too, if there is no subscription."""
+        shared = self._lives.find()
+        return shared is not None and shared.end_transaction(transaction, outcome)
 
     def operator_commands(self) -> OperatorCommands:
         """Acknowledging and giving back without being a consumer. Raises SubscriptionNotFound."""

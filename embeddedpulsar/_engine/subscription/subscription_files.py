@@ -392,7 +392,8 @@ def _names(directory: str, base: str) -> Iterator[str]:
     for generation in reversed(snapshots):
         path = snapshot_path(directory, generation)
         try:
-            name = decode_document(disk.DISK.read_file(path), KIND_SUBSCRIPTION_SNAPSHOT).get("name")
+            data = disk.DISK.read_file(path)
+            name = decode_document(data, KIND_SUBSCRIPTION_SNAPSHOT, record.SNAPSHOT_VERSION).get("name")
         except (CorruptionError, ForeignFileError, FileNotFoundError):
             continue
         if isinstance(name, str):
@@ -527,6 +528,16 @@ def position_at_rest(directory: str) -> Position | None:
 _ATTEMPTS: Final = 4
 
 
+Outcomes = Callable[[Sequence[record.TransactionId]], Sequence[int]]
+"""Tells the outcome of each of some transactions: `record.COMMITTED` or `ABORTED`; any other value stands for
+an open one. Called under the lock of a subscription: it must not wait, nor call back."""
+
+
+def nothing_decided(transactions: Sequence[record.TransactionId]) -> Sequence[int]:
+    """The outcomes where nothing says them: all are open."""
+    return [record.UNDECIDED] * len(transactions)
+
+
 class StateOptions(NamedTuple):
     """Surroundings and settings of one `SharedState`.
 
@@ -543,6 +554,7 @@ class StateOptions(NamedTuple):
         report: called with what could not be read, outside the lock.
         log: of the topic.
         check_in_place: raises if the topic's directory is not the one that was opened.
+        outcomes: of the transactions that have acknowledgements pending here; asked only if there are any.
     """
 
     name: str
@@ -557,6 +569,7 @@ class StateOptions(NamedTuple):
     report: DamageHook
     log: Log
     check_in_place: Callable[[], object] = int
+    outcomes: Outcomes = nothing_decided
 
 
 def damage_reporter(log: Log, name: str, hook: DamageHook) -> DamageHook:

@@ -19,7 +19,12 @@ from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.subscription.attachment.active_attachment import unacked_entries
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
 from embeddedpulsar._engine.subscription.dispatch.look_ahead import ranges_for
-from embeddedpulsar._engine.subscription.log_queries import Acknowledged, acknowledged_in
+from embeddedpulsar._engine.subscription.log_queries import (
+    Acknowledged,
+    PendingTransaction,
+    acknowledged_in,
+    pending_transactions,
+)
 from embeddedpulsar._engine.subscription.open_range import OpenRange
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry
 from embeddedpulsar._engine.subscription.state.entry_states import DELAYED
@@ -27,14 +32,18 @@ from embeddedpulsar._engine.subscription.state.replica import (
     ExpiredCounts,
     SubscriptionReplica,
     SubscriptionState,
+    decode_snapshot,
+    encode_snapshot,
 )
 from embeddedpulsar._engine.subscription.subscription_files import (
     Facts,
     Granted,
+    Outcomes,
     SubscriptionControl,
     complete,
     is_volatile,
     is_word_damaged,
+    nothing_decided,
     words_position,
 )
 from embeddedpulsar.damage import DamageHook
@@ -89,6 +98,7 @@ class SubscriptionFacts(NamedTuple):
         given: messages that its applications got, of a non-persistent topic; as are the other two.
         sent_before: messages that were sent before it was made.
         made_ms: when that was.
+        transactions: the open ones that acknowledged something.
     """
 
     name: str
@@ -103,6 +113,7 @@ class SubscriptionFacts(NamedTuple):
     given: int = 0
     sent_before: int = 0
     made_ms: int = 0
+    transactions: tuple[PendingTransaction, ...] = ()
 
 
 class SubscriptionView:
@@ -116,9 +127,14 @@ class SubscriptionView:
         directory: of the subscription; need not exist.
         log: of the topic.
         report: called with what cannot be read, once.
+        outcomes: of transactions that have acknowledgements pending; those that ended count as they ended,
+            though the journal does not say so yet.
     """
 
-    def __init__(self, directory: str, log: Log, report: DamageHook) -> None:
+    def __init__(
+        self, directory: str, log: Log, report: DamageHook, outcomes: Outcomes = nothing_decided
+    ) -> None:
+        self._outcomes: Final = outcomes
         self._directory: Final = directory
         self._log: Final = log
         self._boot: Final = log.options.boot_id
@@ -138,9 +154,24 @@ class SubscriptionView:
         """
         try:
             timing.enter(self._lock, f"a look at {self._directory}")
-            return body(self._replica.state) if self._is_there() else None
+            return body(self._settled()) if self._is_there() else None
         finally:
             self._lock.release()
+
+    def _settled(self) -> SubscriptionState:
+        """The state; if transactions ended, a copy that has followed them, as the replica follows the journal
+        alone."""
+        state = self._replica.state
+        ids = list(state.pending_acks.transactions)
+        if not ids:
+            return state
+        outcomes = zip(ids, self._outcomes(ids), strict=True)
+        ended = [one for one in outcomes if one[1] in (record.COMMITTED, record.ABORTED)]
+        if ended:
+            state = decode_snapshot(encode_snapshot(state))
+            for transaction, outcome in ended:
+                state.apply(record.TransactionEnd(transaction, outcome, 0))
+        return state
 
     def unacked_entries(self, log: Log) -> Iterator[EntryView]:
         """The entries of the topic that are not acknowledged, in order, chunked messages whole, up to the
@@ -328,6 +359,7 @@ def _facts_of(
         given=given,
         sent_before=sent_before,
         made_ms=made_ms,
+        transactions=pending_transactions(state),
     )
 
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar._engine.format.subscription_record import ABORTED, COMMITTED
 from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar.exceptions import TransactionConflict
 from tests.storms.dispatch.dispatch_steps import DispatchSteps
 from tests.storms.dispatch.virtual_consumer import VirtualConsumer
+from tests.storms.dispatch.virtual_log import VirtualEntry
+
+_ALL: Final = (1 << 32) - 1
+"""Of a bit set, to compare those that stand for a whole entry."""
 
 
 class DispatchAnswers:
@@ -16,6 +22,7 @@ class DispatchAnswers:
         self._scene: Final = scene
         self._chance: Final = scene.chance
         self._model: Final = scene.model
+        self._begun = 0
 
     # -- acknowledging -----------------------------------------------------------------------------
 
@@ -98,6 +105,135 @@ class DispatchAnswers:
             self._model.ack(entry.position, (1 << entry.count) - 1, entry.count)
         self._ack(position, -1 if index < 0 else (2 << index) - 1)
         consumer.held = {one: view for one, view in consumer.held.items() if one not in self._model.acked}
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def acknowledge_in_transaction(self) -> None:
+        """Some of what an application holds, or anything; refused if the rules say so, and only then."""
+        consumer, entries = self._scene.any_consumer(), self._scene.log.entries
+        if consumer is None or not entries:
+            return
+        held = sorted(consumer.held)
+        anything = [one.position for one in entries[-20:] if one.count and not one.is_damaged]
+        places = held if held and self._chance.random() < 0.8 else anything
+        if not places:
+            return
+        whole: list[Position] = []
+        partial: dict[Position, tuple[int, int]] = {}
+        for position in self._some(places)[:4]:
+            count = self._entry(position).count
+            indexes = self._chance.randrange(1, 1 << count)
+            if places is held and indexes != (1 << count) - 1 and self._chance.random() < 0.5:
+                partial[position] = indexes, count
+            else:
+                whole.append(position)
+        self._acknowledge_in(self._transaction(), consumer, whole, partial)
+
+    def _acknowledge_in(
+        self,
+        transaction: tuple[int, int],
+        consumer: VirtualConsumer,
+        whole: list[Position],
+        partial: dict[Position, tuple[int, int]],
+    ) -> None:
+        model, is_current = self._model, self._scene.judge.is_current(consumer)
+        conflicts = any(one in model.acked or model.held.get(one) for one in whole)
+        for position, (indexes, _) in partial.items():
+            taken = model.partial.get(position, 0)
+            for holder in model.held.get(position, {}).values():
+                taken |= holder
+            conflicts = conflicts or position in model.acked or bool(taken & indexes)
+        parts = {part for one in whole for part in self._entry(one).earlier if part not in model.acked}
+        conflicts = conflicts or any(model.held.get(one) for one in parts)
+        try:
+            bits = {(one.ledger_id, one.entry_id): both for one, both in partial.items()}
+            done = consumer.attachment.acknowledge(whole, bits, transaction=transaction)
+        except TransactionConflict as e:
+            if not conflicts:
+                self._scene.problems.append(f"{consumer} was refused {whole} and {partial}: {e}")
+            return
+        if conflicts and is_current:
+            self._scene.problems.append(f"{consumer} was not refused {whole} and {partial}")
+        if done != is_current:
+            self._scene.problems.append(f"{consumer} was told {done} about its transaction")
+        if not done:
+            return
+        for position in (*whole, *parts):
+            model.held.setdefault(position, {})[transaction] = -1
+            consumer.held.pop(position, None)
+        for position, (indexes, _) in partial.items():
+            holders = model.held.setdefault(position, {})
+            holders[transaction] = holders.get(transaction, 0) | indexes
+
+    def _transaction(self) -> tuple[int, int]:
+        """One that is open, or a new one."""
+        open_ones = sorted(self._model.open_transactions)
+        if len(open_ones) >= self._scene.setup.transactions or (open_ones and self._chance.random() < 0.5):
+            return self._chance.choice(open_ones)
+        self._begun += 1
+        return (0, self._begun)
+
+    def _entry(self, position: Position) -> VirtualEntry:
+        return self._scene.log.entries[self._scene.log.index_of(position)]
+
+    def acknowledge_cumulatively_in_transaction(self) -> None:
+        """Everything up to an entry an application holds."""
+        consumer, model = self._scene.any_consumer(), self._model
+        if consumer is None or not consumer.held or consumer.attachment.delivers_singly:
+            return
+        position, transaction = self._chance.choice(sorted(consumer.held)), self._transaction()
+        if not consumer.attachment.chunks.is_idle:
+            return  # what is left out then is tested elsewhere
+        count = consumer.held[position].count
+        index = self._chance.randrange(-1, count)
+        index, size = (index, count) if 0 <= index < count - 1 else (-1, 0)
+        bits = (2 << index) - 1 if index >= 0 else -1
+        conflicts = position <= self._scene.judge.seen.mark_delete
+        if model.through is not None:
+            holder, last, own = model.through
+            is_further = (position, bits & _ALL) > (last, own & _ALL)
+            conflicts = conflicts or holder != transaction or not is_further
+        is_current = self._scene.judge.is_current(consumer)
+        try:
+            done = consumer.attachment.acknowledge_cumulative(*position, index, size, transaction=transaction)
+        except TransactionConflict as e:
+            if not conflicts:
+                self._scene.problems.append(f"{consumer} was refused everything up to {position}: {e}")
+            return
+        if conflicts and is_current:
+            self._scene.problems.append(f"{consumer} was not refused everything up to {position}")
+        if done:
+            model.through = transaction, position, bits
+            consumer.held = {one: view for one, view in consumer.held.items() if one > position}
+
+    def end_transaction(self) -> None:
+        """A transaction commits or aborts; some process follows that at once, told or not."""
+        open_ones = sorted(self._model.open_transactions)
+        if not open_ones:
+            return
+        transaction, outcome = self._chance.choice(open_ones), self._chance.choice((COMMITTED, ABORTED))
+        self._scene.world.decided[transaction] = outcome
+        process = self._scene.world.acting = self._chance.choice(self._scene.running())
+        if self._chance.random() < 0.5:
+            process.subscription.end_transaction(transaction, outcome)
+        else:
+            process.subscription.pending_transactions()
+
+    def end_all(self) -> None:
+        """No transaction is open any more."""
+        while self._model.open_transactions:
+            before = self._model.open_transactions
+            self.end_transaction()
+            self._scene.on_step()
+            if self._model.open_transactions == before:
+                self._scene.problems.append(f"transactions do not end: {before}")
+                return
+        if self._scene.setup.is_shared or not self._model.must_ask:
+            return
+        for consumer in self._scene.consumers:
+            self._scene.world.acting = consumer.process
+            consumer.attachment.redeliver()
+            consumer.start_over()
 
     # -- giving back -------------------------------------------------------------------------------
 

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import DispatchState
-from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, FIRST_OWNER, NONE, PART, WAITING
+from embeddedpulsar._engine.subscription.state.entry_states import (
+    DELAYED,
+    FIRST_OWNER,
+    IN_TRANSACTION,
+    LAST_OWNER,
+    NONE,
+    PART,
+    WAITING,
+)
 from embeddedpulsar._engine.subscription.state.replica import (
     SubscriptionState,
     decode_snapshot,
@@ -67,6 +75,40 @@ def _is_over(entry: VirtualEntry, model: DispatchModel) -> bool:
     return entry.may_expire or (not entry.count and last is not None and last.position in model.acked)
 
 
+def adopt_transactions(state: SubscriptionState, model: DispatchModel) -> None:
+    """Take what is pending from a state, after a step that nobody knows the outcome of."""
+    model.held, model.through = {}, None
+    for one, pending in state.pending_acks.transactions.items():
+        for ledger_id, entries in pending.entries.items():
+            for entry in entries:
+                model.held.setdefault(Position(ledger_id, entry), {})[one] = -1
+        for ledger_id, batches in pending.batches.items():
+            for entry, (bits, _) in batches.items():
+                model.held.setdefault(Position(ledger_id, entry), {})[one] = bits
+        last = pending.through
+        if last is not None:
+            bits = (2 << last.batch_index) - 1 if last.is_partial else -1
+            model.through = one, Position(last.ledger_id, last.entry_id), bits
+
+
+def forget_below(state: SubscriptionState, model: DispatchModel) -> None:
+    """Nothing is pending before the mark-delete position."""
+    mark_delete = state.mark_delete
+    model.held = {position: holders for position, holders in model.held.items() if position > mark_delete}
+    if model.through is not None and model.through[1] <= mark_delete:
+        model.through = None
+
+
+def wrong_transactions(state: SubscriptionState, model: DispatchModel) -> Iterator[str]:
+    """Transactions that hold something else than they acknowledged."""
+    found = DispatchModel(model.log)
+    adopt_transactions(state, found)
+    if found.held != model.held:
+        yield f"transactions hold {found.held}, not {model.held}"
+    if found.through != model.through:
+        yield f"a transaction holds everything up to {found.through}, not {model.through}"
+
+
 def wrong_places(state: SubscriptionState, seen: Seen, model: DispatchModel) -> Iterator[str]:
     """Entries that are nowhere, or where they should not be; and totals that do not add up."""
     dispatch = state.dispatch
@@ -77,7 +119,10 @@ def wrong_places(state: SubscriptionState, seen: Seen, model: DispatchModel) -> 
         if code != NONE:
             totals[code] += entry.count
         is_pending = position < seen.read and position not in model.acked and not entry.is_damaged
-        if is_pending and code not in (codes if entry.count else (PART,)):
+        is_held = entry.count > 0 and not model.is_free(entry)
+        if is_pending and code not in (
+            (IN_TRANSACTION, DELAYED) if is_held else codes if entry.count else (PART,)
+        ):
             yield f"{position} is with nobody: state {code}"
         # What is damaged is only noticed when the consumer that it was assigned to reads it.
         if not is_pending and code != NONE and not (entry.is_damaged and entry.count):
@@ -95,7 +140,7 @@ def wrong_keys(state: SubscriptionState, seen: Seen, model: DispatchModel, is_or
     pending = state.dispatch.pending
     for position, code in seen.owners.items():
         states = pending.ledger(position.ledger_id)
-        if code < FIRST_OWNER or states is None or states.hashes is None:
+        if not FIRST_OWNER <= code <= LAST_OWNER or states is None or states.hashes is None:
             continue
         key = states.hashes[position.entry_id - states.base]
         held.setdefault(key & _SLOT, Counter())[code] += 1

@@ -98,13 +98,23 @@ class DispatchJudge:
             for ledger, *kept in state.dispatch.counts.pack()
             for one, count in kept
         }
-        model.counts = resting | self.seen.counts
+        # A part of a chunked message has no count of its own; it is not known as such before it is read.
+        parts = {one.position for one in model.log.entries if not one.count}
+        model.counts = {one: count for one, count in resting.items() if one not in parts} | self.seen.counts
         model.joined = dict(state.dispatch.joined)
+        audit.adopt_transactions(state, model)
+        model.must_ask = True  # one may have aborted in this step
 
     def after(self, consumers: dict[int, VirtualConsumer], views: list[VirtualView]) -> Iterator[str]:
         """What is wrong after a step in which ``views`` were fetched."""
         before, state, model, setup = self.seen, self.state, self._model, self._setup
         after = self.seen = audit.see(state, model.log)
+        for one in model.open_transactions - set(state.pending_acks.transactions):
+            returned = model.end(one, setup.is_shared or not after.members)
+            model.handed.update(returned)  # later messages of their keys may have been handed out meanwhile
+            for each in consumers.values() if setup.is_shared else ():
+                each.forget(returned)
+        audit.forget_below(state, model)
         audit.note_expired(state, model, before.mark_delete)
         if setup.is_shared:
             gone = set(before.members) - set(after.members)
@@ -122,6 +132,7 @@ class DispatchJudge:
             if before.members == after.members and before.read != after.read and setup.kind != "shared":
                 yield from self._beyond_look_ahead(list(before.owners.values()).count(WAITING))
         yield from audit.wrong_acks(state, model, before.mark_delete)
+        yield from audit.wrong_transactions(state, model)
         if self._replica.has_diverged:
             yield "a checkpoint does not agree"
         for view in views:
@@ -138,8 +149,11 @@ class DispatchJudge:
         position, model = Position(view.ledger_id, view.entry_id), self._model
         if position in model.acked:
             yield f"{position} is acknowledged, and was delivered"
-        if (view.skip or 0) != model.partial.get(position, 0):
-            yield f"{position} was delivered without {view.skip}, not {model.partial.get(position)}"
+        if not model.is_free(view.origin):
+            yield f"{position} is in transactions, and was delivered"
+        skip = model.partial.get(position, 0) | model.hidden(position)
+        if (view.skip or 0) != skip:
+            yield f"{position} was delivered without {view.skip}, not {skip}"
         if view.redelivery_count != (model.counts.get(position, 0) if self._setup.is_shared else 0):
             yield f"{position} was delivered with count {view.redelivery_count}, not {model.counts}"
         if self._setup.is_shared and view.origin.deliver_at > model.latest_ms:
@@ -150,7 +164,7 @@ class DispatchJudge:
     def take_away(self, consumer: VirtualConsumer) -> None:
         """A call that gave entries back was cut short: what is not a consumer's own any more comes again."""
         if self._setup.is_shared and self.is_current(consumer):
-            mine = self.owned(consumer) | self._model.acked
+            mine = self.owned(consumer) | self._model.acked | set(self._model.held)
             fetched = {Position(view.ledger_id, view.entry_id) for view in consumer.queue}
             consumer.forget(sorted(fetched - mine))
 
@@ -163,7 +177,7 @@ class DispatchJudge:
             position = Position(view.ledger_id, view.entry_id)
             if position in found:
                 yield f"{consumer} has {position} twice"
-            if position not in mine and position not in self._model.acked:
+            if position not in mine and position not in self._model.acked | set(self._model.held):
                 yield f"{consumer} has {position}, which is not its own"
             found.add(position)
 
@@ -185,9 +199,9 @@ class DispatchJudge:
         model = self._model
         for view in views:
             position = Position(view.ledger_id, view.entry_id)
-            expected = {model.next_unacked(consumer.last)}
+            expected = {model.next_free(consumer.last)}
             if consumer.may_start_over:
-                expected.add(model.next_unacked(Position(0, -1)))
+                expected.add(model.next_free(Position(0, -1)))
             if position not in expected:
                 yield f"{consumer} got {position} behind {consumer.last}, where {expected} was next"
             consumer.may_start_over = False

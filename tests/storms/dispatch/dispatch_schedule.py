@@ -78,6 +78,7 @@ class DispatchSchedule:
             (2, answers.give_everything_back),
             (1, answers.seek),
             (1, answers.compact),
+            *self._transactions(),
             (2, self.compare),
         ]
 
@@ -96,6 +97,16 @@ class DispatchSchedule:
             self._take(action)
             if self.violations:
                 return
+
+    def _transactions(self) -> list[tuple[int, Callable[[], object]]]:
+        answers = self.answers
+        if not self.setup.transactions:
+            return []
+        return [
+            (10, answers.acknowledge_in_transaction),
+            (5, answers.acknowledge_cumulatively_in_transaction),
+            (8, answers.end_transaction),
+        ]
 
     def _take(self, action: Callable[[], object], is_cut: bool = False) -> None:
         scene = self.scene
@@ -144,6 +155,8 @@ class DispatchSchedule:
         self._note_ids()
         if scene.judge.was_moved():
             self.answers.forget_seen()
+        if self.setup.transactions:
+            scene.running()[0].subscription.pending_transactions()  # follows what was decided
         scene.judge.resync()
         for consumer in scene.consumers:
             scene.judge.take_away(consumer)
@@ -195,6 +208,7 @@ class DispatchSchedule:
         scene.go_on()
         scene.let_time_pass(_LONG_S)
         self._judge()  # whoever was taken for dead now forgets what it had when it joins again
+        self.answers.end_all()
         for consumer in scene.consumers:
             consumer.is_willing = True
             consumer.wake()

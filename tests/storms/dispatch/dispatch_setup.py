@@ -40,6 +40,7 @@ class DispatchSetup(NamedTuple):
         consumers: most consumers at once.
         steps: how many.
         changes_limits: whether the limits of unacknowledged messages change.
+        transactions: most transactions that are open at once; 0 for none.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class DispatchSetup(NamedTuple):
     consumers: int
     steps: int
     changes_limits: bool
+    transactions: int = 0
 
     @classmethod
     def draw(cls, chance: random.Random) -> DispatchSetup:
@@ -73,6 +75,7 @@ class DispatchSetup(NamedTuple):
             consumers=chance.randrange(2, 7),
             steps=chance.choice((40, 80, 160)),
             changes_limits=_copied(chance).random() < 0.5,
+            transactions=_copied(chance).choices((0, 1, 4), (3, 1, 1), k=3)[2],
         )
 
     @property

@@ -39,6 +39,7 @@ class DispatchSteps:
         log = self.log = VirtualLog(chance.randrange(1, 9))
         self.world: Final = VirtualWorld(directory, log, setup.settings(), setup.compact_bytes)
         self.model: Final = DispatchModel(log)
+        self.model.decided = self.world.decided
         self.consumers: list[VirtualConsumer] = []
         self.known: dict[int, VirtualConsumer] = {}
         self.views: list[VirtualView] = []

@@ -13,6 +13,8 @@ from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkKee
 from embeddedpulsar._engine.subscription.dispatch.wakeups import Wakeups
 from embeddedpulsar._engine.subscription.state.dispatch_state import DispatchState
 from embeddedpulsar._engine.subscription.state.entry_states import KeyHolds
+from embeddedpulsar._engine.subscription.state.pending_acks import PendingAcks
+from embeddedpulsar._engine.subscription.state.pending_entries import PendingEntries
 from tests.storms import commands
 from tests.storms.dispatch import dispatch_storm
 
@@ -50,6 +52,8 @@ def test_a_seed_decides_all(workspace: str):
         (KeyHolds, "holder", lambda *_: 0, 1),  # keys in flight go to others
         (DispatchState, "advance", lambda *_: False, 601),  # what is acknowledged stays
         (ChunkKeeper, "with_parts", lambda _, entries: list(entries), 1),  # parts stay behind
+        (PendingEntries, "hold", lambda *_: False, 1),  # what a transaction has goes to others
+        (PendingAcks, "refusal", lambda *_: "", 1),  # two transactions have the same
     ],
 )
 def test_faults_are_found(

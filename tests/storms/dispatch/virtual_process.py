@@ -131,6 +131,7 @@ class VirtualProcess:
             scheduler=self.scheduler,
             compact_bytes=world.compact_bytes,
             damage=world.damage.append,
+            outcomes=world.outcomes,
         )
         self.subscription.create(BEFORE_FIRST)
         self._opened: Final = [self.shared]
@@ -178,6 +179,8 @@ class VirtualWorld:
         has_lost_rings: a process died, or was interrupted, at a moment when it may have owed others a ring.
             The back-stop of waiting heals that, so it is no fault.
         acting: the process that makes the present call.
+        decided: the outcomes of transactions, by id.
+        asked: how often they were asked for.
     """
 
     def __init__(self, directory: str, log: VirtualLog, settings: BrokerSettings, compact_bytes: int) -> None:
@@ -190,9 +193,16 @@ class VirtualWorld:
         self.damage: list[object] = []
         self.has_lost_rings = False
         self.acting: VirtualProcess | None = None
+        self.decided: dict[tuple[int, int], int] = {}
+        self.asked = 0
         self._born = 0
         log.ring_by(cast("Any", VirtualPeers(self, b"")))
         os.makedirs(directory, exist_ok=True)
+
+    def outcomes(self, transactions: Sequence[tuple[int, int]]) -> list[int]:
+        """What the log of the transactions says of them; 0 for an open one."""
+        self.asked += 1
+        return [self.decided.get(one, 0) for one in transactions]
 
     def start(self) -> VirtualProcess:
         """A new process."""

@@ -23,6 +23,7 @@ from embeddedpulsar._engine.format.acknowledgement import (
     group_batches,
     group_entries,
 )
+from embeddedpulsar._engine.format.journal_record import RecordTypes
 from embeddedpulsar._engine.format.subscription_record import FreshRun, Share
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 
@@ -102,6 +103,14 @@ COMMANDS = st.one_of(
     st.builds(record.Checkpoint, U64, U32, U32),
     st.builds(record.Limits, U32, U32),
     st.builds(record.Expired, U64, U64),
+    st.builds(record.OpenRange, U64),
+    st.builds(
+        record.TransactionAck,
+        st.tuples(U64, U64),
+        st.builds(Ack, U64, U64, ENTRIES.map(group_entries), BATCHES.map(group_batches)),
+        st.none() | st.builds(record.AckedThrough, U64, ENTRY, st.integers(-1, 1000), U32),
+    ),
+    st.builds(record.TransactionEnd, st.tuples(U64, U64), st.integers(1, 2), U64),
 )
 
 
@@ -125,7 +134,7 @@ def test_damaged_payloads_raise_nothing_but_corruption(command: record.Command, 
         return
 
 
-@given(st.integers(0, 14), st.binary(max_size=120))
+@given(st.integers(0, 17), st.binary(max_size=120))
 def test_any_bytes_raise_nothing_but_corruption(kind: int, payload: bytes):
     """Whatever stands there."""
     try:
@@ -138,6 +147,41 @@ def test_unknown_commands_ask_for_an_upgrade():
     """A journal of a newer release is not guessed at."""
     with pytest.raises(UnsupportedFormatVersion, match="upgrade"):
         record.decode(77, b"")
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "reason"),
+    [(40, 2, "an acknowledgement of kind 2"), (24, 3, "outcome 3 of a transaction")],
+)
+def test_kinds_and_outcomes_that_are_none(offset: int, value: int, reason: str):
+    """A later release that has another one has another record type, too."""
+    command = (
+        record.TransactionAck((0, 1), Ack(1, 1, (), ()), None)
+        if offset == 40
+        else record.TransactionEnd((0, 1), record.ABORTED, 5)
+    )
+    kind, payload = record.encode(command)
+    damaged = payload[:offset] + bytes([value]) + payload[offset + 1 :]
+    with pytest.raises(CorruptionError, match=reason):
+        record.decode(kind, damaged)
+
+
+def test_what_a_release_without_transactions_says_of_them():
+    """It names the type, and asks for an upgrade, before anything is applied."""
+    older = RecordTypes("subscription")
+    older.add_fixed(record.OPEN_RANGE, record.OpenRange, record.OPEN_RANGE_BODY)
+    kind, payload = record.encode(record.TransactionAck((0, 1), Ack(1, 1, (), ()), None))
+    reason = r"it has a subscription command of type 16; this release reads types up to 15.*upgrade"
+    with pytest.raises(UnsupportedFormatVersion, match=reason):
+        older.decode(kind, payload)
+
+
+def test_parts_of_entries_come_before_the_whole():
+    """How far cumulative acknowledgements reach, compared."""
+    order = [(7, 4, -1, 0), (7, 5, 0, 3), (7, 5, 1, 3), (7, 5, 2, 3), (7, 6, -1, 0), (8, -1, -1, 0)]
+    ranks = [record.AckedThrough(*one).rank for one in order]
+    assert ranks == sorted(ranks)
+    assert record.AckedThrough(7, 5, 2, 3).rank == record.AckedThrough(7, 5).rank
 
 
 @pytest.mark.parametrize("name", ["", "x" * 5000])
@@ -207,7 +251,7 @@ def test_a_bitmap_must_end_where_it_says():
 def test_the_example_in_the_documentation(project_root: Path):
     """docs/format/subscription.md shows what the encoder writes."""
     page = (project_root / "docs" / "format" / "subscription.md").read_text("utf-8")
-    shown = page.partition("<!-- example: acknowledgement -->")[2]
+    shown = page.partition("<!-- example: acknowledgement -->")[2].partition("<!--")[0]
     lines = re.findall(r"^[0-9a-f]{4}  ((?:[0-9a-f]{2} ?)+)", shown, re.MULTILINE)
     entries = [(7, 0), (7, 1), (7, 2), (9, 1), (9, 3)]
     ack = Ack(3, 4, group_entries(entries), group_batches({(9, 4): (0b101, 3)}))

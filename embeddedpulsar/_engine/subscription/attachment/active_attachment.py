@@ -17,14 +17,14 @@ from embeddedpulsar._engine.format.acknowledgement import AckGroup
 from embeddedpulsar._engine.format.document import KIND_COMPACTED_START, decode_document, encode_document
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
-from embeddedpulsar._engine.format.subscription_record import Ledgers
+from embeddedpulsar._engine.format.subscription_record import AckedThrough, Ledgers
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import disk, fork
 from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar._engine.subscription.attachment.membership import Membership
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import ACTIVE_DISPATCHERS
-from embeddedpulsar._engine.subscription.log_queries import skipped_entries, unacked
+from embeddedpulsar._engine.subscription.log_queries import deliverable, skipped_entries, unacked
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
@@ -60,7 +60,9 @@ class UnackedReader:
     __slots__ = (
         "_acked_through",
         "_cursor",
+        "_held_through",
         "_log",
+        "_rewinds",
         "_shared",
         "furthest",
         "has_jumped",
@@ -86,8 +88,26 @@ class UnackedReader:
         self.furthest = max(self.furthest, self.position)
         self.position = start
         # Beyond the highest acknowledgement nothing is left out, so `read` takes the short way there.
-        last = state.acks.last_touched()
+        last = state.last_touched()
         self._acked_through: Position | None = last if last > state.mark_delete else None
+        self._rewinds = state.pending_acks.rewinds
+        # Up to where entries were left out because a transaction acknowledged them cumulatively.
+        self._held_through: AckedThrough | None = None
+
+    def must_go_back(self, state: SubscriptionState) -> bool:
+        """Whether entries behind the position come again, because the transaction that had acknowledged them
+        aborted: those of single acknowledgements in any case, those of a cumulative one if they were left
+        out here. Else the consumer has them, and asks for them if it wants them again."""
+        pending, held, acks = state.pending_acks, self._held_through, state.acks
+        if pending.rewinds != self._rewinds:
+            return True
+        if held is None or (pending.cumulative is not None and pending.cumulative.rank >= held.rank):
+            return False
+        self._held_through = None
+        first, last = acks.next_unacked(state.mark_delete.next()), (held.ledger_id, held.entry_id)
+        if first != last or not held.is_partial:
+            return first <= last
+        return (2 << held.batch_index) - 1 & ~acks.indexes(first) != 0
 
     def prepare(self) -> None:
         """Read the next entry and stay before it, so that its segment is mapped when it is asked for."""
@@ -100,7 +120,7 @@ class UnackedReader:
         self.position = position
         self.has_jumped, self.skipped = False, []
         # Acknowledgements from that position on matter again.
-        self.note_ack(self._shared.state.acks.last_touched())
+        self.note_ack(self._shared.state.last_touched())
 
     def note_ack(self, last: Position) -> None:
         """Note that entries up to ``last`` were acknowledged; before the read position they do not matter."""
@@ -162,12 +182,27 @@ class UnackedReader:
         return self.read(max_messages, max_bytes)
 
     def _leave_out_acked(self, views: list[EntryView]) -> list[EntryView]:
-        return self._shared.transact(lambda state: unacked(state, views))
+        return self._shared.transact(lambda state: self._deliverable(state, views))
+
+    def _deliverable(self, state: SubscriptionState, views: list[EntryView]) -> list[EntryView]:
+        self._note_held(state, (views[0].ledger_id, views[0].entry_id))
+        return deliverable(state, views)
+
+    def _note_held(self, state: SubscriptionState, position: RawPosition) -> None:
+        """Note that entries from a position on are left out, if a transaction has them cumulatively."""
+        through = state.pending_acks.cumulative
+        if through is not None and position <= through[:2]:
+            self._held_through = through
 
     def _next_stretch(self, state: SubscriptionState, most: int) -> tuple[Position, int]:
         """Where the next unacknowledged entry may be, and how many follow before an acknowledged one."""
-        start = state.acks.next_unacked(Position(*self.position))
-        return start, state.acks.run_length(start, most)
+        pending, acks = state.pending_acks, state.acks
+        if pending.transactions:
+            self._note_held(state, self.position)
+            start = pending.next_open(Position(*self.position), acks)
+            return start, min(acks.run_length(start, most), pending.run_length(start, most))
+        start = acks.next_unacked(Position(*self.position))
+        return start, acks.run_length(start, most)
 
 
 class Look(Protocol):
@@ -309,7 +344,7 @@ class CompactedReader(UnackedReader):
             # same.
             if views[0].ledger_id < state.mark_delete.ledger_id:
                 return views
-            remaining = unacked(state, views)
+            remaining = self._deliverable(state, views)
             for view in remaining:
                 removed: int = getattr(view, "removed", 0)
                 # Messages of a batch that compaction removed are left out like acknowledged ones.
@@ -419,8 +454,12 @@ class ActiveAttachment(Attachment):
         # Reported by `_tell_moved`, outside of the lock.
         elif self._is_active and not is_active:
             self._was_switched = True
+        # What it read on from there comes again with what came back, in order; so that is void, too.
+        elif is_active and self._reader.must_go_back(state):
+            self._was_switched = True
+            self._reader.rewind(state)
         self._is_active = is_active
-        self._reader.note_ack(state.acks.last_touched())
+        self._reader.note_ack(state.last_touched())
         return was_moved
 
     def before_ack(self, state: SubscriptionState, ledger_id: int) -> list[AckGroup]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import (
@@ -31,6 +33,7 @@ from embeddedpulsar._engine.subscription.attachment.chunk_keeper import (
     ChunkExpiry,
     ChunkKeeper,
     ChunkOptions,
+    ack_around_parts,
     around_parts,
 )
 from embeddedpulsar._engine.subscription.attachment.membership import Membership
@@ -51,8 +54,10 @@ from embeddedpulsar.exceptions import (
     AlreadyClosed,
     ConsumerAssignError,
     ConsumerBusy,
+    CumulativeAcknowledgementNotAllowedError,
     LockTimeout,
     PulsarException,
+    TransactionConflict,
 )
 from embeddedpulsar.records import Protocol
 
@@ -127,16 +132,21 @@ class Acknowledger:
         partial: Partial | None = None,
         *,
         epoch: int | None = None,
+        transaction: record.TransactionId | None = None,
     ) -> bool:
         """Acknowledge whole entries, and single messages of batches, in one command.
 
         About 10 us and 0.1 us per entry. Order does not matter; entries that are acknowledged already, or
-        do not exist, are ignored.
+        do not exist, are ignored. In a transaction it is all or nothing: the call is refused if anything of
+        it is acknowledged or pending. What the caller collected before is to be acknowledged first, and of a
+        batch of which something is acknowledged the rest is named by ``partial``.
 
         Args:
             entries: (ledger, entry) pairs.
             partial: (ledger, entry) -> (bit set of acknowledged batch indexes, messages in the batch).
             epoch: `epoch` when the messages were received; default the present one.
+            transaction: in which it is acknowledged; it counts when that commits, and no consumer
+                gets the messages until then. None for at once.
 
         Returns:
             False if nothing was acknowledged because the subscription was moved since.
@@ -144,9 +154,12 @@ class Acknowledger:
         Raises:
             AlreadyClosed: the subscription is closed.
             StorageFullError: no room; nothing was acknowledged.
+            TransactionConflict: something of it is acknowledged, or pending in a transaction.
         """
         partial = partial or {}
         chunks = self._chunks
+        if transaction is not None:
+            return self._acknowledge_in(transaction, *self._real(entries, partial), epoch)
         # The usual case: this consumer holds no chunked message.
         if not chunks.delivered:
             return self._acknowledge(entries, partial, epoch)
@@ -179,6 +192,28 @@ class Acknowledger:
             Position(*highest),
         )
 
+    def _acknowledge_in(
+        self,
+        transaction: record.TransactionId,
+        entries: list[RawPosition],
+        partial: Partial,
+        epoch: int | None,
+    ) -> bool:
+        """Acknowledge entries that exist in a transaction."""
+        groups, batches = group_entries(entries), group_batches(partial)
+        if not groups and not batches:
+            return True
+        chunks = self._chunks
+        parts = {*chunks.with_parts(entries), *chunks.strange_parts(groups, entries)}.difference(entries)
+        highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
+        current = self._holder.epoch if epoch is None else epoch
+        ack = Ack(self._holder.consumer_id, current, groups, batches)
+        command = record.TransactionAck(transaction, ack, None)
+        is_valid = self._commit_in_transaction(command, Position(*highest), entries, parts)
+        if is_valid:
+            chunks.settled(entries)
+        return is_valid
+
     def _real(self, entries: Sequence[RawPosition], partial: Partial) -> tuple[list[RawPosition], Partial]:
         """The entries of these that are in the log: made-up ids must not acknowledge entries to come."""
         batches = {
@@ -196,6 +231,7 @@ class Acknowledger:
         batch_size: int = 0,
         *,
         epoch: int | None = None,
+        transaction: record.TransactionId | None = None,
     ) -> bool:
         """Acknowledge everything up to and including a message.
 
@@ -203,10 +239,15 @@ class Acknowledger:
             ledger_id, entry_id: its entry; entry -1 acknowledges all earlier ledgers.
             batch_index: index in its batch; -1 for the whole entry.
             batch_size: messages in the batch, if an index is given.
-            epoch: as in `acknowledge`.
+            epoch, transaction: as in `acknowledge`.
 
         Returns:
             False if nothing was acknowledged because the subscription was moved since.
+
+        Raises:
+            TransactionConflict: in a transaction: everything up to there is acknowledged, or another
+                transaction has a cumulative acknowledgement pending, or this one has it up to there.
+            CumulativeAcknowledgementNotAllowedError: in a transaction, of a type that shares its messages.
         """
         position = Position(ledger_id, entry_id)
         if position >= self._holder.read_position():
@@ -215,6 +256,9 @@ class Acknowledger:
         # An index outside of its batch stands for the whole entry.
         index, size = (batch_index, batch_size) if 0 <= batch_index < batch_size else (-1, 0)
         current = self._holder.epoch if epoch is None else epoch
+        if transaction is not None:
+            through = record.AckedThrough(ledger_id, entry_id, index, size)
+            return self._acknowledge_through(transaction, through, current)
         command = record.AckCumulative(self._holder.consumer_id, current, ledger_id, entry_id, index, size)
         if self._chunks.is_idle:
             return self._commit_ack([command], position)
@@ -227,6 +271,82 @@ class Acknowledger:
             # With an index the entry itself is acknowledged in part only.
             self._chunks.settled_through(position if index < 0 else position.previous())
         return is_valid
+
+    def _acknowledge_through(
+        self, transaction: record.TransactionId, through: record.AckedThrough, epoch: int
+    ) -> bool:
+        """Acknowledge cumulatively in a transaction."""
+        chunks, position = self._chunks, Position(through.ledger_id, through.entry_id)
+        ack = Ack(self._holder.consumer_id, epoch, (), ())
+        spared = [] if chunks.is_idle else chunks.unfinished(position)
+        if spared:
+            ack = ack_around_parts(ack, through, spared, ledgers_of(self._log))
+            if not ack.groups and not ack.batches:
+                return True
+        is_valid = self._commit_in_transaction(record.TransactionAck(transaction, ack, through), position)
+        if is_valid and not chunks.is_idle:
+            chunks.settled_through(position if through.batch_index < 0 else position.previous())
+        return is_valid
+
+    def _commit_in_transaction(
+        self,
+        command: record.TransactionAck,
+        highest: Position,
+        entries: Sequence[RawPosition] = (),
+        parts: Collection[RawPosition] = (),
+    ) -> bool:
+        """Commit what a transaction acknowledges of entries up to ``highest``, if nothing conflicts with it.
+
+        The rules are judged here, under the lock and on the caught-up state, in which nothing is pending of
+        transactions that ended; the command says only what every replica takes over.
+
+        Args:
+            command: what the caller names.
+            highest: no entry of it lies behind.
+            entries, parts: its whole entries, and the other parts of those that are chunked messages. Of the
+                parts some may have been acknowledged: they expired, or were skipped. That is no conflict.
+        """
+        log, ack, ledger_id = self._log, command.ack, highest.ledger_id
+        name = "({},{})".format(*command.transaction)
+        if log.is_volatile:
+            raise TransactionConflict(
+                f"{log.name} is non-persistent: transaction {name} cannot acknowledge its messages, which "
+                "are acknowledged when they are delivered; acknowledge without a transaction"
+            )
+        facts = ledgers_of(log) if ledger_id > self._shared.state.acks.newest_ledger else None
+
+        def body(state: SubscriptionState) -> bool:
+            if not state.exists:
+                return False
+            news = [] if facts is None else news_for(state, facts)
+            if news:
+                self._shared.commit(news)  # what the rules compare with must be known
+            if not state.consumers.is_current(ack.consumer_id, ack.epoch):
+                return False
+            if command.through is not None and state.dispatch.assigned_by_consumer:
+                raise CumulativeAcknowledgementNotAllowedError(
+                    f"consumers share the messages of subscription {state.name!r}; acknowledge one by one"
+                )
+            if parts:
+                acks = state.acks
+                left = [one for one in parts if not acks.is_acked(Position(*one))]
+                full = command._replace(ack=ack._replace(groups=group_entries(sorted({*left, *entries}))))
+            else:
+                full = command
+            refusal = state.pending_acks.refusal(full, state.acks)
+            if refusal:
+                raise TransactionConflict(
+                    f"transaction {name} cannot acknowledge in subscription {state.name!r} of {log.name}: "
+                    f"{refusal}; nothing of this call was acknowledged, so leave that message out, or abort"
+                )
+            self._holder.show_acknowledged()
+            self._holder.note_ack(highest)
+            more = self._holder.before_ack(state, ledger_id)
+            # Compaction removed these: no consumer gets them, however the transaction ends.
+            first = [Ack(ack.consumer_id, ack.epoch, tuple(more), ())] if more else []
+            return self._shared.commit([*first, full]) & STALE == 0
+
+        return self._shared.transact(body)
 
     def _commit_ack(self, commands: Sequence[record.Command], highest: Position) -> bool:
         """Commit acknowledgements of entries up to ``highest``."""
@@ -292,8 +412,9 @@ class Attachment:
             acknowledgements passes the epoch under which it collected them.
         on_rewound: called when `read` or a redelivery notices, before it continues, that another consumer
             moved the subscription: entries fetched before, and acknowledgements collected for them, are void.
-        on_switched: called by `read` when this Failover consumer has stopped being the active one: what was
-            fetched and not given to the application is void. Acknowledgements are not.
+        on_switched: called by `read` when this Failover consumer has stopped being the active one, or the
+            active one goes back because a transaction aborted: what was fetched and not given to the
+            application is void. Acknowledgements are not.
         on_left: called once, when the consumer has ended.
         chunks: what this consumer knows of chunked messages.
         make_ring, is_plain, acknowledge, acknowledge_cumulative: of its `Acknowledger`.
@@ -348,6 +469,11 @@ class Attachment:
         )
         # Tries again to leave if another process stayed in the lock.
         self._detaching: Final = BackgroundWork(membership.call_later, self._depart)
+
+    def end_transaction(self, transaction: record.TransactionId, outcome: int) -> bool:
+        """Have the subscription follow the end of a transaction; see `SharedState.end_transaction`."""
+        self._check_usable()
+        return self._shared.end_transaction(transaction, outcome)
 
     @property
     def rate_words(self) -> tuple[memoryview, FileLock]:

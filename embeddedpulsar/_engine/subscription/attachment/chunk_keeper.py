@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup
 from embeddedpulsar._engine.format.entry_decoder import EntryView, RawPosition
-from embeddedpulsar._engine.format.subscription_record import AckCumulative, Command, Ledgers
+from embeddedpulsar._engine.format.subscription_record import (
+    AckCumulative,
+    AckedThrough,
+    Command,
+    Ledgers,
+)
 from embeddedpulsar._engine.log.log_positions import ChunkAssembler, made_whole
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import fork, threads, timing
@@ -407,6 +412,33 @@ def around_parts(command: AckCumulative, spared: Sequence[RawPosition], facts: L
     if groups or batches:
         commands.append(Ack(consumer_id, epoch, tuple(groups), batches))
     return commands
+
+
+def ack_around_parts(ack: Ack, through: AckedThrough, spared: Sequence[RawPosition], facts: Ledgers) -> Ack:
+    """Everything up to ``through`` as single acknowledgements, but for some entries; consumer and epoch are
+    those of ``ack``.
+
+    Example:
+        >>> none = Ack(1, 1, (), ())
+        >>> ack = ack_around_parts(none, AckedThrough(7, 9), [(7, 4), (7, 6)], Ledgers(((5, 3), (7, -1))))
+        >>> [(group.ledger_id, group.first, group.last) for group in ack.groups]
+        [(5, 0, 2), (7, 0, 3), (7, 5, 5), (7, 7, 9)]
+    """
+    cumulative = AckCumulative(ack.consumer_id, ack.epoch, *through)
+    before, *rest = around_parts(cumulative, spared, facts)
+    assert isinstance(before, AckCumulative)
+    groups = [
+        AckGroup(ledger, 0, last, FORM_RANGE, b"")
+        for ledger, entries in facts.listed
+        if ledger <= before.ledger_id
+        and (last := before.entry_id if ledger == before.ledger_id else entries - 1) >= 0
+    ]
+    batches: tuple[AckBatch, ...] = ()
+    for command in rest:
+        assert isinstance(command, Ack)
+        groups += command.groups
+        batches += command.batches
+    return ack._replace(groups=tuple(groups), batches=batches)
 
 
 _RETRY_S: Final = 1.0

@@ -499,6 +499,7 @@ class SharedAttachment(Attachment):
             or self._ahead.chunks
             or state.acks.ledger(dispatch.read.ledger_id) is None
             or state.acks.last_touched() >= dispatch.read
+            or state.pending_acks.last_touched >= dispatch.read
         ):
             return 0
         limit = consumer.rules.max_unacked or UNLIMITED

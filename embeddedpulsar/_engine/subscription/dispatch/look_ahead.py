@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby, repeat, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -326,18 +326,21 @@ class FetchedRange(NamedTuple):
 def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: int) -> list[FetchedRange]:
     """What a consumer was assigned from entry ``number`` of its assigned entries on, and still holds; of
     that, as many ranges as make up ``most`` messages."""
-    dispatch = state.dispatch
+    dispatch, pending_acks = state.dispatch, state.pending_acks
     assigned = dispatch.assigned_by_consumer[consumer_id]
     found: list[FetchedRange] = []
     left = most
     at = max(number, assigned.start)
-    known, states, acks, partial = -1, None, None, dict[int, int]()
+    known, states, acks = -1, None, None
+    partial: Collection[int] = ()
     code, codes, base = assigned.code, _NO_CODES, 0
     for ledger_id, first, last in assigned.behind(at):
         if ledger_id != known:
             known = ledger_id
             states, acks = dispatch.pending.ledger(ledger_id), state.acks.ledger(ledger_id)
-            partial = acks.partial if acks is not None else {}
+            partial = acks.partial if acks is not None else ()
+            if pending_acks.transactions:
+                partial = {*partial, *pending_acks.partial_in(ledger_id)}
             is_plain = states is not None and states.counts is states.messages is None and not partial
             codes, base = (states.states, states.base) if states is not None and is_plain else (_NO_CODES, 0)
         # Hot where keys scatter what each consumer gets: one entry, of which nothing is to be said.
@@ -358,6 +361,9 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: in
             indexes = _NO_INDEXES
             if partial and acks is not None:
                 indexes = {one: acks.indexes(one) for one in partial if start <= one <= end}
+                if pending_acks.transactions:
+                    for one in indexes:
+                        indexes[one] |= pending_acks.bits(Position(ledger_id, one))
             found.append(FetchedRange(ledger_id, start, end, at + start - first, messages, counts, indexes))
             left -= messages
         if left <= 0:

@@ -32,12 +32,14 @@ from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
 from embeddedpulsar._engine.subscription.state.entry_states import (
     FIRST_OWNER,
+    IN_TRANSACTION,
     LAST_OWNER,
     PART,
     WAITING,
     runs_of,
 )
 from embeddedpulsar._engine.subscription.state.ledger_acks import AckBitmaps
+from embeddedpulsar._engine.subscription.state.pending_acks import PendingAcks
 from embeddedpulsar._engine.subscription.state.pending_entries import PendingEntries
 from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
     KeyOwners,
@@ -590,15 +592,18 @@ class DispatchState:
 
     # -- entries -----------------------------------------------------------------------------------
 
-    def assign(self, command: Assign, acks: AckBitmaps) -> None:
-        """Note that entries were read, delayed, or given to consumers."""
+    def assign(self, command: Assign, acks: AckBitmaps, in_transactions: PendingAcks | None) -> None:
+        """Note that entries were read, delayed, or given to consumers; ``in_transactions`` is what open
+        transactions acknowledged, None for nothing."""
         pending = self.pending
         # The order is part of what the command means, as each replica applies it: what comes due,
         # what was read, what of that is delayed, what is given to consumers.
         if command.due_ms:
             for ledger_id, entry_id in self.delayed.pop_due(command.due_ms, MOST_DUE):
                 pending.come_due(ledger_id, entry_id)
-        given, shared = self._read(command, acks)
+                if in_transactions is not None:
+                    self._hold(in_transactions, acks, ledger_id, entry_id, entry_id)
+        given, shared = self._read(command, acks, in_transactions)
         for deliver_at, ledger_id, entry_id in command.delayed:
             # An entry that was acknowledged before it was read does not wait, and is not delayed
             # either.
@@ -653,7 +658,7 @@ class DispatchState:
         return share.picks.translate(bytes((0, *codes)).ljust(256, b"\0"))
 
     def _read(
-        self, command: Assign, acks: AckBitmaps
+        self, command: Assign, acks: AckBitmaps, in_transactions: PendingAcks | None
     ) -> tuple[dict[int, int], dict[int, dict[int, int] | None]]:
         """Note that entries were read.
 
@@ -664,7 +669,11 @@ class DispatchState:
         runs = command.fresh
         # The usual case, one run of which nothing is acknowledged: the entries get their final state
         # at once, without waiting before.
-        if len(runs) == 1 and not self._has_acked(runs[0], acks):
+        if (
+            len(runs) == 1
+            and not self._has_acked(runs[0], acks)
+            and (in_transactions is None or not in_transactions.meets(*runs[0][:3]))
+        ):
             run, assigned_by_consumer = runs[0], self.assigned_by_consumer
             numbers, ranges = [], []
             for number, (consumer_id, ledger_id, first, last) in enumerate(command.ranges):
@@ -683,7 +692,31 @@ class DispatchState:
             self.pending.add(run)
             self._recall(run)
             self._drop_acked(run, acks)
+            if in_transactions is not None:
+                self._hold(in_transactions, acks, *run[:3])
         return {}, {}
+
+    def _hold(self, acked: PendingAcks, acks: AckBitmaps, ledger_id: int, first: int, last: int) -> None:
+        self.pending.hold(ledger_id, acked.held_in(ledger_id, first, last, acks))
+
+    def take_back(self, ledger_id: int, entries: Sequence[int], *, is_counted: bool) -> None:
+        """Let entries wait of which an aborted transaction acknowledged something, and which are not
+        acknowledged; they count as redelivered if ``is_counted``."""
+        known = self.pending.release(ledger_id, entries, counted=is_counted)
+        # From the consumers that they were assigned to before: they are assigned anew.
+        for assigned in self.assigned_by_consumer.values():
+            assigned.drop(ledger_id, known)
+        if is_counted and len(known) < len(entries):
+            unread = sorted(set(entries).difference(known))
+            self.counts.keep((ledger_id, entry, self.counts.count(ledger_id, entry) + 1) for entry in unread)
+
+    def let_go(self, in_transactions: PendingAcks, acks: AckBitmaps) -> None:
+        """Let entries wait that no open transaction holds any more."""
+        for ledger_id, first, last in list(self.pending.runs(IN_TRANSACTION)):
+            held = frozenset(in_transactions.held_in(ledger_id, first, last, acks))
+            free = [entry for entry in range(first, last + 1) if entry not in held]
+            if free:
+                self.take_back(ledger_id, free, is_counted=False)
 
     def _shares_in(
         self, run: FreshRun, shares: Sequence[Share]
@@ -825,7 +858,7 @@ class DispatchState:
         """Messages that consumers may get before they hold too many together."""
         if not self.most_unacked:
             return UNLIMITED
-        return max(0, self.most_unacked - sum(self.pending.totals[FIRST_OWNER:]))
+        return max(0, self.most_unacked - sum(self.pending.totals[FIRST_OWNER : LAST_OWNER + 1]))
 
     # -- snapshots ---------------------------------------------------------------------------------
 

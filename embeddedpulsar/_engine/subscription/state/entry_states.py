@@ -32,6 +32,8 @@ FIRST_OWNER: Final = 4
 """This and all higher codes: some consumer's, until it acknowledges the entry or gives it back."""
 LAST_OWNER: Final = 253
 OWNERS: Final = LAST_OWNER - FIRST_OWNER + 1
+IN_TRANSACTION: Final = 254
+"""Read, and acknowledged by open transactions: no consumer's, until one of them aborts."""
 # Counts up to this are kept in one byte each.
 _LARGEST_BYTE: Final = 255
 # Turns each code but 0 into 1.
@@ -42,6 +44,12 @@ _LOW_HALF: Final = 0 if sys.byteorder == "little" else 1
 _KEEP: Final = bytes(range(256))
 SETTLE: Final = bytes(256)
 """Every state becomes `NONE`."""
+_IS_ANYBODYS: Final = (WAITING, *range(FIRST_OWNER, LAST_OWNER + 1))
+# Delayed entries and parts of chunked messages keep their states: neither goes to a consumer as it is.
+HOLD: Final = bytes(IN_TRANSACTION if code in _IS_ANYBODYS else code for code in range(256))
+"""What waits or has a consumer becomes `IN_TRANSACTION`."""
+RELEASE: Final = bytes(WAITING if code in (*_IS_ANYBODYS, IN_TRANSACTION) else code for code in range(256))
+"""That, and what has a consumer, becomes `WAITING`."""
 
 
 @cache
@@ -403,8 +411,9 @@ _NO_GENERATION: Final = -1
 SLOT: Final = 0xFFFF
 """The bits of a hash that count here."""
 _IS_WAITING: Final = bytes(code == WAITING for code in range(256))
-_UNOWNED: Final = bytes(range(FIRST_OWNER))
-_IS_OWNED: Final = bytes(code >= FIRST_OWNER for code in range(256))
+IS_OWNED: Final = bytes(FIRST_OWNER <= code <= LAST_OWNER for code in range(256))
+"""Whether a state is some consumer's."""
+_UNOWNED: Final = bytes(code for code in range(256) if not IS_OWNED[code])
 
 
 class KeyHolds:
@@ -483,7 +492,7 @@ class KeyHolds:
         """Count the entries that a snapshot has in flight."""
         if states.hashes is not None:
             codes = bytes(states.states).translate(None, _UNOWNED)
-            owned = states.states.translate(_IS_OWNED)
+            owned = states.states.translate(IS_OWNED)
             self.deal(list(compress(states.slots(states.base, len(owned)), owned)), codes)
 
 

@@ -139,6 +139,10 @@ class LedgerAcks:
             return True
         return entry < self.top and self.bits[entry >> 3] & _BIT[entry & 7] != 0
 
+    def lacks(self, entry: int) -> bool:
+        """Whether the entry may exist, and is not acknowledged as a whole."""
+        return not (self.is_acked(entry) or 0 <= self.entries <= entry)
+
     def indexes(self, entry: int) -> int:
         """Acknowledged batch indexes of an entry that is not acknowledged as a whole, as a bit set."""
         # The highest bit marks the size, and is no index.

@@ -13,8 +13,12 @@ from embeddedpulsar._engine.format.subscription_record import FreshRun, column_b
 from embeddedpulsar._engine.subscription.state.entry_states import (
     DELAYED,
     FIRST_OWNER,
+    HOLD,
+    IN_TRANSACTION,
+    IS_OWNED,
     NONE,
     PART,
+    RELEASE,
     SETTLE,
     SLOT,
     WAITING,
@@ -29,7 +33,6 @@ from embeddedpulsar._engine.subscription.state.entry_states import (
 _TRIM_STEP: Final = 4096
 _U32: Final = 0xFFFFFFFF
 _IS_WAITING: Final = bytes(code == WAITING for code in range(256))
-_IS_OWNED: Final = bytes(code >= FIRST_OWNER for code in range(256))
 
 
 class PendingEntries:
@@ -153,7 +156,7 @@ class PendingEntries:
         if after == WAITING:
             self.waiting_keys.add(ledger_id, states, [entry for entry, _ in changed])
         slots = [states.hashes[entry - states.base] & SLOT for entry, _ in changed]
-        owned = [slot for slot, (_, code) in zip(slots, changed, strict=True) if code >= FIRST_OWNER]
+        owned = [slot for slot, (_, code) in zip(slots, changed, strict=True) if IS_OWNED[code]]
         # A key is free once its last entry in flight is gone. That matters only if others of it wait.
         return any(map(self.waiting_keys.waits_in, self.keys.release(owned)))
 
@@ -169,7 +172,7 @@ class PendingEntries:
         if after == WAITING:
             self.waiting_keys.add(ledger_id, states, list(compress(span, changed)))
         slots = states.slots(first, len(changed))
-        free = self.keys.release(compress(slots, changed.translate(_IS_OWNED)))
+        free = self.keys.release(compress(slots, changed.translate(IS_OWNED)))
         if after >= FIRST_OWNER:
             self.keys.hold(list(compress(slots, changed)), after)
         return any(map(self.waiting_keys.waits_in, free))
@@ -207,7 +210,7 @@ class PendingEntries:
             return False
         if code == WAITING:
             self.waiting_keys.remove(ledger_id, states, (entry,))
-        free = self.keys.release((states.hashes[entry - states.base] & SLOT,)) if code >= FIRST_OWNER else []
+        free = self.keys.release((states.hashes[entry - states.base] & SLOT,)) if IS_OWNED[code] else []
         return bool(free) and self.waiting_keys.waits_in(free[0])
 
     def acknowledge_range(self, ledger_id: int, first: int, last: int) -> bool:
@@ -255,9 +258,10 @@ class PendingEntries:
         """Set the counts of entries that were just added and came back before, as (entry, count)."""
         states = self._ledgers.get(ledger_id)
         if states is not None:
-            # An entry without a state is acknowledged, and needs no count.
+            # An entry without a state is acknowledged, and needs no count. A part of a chunked message
+            # has none: its message counts.
             for entry, count in counted:
-                if states.state(entry) != NONE:
+                if states.state(entry) not in (NONE, PART):
                     states.set_count(entry, count)
 
     def redeliveries(self, ledger_id: int, entry: int) -> int:
@@ -323,6 +327,34 @@ class PendingEntries:
             if counted:
                 states.count_redelivery(range(start, stop + 1))
             self._moved_run(ledger_id, states, start, old, WAITING)
+
+    def hold(self, ledger_id: int, entries: Sequence[int]) -> bool:
+        """Take entries from their consumers, and from those that wait: open transactions acknowledged them.
+        True if that frees a key for which entries wait."""
+        states = self._ledgers.get(ledger_id)
+        if states is None or not entries:
+            return False
+        changed = self._move_some(states, entries, HOLD)
+        return self._moved(ledger_id, states, changed, IN_TRANSACTION)
+
+    def release(self, ledger_id: int, entries: Sequence[int], *, counted: bool) -> list[int]:
+        """Let entries wait again of which a transaction acknowledged something and aborted.
+
+        Returns:
+            Those that are known here and not acknowledged. They count as redelivered, if ``counted``.
+        """
+        states = self._ledgers.get(ledger_id)
+        if states is None:
+            return []
+        changed = self._move_some(states, entries, RELEASE)
+        self._moved(ledger_id, states, changed, WAITING)
+        known = [entry for entry in entries if states.state(entry) != NONE]
+        back = [entry for entry in known if states.state(entry) != PART] if counted else []
+        if back:
+            # Counts are no states: without this the digest would not tell that they rose.
+            self._moves = crc32(b"%d" % len(back), self._moves + back[0] & _U32)
+            states.count_redelivery(back)
+        return known
 
     def trim(self, ledger_id: int, floor: int) -> None:
         """Forget everything before an entry: the mark-delete position passed it."""

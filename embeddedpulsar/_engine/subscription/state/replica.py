@@ -35,6 +35,7 @@ from embeddedpulsar._engine.format.document import (
     pack_map,
     unpack_map,
 )
+from embeddedpulsar._engine.format.frame import FORMAT_VERSION
 from embeddedpulsar._engine.format.subscription_record import CONSUMER_TYPES, Checkpoint, ConsumerRules
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
@@ -46,6 +47,7 @@ from embeddedpulsar._engine.subscription.state.dispatch_state import (
 )
 from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, WAITING
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN, AckBitmaps, LedgerAcks
+from embeddedpulsar._engine.subscription.state.pending_acks import PendingAcks, TransactionAcks
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 
@@ -140,6 +142,7 @@ class SubscriptionState:
         self.name = ""
         self.epoch = 0
         self.acks = AckBitmaps(BEFORE_FIRST)
+        self.pending_acks = PendingAcks()
         self.consumers = ConsumerRegistry()
         self.dispatch = DispatchState()
         self.commands = 0
@@ -156,6 +159,11 @@ class SubscriptionState:
         """Everything up to and including this position is acknowledged, and the entry after it is not."""
         return self.acks.mark_delete
 
+    def last_touched(self) -> Position:
+        """The highest position of which anything is acknowledged, be it in an open transaction. A hint
+        without the lock of the subscription."""
+        return max(self.acks.last_touched(), self.pending_acks.last_touched)
+
     def apply(self, command: record.Command) -> int:
         """Take over one command of the journal and return its effects (flags of this module)."""
         if not self.exists and type(command) is not record.Create:
@@ -164,6 +172,8 @@ class SubscriptionState:
         effects: int = _HANDLERS[type(command)](self, command)
         if self.acks.mark_delete != before:
             effects |= MARK_DELETE
+            if self.pending_acks.transactions:
+                self.pending_acks.drop_through(self.acks.mark_delete)
             if self.dispatch.counts:
                 self.dispatch.counts.drop_before(self.acks.mark_delete.next())
             if self.dispatch.assigned_by_consumer and self.dispatch.advance(self.acks.mark_delete, self.acks):
@@ -221,10 +231,12 @@ class SubscriptionState:
 
     def _ledgers(self, command: record.Ledgers) -> int:
         self.acks.learn_ledgers(command.listed)
+        if self.pending_acks.transactions:
+            self.pending_acks.drop_unknown(self.acks)
         return NONE
 
-    def _ack(self, command: Ack) -> int:
-        if not self.consumers.is_current(command.consumer_id, command.epoch):
+    def _ack(self, command: Ack, is_committed: bool = False) -> int:
+        if not self.consumers.is_current(command.consumer_id, command.epoch) and not is_committed:
             self.stale += 1
             return STALE
         acks, dispatch = self.acks, self.dispatch
@@ -248,6 +260,9 @@ class SubscriptionState:
                 ledger.add_indexes(entry_id, size, indexes)
                 if is_shared and ledger.is_acked(entry_id):
                     is_free |= dispatch.pending.acknowledge_range(ledger_id, entry_id, entry_id)
+        if command.batches and self.pending_acks.transactions:
+            # Of some of these batches, what is left may be pending: then no consumer gets anything of them.
+            is_free |= self._hold([(ledger_id, [entry_id]) for ledger_id, entry_id, *_ in command.batches])
         acks.advance_mark_delete()
         if not is_shared:
             return NONE
@@ -263,7 +278,9 @@ class SubscriptionState:
         return self.dispatch.has_blocked and self.dispatch.check_limits(self.consumers.limits)
 
     def _assign(self, command: record.Assign) -> int:
-        self.dispatch.assign(command, self.acks)
+        self.dispatch.assign(
+            command, self.acks, self.pending_acks if self.pending_acks.transactions else None
+        )
         if self.dispatch.may_block(self.consumers.least_limit):
             self.dispatch.check_limits(self.consumers.limits)
         return NONE
@@ -289,8 +306,8 @@ class SubscriptionState:
         dispatch.check_limits(self.consumers.limits)
         return REWOUND | CLAIMABLE | UNBLOCKED if had_blocked else REWOUND
 
-    def _ack_cumulative(self, command: record.AckCumulative) -> int:
-        if not self.consumers.is_current(command.consumer_id, command.epoch):
+    def _ack_cumulative(self, command: record.AckCumulative, is_committed: bool = False) -> int:
+        if not self.consumers.is_current(command.consumer_id, command.epoch) and not is_committed:
             self.stale += 1
             return STALE
         position = Position(command.ledger_id, command.entry_id)
@@ -306,6 +323,7 @@ class SubscriptionState:
 
     def _seek(self, command: record.Seek) -> int:
         self.acks.reset(Position(command.ledger_id, command.entry_id))
+        self.pending_acks.clear()
         self.epoch += 1
         self.consumers.raise_epochs(self.epoch)
         self.dispatch.seek(self.mark_delete)
@@ -313,8 +331,99 @@ class SubscriptionState:
 
     def _clamp(self, command: record.Clamp) -> int:
         self.acks.clamp(Position(command.ledger_id, command.entry_id))
+        if self.pending_acks.transactions:
+            self.pending_acks.drop_unknown(self.acks, Position(command.ledger_id, command.entry_id))
         self.dispatch.clamp(self.mark_delete)
         return NONE
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def _transaction_ack(self, command: record.TransactionAck) -> int:
+        ack = command.ack
+        if not self.consumers.is_current(ack.consumer_id, ack.epoch):
+            self.stale += 1
+            return STALE
+        dispatch = self.dispatch
+        held_back = len(dispatch.pending.waiting_keys)
+        added = self.pending_acks.add(command, self.acks)
+        self._mix_transaction(command.transaction)
+        if not dispatch.assigned_by_consumer:
+            return NONE
+        is_free = self._hold(added)
+        is_free |= len(dispatch.pending.waiting_keys) < held_back
+        # The consumers hold less, as after an acknowledgement without a transaction.
+        if self._unblock():
+            return CLAIMABLE | UNBLOCKED
+        return CLAIMABLE if is_free else NONE
+
+    def _hold(self, entries_by_ledger: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        """Take those of the entries of which no message is left. True if that frees a key."""
+        acks, pending_acks, is_free = self.acks, self.pending_acks, False
+        for ledger_id, entries in entries_by_ledger:
+            held = [entry for entry in entries if pending_acks.holds(Position(ledger_id, entry), acks)]
+            is_free |= self.dispatch.pending.hold(
+                ledger_id, [entry for entry in held if not acks.is_acked(Position(ledger_id, entry))]
+            )
+        return is_free
+
+    def _transaction_end(self, command: record.TransactionEnd) -> int:
+        ended = self.pending_acks.end(command.transaction, command.outcome, command.time_ms)
+        if ended is None:
+            return NONE
+        self._mix_transaction(command.transaction)
+        if command.outcome == record.COMMITTED:
+            return self._commit(ended)
+        return self._abort(ended)
+
+    def _commit(self, ended: TransactionAcks) -> int:
+        """Acknowledge what was pending, whether its consumers are attached or not."""
+        effects = self._ack(ended.individual(), is_committed=True)
+        if ended.through is None:
+            return effects
+        if ended.instead.groups or ended.instead.batches:
+            return effects | self._ack(ended.instead, is_committed=True)
+        return effects | self._ack_cumulative(record.AckCumulative(0, 0, *ended.through), is_committed=True)
+
+    def _abort(self, ended: TransactionAcks) -> int:
+        """Give back what was pending. A consumer that acknowledged cumulatively has all of it, and asks for
+        it if it wants it again; individual acknowledgements are delivered again at once."""
+        acks, dispatch, is_shared = self.acks, self.dispatch, bool(self.dispatch.assigned_by_consumer)
+        # An active consumer does not count deliveries; with none, the next ones may.
+        is_counted = is_shared or not len(self.consumers)
+        has_returned = False
+        # What was acknowledged since stays away, and so does a batch whose other messages are pending.
+        for ledger_id, entries in ended.positions():
+            returned = [
+                entry
+                for entry in entries
+                if not acks.is_acked(Position(ledger_id, entry))
+                and not self.pending_acks.holds(Position(ledger_id, entry), acks)
+            ]
+            if returned:
+                has_returned = True
+                dispatch.take_back(ledger_id, returned, is_counted=is_counted)
+        if is_shared:
+            if ended.through is not None:  # of a consumer of another type, that was attached before
+                dispatch.let_go(self.pending_acks, acks)
+            self._unblock()
+        elif has_returned and not is_counted:
+            self.pending_acks.rewinds += 1
+        return CLAIMABLE
+
+    def rewinds_with(self, command: record.TransactionEnd) -> bool:
+        """Whether an active consumer has to look where it reads on when this is committed."""
+        is_active = len(self.consumers) and not self.dispatch.assigned_by_consumer
+        return bool(
+            is_active
+            and command.outcome == record.ABORTED
+            and command.transaction in self.pending_acks.transactions
+        )
+
+    def _mix_transaction(self, transaction: record.TransactionId) -> None:
+        """Mix what a transaction has pending now into the digest: no entry need change its state by it."""
+        pending = self.pending_acks.transactions.get(transaction)
+        numbers = [*transaction, *(pending.numbers() if pending is not None else ())]
+        self.digest = crc32(repr(numbers).encode(), self.digest)
 
     def _expired(self, command: record.Expired) -> int:
         self.expired = self.expired.plus(*command)
@@ -347,6 +456,8 @@ _HANDLERS.update(
         record.Limits: SubscriptionState._limits,
         record.Expired: SubscriptionState._expired,
         record.OpenRange: SubscriptionState._open_range,
+        record.TransactionAck: SubscriptionState._transaction_ack,
+        record.TransactionEnd: SubscriptionState._transaction_end,
     }
 )
 
@@ -366,13 +477,15 @@ def encode_snapshot(state: SubscriptionState) -> bytes:
     counts = dispatch.counts.pack() if dispatch.counts else None
     packed = dispatch.pack(state.acks) if dispatch.assigned_by_consumer else None
     expired = state.expired.pack() if state.expired.total else None
-    return _document(state, packed, counts, state.last_active_ms, expired)
+    transactions = state.pending_acks.pack() if state.pending_acks.is_used else None
+    return _document(state, packed, counts, transactions, state.last_active_ms, expired)
 
 
 def _document(
     state: SubscriptionState,
     dispatch: list[Any] | None,
     counts: Any,
+    transactions: list[Any] | None,
     last_active_ms: int = 0,
     expired: list[Any] | None = None,
 ) -> bytes:
@@ -383,6 +496,10 @@ def _document(
         optional["expired"] = expired
     if last_active_ms:
         optional["last_active_ms"] = last_active_ms
+    if transactions is not None:
+        optional["transactions"] = transactions
+    # A release that does not know transactions must not read what is pending: it would deliver it.
+    version = record.SNAPSHOT_VERSION if state.pending_acks.transactions else FORMAT_VERSION
     return encode_document(
         KIND_SUBSCRIPTION_SNAPSHOT,
         {
@@ -397,6 +514,7 @@ def _document(
             "ledgers": pack_ledgers(state.acks),
             **optional,
         },
+        version,
     )
 
 
@@ -406,7 +524,7 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
     Raises:
         CorruptionError, ForeignFileError, UnsupportedFormatVersion: this is no such document.
     """
-    fields = decode_document(data, KIND_SUBSCRIPTION_SNAPSHOT)
+    fields = decode_document(data, KIND_SUBSCRIPTION_SNAPSHOT, record.SNAPSHOT_VERSION)
     state = SubscriptionState()
     try:
         # Types are checked where a wrong one would show only much later; the rest raises as soon as
@@ -426,6 +544,8 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
         state.dispatch.counts = RestingCounts.unpack(fields.get("counts", ()))
         state.last_active_ms = _typed(int, fields.get("last_active_ms", 0))
         state.expired = ExpiredCounts.unpack(fields.get("expired", NOTHING_EXPIRED))
+        if "transactions" in fields:
+            state.pending_acks = PendingAcks.unpack(fields["transactions"])
     except DISTORTIONS as e:
         raise CorruptionError(reason=f"the snapshot lacks or distorts {e or type(e).__name__}") from e
     return state
@@ -446,8 +566,9 @@ def checkpoint_of(state: SubscriptionState) -> Checkpoint:
     dispatch = state.dispatch
     outline = dispatch.outline() if dispatch.assigned_by_consumer else None
     counts = len(dispatch.counts) or None
+    transactions = state.pending_acks.outline() if state.pending_acks.is_used else None
     # The outline has the lengths of the long columns in place of their elements.
-    return Checkpoint(state.commands, state.digest, crc32(_document(state, outline, counts)))
+    return Checkpoint(state.commands, state.digest, crc32(_document(state, outline, counts, transactions)))
 
 
 def pack_ledgers(acks: AckBitmaps) -> list[Any]:
@@ -556,6 +677,8 @@ def is_worth_it(state: SubscriptionState) -> bool:
         and dispatch.read.entry_id - entry_id <= _MOST_PENDING
         and len(dispatch.delayed) <= _MOST_DELAYED
         and len(dispatch.counts) <= _MOST_COUNTS
+        # A process of a release that does not know transactions must not leap over what is pending.
+        and not state.pending_acks.transactions
     )
 
 
@@ -572,6 +695,8 @@ def pack_summary(state: SubscriptionState) -> bytes:
     }
     if state.expired.total:
         fields["expired"] = state.expired.pack()
+    if state.pending_acks.is_used:
+        fields["transactions"] = state.pending_acks.pack()
     return pack_map(fields)
 
 
@@ -594,6 +719,8 @@ def adopt_summary(state: SubscriptionState, content: bytes) -> bool:
         _unpack_dispatch(state.dispatch, fields["dispatch"])
         state.dispatch.counts = RestingCounts.unpack(fields["counts"])
         state.expired = ExpiredCounts.unpack(fields.get("expired", NOTHING_EXPIRED))
+        transactions = fields.get("transactions")
+        state.pending_acks = PendingAcks() if transactions is None else PendingAcks.unpack(transactions)
         state.commands = fields["commands"]
         state.digest = fields["digest"]
         state.stale = fields["stale"]
