@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from embeddedpulsar._engine.format import frame
-from embeddedpulsar._engine.format.columns import Slice, read_offsets
+from embeddedpulsar._engine.format.columns import EntryFields, Slice, read_offsets, text_of_key
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent, EntryView, decode
 
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -44,6 +44,35 @@ def unframed(data: bytes, *, view: bool = False) -> EntryView:
     return decode(header, memoryview(body) if view else body, 9)
 
 
+entry_fields = st.builds(
+    EntryFields,
+    publish_time=st.none() | i64,
+    replicated_from=st.none() | texts,
+    replicate_to=st.none() | st.lists(texts, max_size=3).map(tuple),
+    deduplication_id=st.none() | i64,
+)
+
+
+def shown_key(key: str | bytes | None) -> str | None:
+    """A partition key as readers of text see it."""
+    return text_of_key(key) if isinstance(key, bytes) else key
+
+
+def shown_ordering_key(key: str | bytes | None) -> str | None:
+    """An ordering key as readers of text see it: Base64 only where the bytes are no text."""
+    if not isinstance(key, bytes):
+        return key
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return text_of_key(key)
+
+
+def raw_key(key: str | bytes | None) -> bytes | None:
+    """The bytes of a key."""
+    return key.encode() if isinstance(key, str) else key
+
+
 @st.composite
 def contents(draw: st.DrawFn, max_messages: int = 12) -> EntryContent:
     """Any entry: every combination of columns."""
@@ -54,12 +83,18 @@ def contents(draw: st.DrawFn, max_messages: int = 12) -> EntryContent:
 
     properties = st.none() | st.dictionaries(texts, texts, max_size=3)
     fields = st.none() | st.dictionaries(texts, i64 | texts | st.booleans(), max_size=3)
+    keys = column(st.none() | texts) or column(st.none() | texts | st.binary(max_size=12))
+    nulls = column(st.booleans())
+    if isinstance(nulls, list) and isinstance(keys, list):  # a key that is there is not null
+        nulls = [is_null and key is None for is_null, key in zip(nulls, keys, strict=True)]
     return EntryContent(
         draw(st.lists(st.binary(max_size=40), min_size=count, max_size=count)),
         draw(st.integers(-(2**62), 2**62)),
         count > 1 or draw(st.booleans()),
-        keys=column(st.none() | texts),  # type: ignore[arg-type]
-        ordering_keys=column(st.none() | texts),  # type: ignore[arg-type]
+        keys=keys,  # type: ignore[arg-type]
+        null_keys=nulls,  # type: ignore[arg-type]
+        fields=draw(st.none() | entry_fields),
+        ordering_keys=column(st.none() | texts | st.binary(max_size=12)),  # type: ignore[arg-type]
         properties=column(properties),  # type: ignore[arg-type]
         event_times=column(positive),  # type: ignore[arg-type]
         sequence_ids=column(i64),  # type: ignore[arg-type]

@@ -225,9 +225,25 @@ def example_transaction_ack() -> bytes:
     """One entry, in a transaction."""
     ack = acknowledgement.Ack(3, 4, acknowledgement.group_entries([(9, 1)]), ())
     return subscription_record.encode(subscription_record.TransactionAck((0, 17), ack, None))[1]
+def example_revised() -> bytes:
+    """The columns of a message whose key is bytes, in an entry that came from another cluster."""
+    content = entry.EntryContent(
+        [b"hi"], batched=False, keys=[b"\xff"], fields=entry.EntryFields(replicated_from="east")
+    )
+    encoded = entry.encode(content, entry.ProducerPrefix("p1"))
+    return b"".join(encoded.parts)[encoded.metadata_length :]
+
+
+def example_pulsar() -> bytes:
+    """What stands behind the metadata of an entry of Pulsar."""
+    sent = bytes.fromhex("0000000e 0a0170 1000 1880d095ffbc31 4802") + b"hi"
+    encoded = entry.encode_pulsar(sent)
+    return b"".join(encoded.parts)[encoded.metadata_length :]
 
 
 EXAMPLES: dict[str, Callable[[], bytes]] = {
+    "revised": example_revised,
+    "pulsar": example_pulsar,
     "frame": example_frame,
     "slot": example_slot,
     "segment": example_segment,

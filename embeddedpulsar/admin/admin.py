@@ -17,7 +17,7 @@ from embeddedpulsar._engine.store.policies.policy_documents import DYNAMIC_SETTI
 from embeddedpulsar._engine.store.policies.resource_groups import GROUPS, GroupChange, HeldGroup, no_group
 from embeddedpulsar._engine.store.store import Store
 from embeddedpulsar._engine.store.store_root import (
-    STORE_FORMAT,
+    NEW_STORE_FORMAT,
     ServiceUrl,
     directory_of,
     is_private,
@@ -729,7 +729,7 @@ class Admin(SaysWhatThereIs):
             1
         """
         meta = read_meta(self._open_store().root)
-        return STORE_FORMAT if meta is None else meta.format
+        return NEW_STORE_FORMAT if meta is None else meta.format
 
     def activity(self) -> ActivityWatch:
         """Return what looks at the whole store, as often as it is asked: rates, backlogs, and the processes

@@ -71,7 +71,8 @@ class Batch:
                 content = segment.decrypted(at, header)
             else:
                 metadata = segment.view[body:start]
-                content = decompressed_columns(header[6], metadata, segment.view[body:end], header[11])
+                stored = segment.view[body:end]
+                content = decompressed_columns(header[6], metadata, stored, header[11], header[7], header[10])
             self._content: Any = content
             self._buffer = pa.py_buffer(content)
             # Without `ints` the short way of `var` is closed: a copy is viewed as 32-bit numbers nowhere.
@@ -233,7 +234,7 @@ class Singles:
             if not self._flags & flag:
                 continue
             self._columns[name] = at
-            if kind == "var":
+            if kind == "var" or kind == "map":
                 at = self._behind(at)
             else:
                 # A fixed column of one message has 8 bytes, a bitmap is padded to 8, and the transaction of

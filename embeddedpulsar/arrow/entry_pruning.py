@@ -15,6 +15,7 @@ from embeddedpulsar._engine.format.frame import (
     CODEC_NONE,
     FLAG_CHUNK,
     FLAG_EVENT_TIMES,
+    FLAG_KEY_BYTES,
     FLAG_KEYS,
     FLAG_ORDERING_KEYS,
     FLAG_PROPERTIES,
@@ -196,8 +197,9 @@ def _kept(data: Any, entries: _Entries, wanted: Wanted) -> list[int]:
     if wanted.keys is not None:
         hashes = pa.array([sticky_key_hash(key) for key in wanted.keys], pa.uint32())
         # The hash in the index is that of the first message's ordering key, or else key. Only for a single
-        # message without an ordering key does it decide about the key; for all others it says nothing.
-        is_hashed = pc.and_not(is_one, entries.has(FLAG_ORDERING_KEYS))
+        # message without an ordering key does it decide about the key; for all others it says nothing. Nor
+        # for a key of bytes: the hash is theirs, and rows have their Base64.
+        is_hashed = pc.and_not(is_one, entries.has(FLAG_ORDERING_KEYS | FLAG_KEY_BYTES))
         may_match = pc.or_(pc.invert(is_hashed), pc.is_in(entries.hashes, hashes))
         may = pc.and_(entries.has(FLAG_KEYS), may_match)
         # Entries of several messages, or with ordering keys, are searched for the bytes of a key, if they are

@@ -27,7 +27,6 @@ from embeddedpulsar._engine.format.entry_decoder import (
     RawPosition,
     SealedView,
     decode,
-    decompressed_columns,
     sealed_view,
 )
 from embeddedpulsar._engine.format.frame import (
@@ -45,6 +44,7 @@ from embeddedpulsar._engine.format.frame import (
     read_header,
     verify_body,
 )
+from embeddedpulsar._engine.format.sealed_entry import opened_columns
 from embeddedpulsar._engine.format.segment_header import SLOT, SLOTS_OFFSET, slot_offset
 from embeddedpulsar._engine.log.chain_scan import scan_log
 from embeddedpulsar._engine.log.log_view import ChunkReader, Part, segment_part
@@ -188,10 +188,7 @@ class MappedSegment:
                 "private key: crypto_key_reader, or the option cryptoPrivateKeyPath of Spark. "
                 f"{error}"
             ) from error
-        # The codec of the envelope is that from before encryption; the one of the frame says only that it is
-        # encrypted (docs/format/frame.md).
-        codec, start = sealed.envelope[3], header[11]
-        return decompressed_columns(codec, body, body[:start] + plain, start) if codec else plain
+        return opened_columns(sealed, plain)
 
     def can_open(self, at: int, header: tuple[Any, ...]) -> bool:
         """Whether the encrypted entry at that offset can be decrypted; the log says it once if not."""

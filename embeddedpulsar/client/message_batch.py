@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Self
 
+from embeddedpulsar._engine.format.pulsar_batch import Single, singles
 from embeddedpulsar.message import Message, ValueDecoder
-from embeddedpulsar.message_id import MessageId, read_varint, skip_field
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.schema import BytesSchema
 
 # Numbers of the fields of Pulsar's `SingleMessageMetadata`.
-_PROPERTY, _KEY, _SIZE, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID, _NULL = 1, 2, 3, 5, 7, 8, 9
+_KEY, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID, _NULL = 2, 5, 7, 8, 9
 
 
 class MessageBatch:
@@ -50,56 +49,9 @@ class MessageBatch:
         Raises:
             ValueError: the payload is not a batch of so many messages.
         """
-        entry = _Entry(self._message_id, list(_singles(bytes(data), size)))
+        entry = _Entry(self._message_id, list(singles(bytes(data), size)))
         origin = _Origin(self._message_id.partition())
         return [Message(entry, index, origin) for index in range(size)]
-
-
-class _Single(NamedTuple):
-    """One message: its payload and the fields of its metadata, by number."""
-
-    payload: bytes
-    properties: dict[str, str]
-    fields: dict[int, Any]
-
-
-def _singles(data: bytes, size: int) -> Iterator[_Single]:
-    at = 0
-    for _ in range(size):
-        # A batch is a sequence of: four bytes with the length of the metadata, the metadata, the payload. The
-        # length of the payload is a field of the metadata.
-        start = at + 4
-        end = start + int.from_bytes(data[at:start], "big")
-        # Lengths are compared before anything is cut: slices of bytes beyond the end are silently short.
-        if len(data) < max(start, end):
-            raise ValueError(f"the batch has no {size} messages: it ends in the metadata of one, at {at}")
-        properties: dict[str, str] = {}
-        fields: dict[int, Any] = {}
-        for number, value in _fields(data[start:end]):
-            if number == _PROPERTY:
-                pair = dict(_fields(value))
-                properties[pair.get(1, b"").decode()] = pair.get(2, b"").decode()
-            else:
-                fields[number] = value
-        at = end + fields.get(_SIZE, 0)
-        if len(data) < at or _SIZE not in fields:
-            raise ValueError(f"the batch has no {size} messages: it ends in the payload of one, at {end}")
-        yield _Single(data[end:at], properties, fields)
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The numbers and the byte strings of a protobuf message."""
-    at = 0
-    while at < len(data):
-        key, at = read_varint(data, at)
-        # Wire type 0 is a number, 2 has a length before it. Others do not occur in this message, and are
-        # skipped.
-        if key & 7 == 0:
-            value, at = read_varint(data, at)
-            yield key >> 3, value
-            continue
-        start, at = read_varint(data, at)[1] if key & 7 == 2 else at, skip_field(data, at, key & 7)
-        yield key >> 3, data[start:at]
 
 
 class _Origin:
@@ -120,13 +72,13 @@ class _Entry:
     producer_name = ""
     schema_version = -1
 
-    def __init__(self, message_id: MessageId, singles: list[_Single]) -> None:
+    def __init__(self, message_id: MessageId, messages: list[Single]) -> None:
         self.ledger_id, self.entry_id = message_id.ledger_id(), message_id.entry_id()
-        self.count = len(singles)
-        self._singles = singles
-        self.payload = b"".join(single.payload for single in singles)
+        self.count = len(messages)
+        self._singles = messages
+        self.payload = b"".join(single.payload for single in messages)
         self.offsets = [0]
-        for single in singles:
+        for single in messages:
             self.offsets.append(self.offsets[-1] + len(single.payload))
 
     def _column(self, number: int, default: Any) -> list[Any]:

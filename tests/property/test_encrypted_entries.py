@@ -41,7 +41,7 @@ def last_id(content: EntryContent) -> int:
     return content.first_sequence_id + len(content.values) - 1
 
 
-@given(contents(), st.integers(0, 4), st.booleans())
+@given(contents(), st.integers(0, 5), st.booleans())
 def test_any_content_round_trips(content: EntryContent, codec: int, as_view: bool):
     """Every combination of columns, with every codec; what dispatch needs can be had without the key."""
     plain = encode(content, PREFIX, codec)
@@ -56,6 +56,7 @@ def test_any_content_round_trips(content: EntryContent, codec: int, as_view: boo
     assert view.sequence_ids()[-1] == clear.sequence_ids()[-1]
     assert max(view.deliver_at() or [0]) == max(clear.deliver_at() or [0])
     assert (view.chunk(0), view.transaction()) == (clear.chunk(0), clear.transaction())
+    assert view.entry_fields() == clear.entry_fields()
     view.number, view.redelivery_count, view.skip = 0, 3, 5
     opened = EntryOpener(TOPIC, KeyRing()).open(view)
     assert (opened.redelivery_count, opened.skip) == (3, 5)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Admin, Client
-from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
+from embeddedpulsar._engine.format.columns import EntryFields
+from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode, encode_pulsar
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
 from tests.support.log_files import BASE_MS, LogFiles, write_topic
+from tests.support.pulsar_entries import PulsarEntry, PulsarMessage
 
 pytestmark = [
     pytest.mark.spark,
@@ -54,6 +56,23 @@ def test_found_without_registration(spark, rich):
     assert tuple(frame.columns) == ALL_COLUMNS
     found = frame.orderBy("__messageId").toArrow()
     assert found.to_pylist() == read_topic(rich, "t").to_pylist()
+
+
+def test_keys_of_bytes_and_entries_of_pulsar(spark, tmp_path):
+    """Rows are those of Arrow, also where a filter on keys is pushed down: their text, not their hash."""
+    log, producer = LogFiles(tmp_path), ProducerPrefix("p")
+    content = EntryContent(
+        [b"own"], batched=False, keys=[b"\xff"], fields=EntryFields(replicated_from="east")
+    )
+    log.append(encode(content, producer), BASE_MS)
+    log.append(encode(EntryContent([b"x" * 200], keys=["text"], null_keys=[False]), producer, 5), BASE_MS)
+    batch = PulsarEntry([PulsarMessage(b"a", b"\xff", b"\xfe"), PulsarMessage(b"b", "text")], compression=4)
+    log.append(encode_pulsar(batch.encoded()), BASE_MS)
+    log.finish()
+    frame = load(spark, tmp_path)
+    assert frame.orderBy("__messageId").toArrow().to_pylist() == read_topic(tmp_path, "t").to_pylist()
+    keyed = frame.where("__key = cast('/w==' as binary)").orderBy("__messageId")
+    assert [bytes(row.value) for row in keyed.collect()] == [b"own", b"a"]
 
 
 def test_values_of_every_column(spark, rich):

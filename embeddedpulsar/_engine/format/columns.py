@@ -12,23 +12,32 @@ producer and publish time are added when the entry is published.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Final
 from zlib import crc32
 
+from embeddedpulsar._engine.format.document import pack_map
 from embeddedpulsar._engine.format.frame import (
+    FLAG_CHUNK,
     FLAG_CHUNKS,
+    FLAG_DELAYED,
     FLAG_DELIVER_AT,
     FLAG_EVENT_TIMES,
+    FLAG_FIELDS,
     FLAG_KEY_ABSENT,
+    FLAG_KEY_BYTES,
+    FLAG_KEY_NULL,
     FLAG_KEYS,
     FLAG_NULL_VALUES,
     FLAG_ORDERING_KEY_ABSENT,
+    FLAG_ORDERING_KEY_BYTES,
     FLAG_ORDERING_KEYS,
     FLAG_PROPERTIES,
+    FLAG_REVISED,
     FLAG_SEQUENCE_IDS,
     FLAG_TRANSACTION,
+    FLAG_TXN,
     FORMAT_VERSION,
     Buffer,
     FrameHeader,
@@ -39,6 +48,7 @@ from embeddedpulsar.records import NamedTuple
 PADDING: Final = tuple(bytes(n) for n in range(8))
 """`PADDING[-n & 7]` fills n bytes up to a multiple of 8."""
 _I32: Final = struct.Struct("<i")
+_TWO: Final = struct.Struct("<ii")
 
 Slice = tuple[int, int]
 """(start, length) in bytes."""
@@ -69,6 +79,11 @@ class ColumnSlices(NamedTuple):
     transaction: Slice | None = None
     key_absent: Slice | None = None
     ordering_key_absent: Slice | None = None
+    key_bytes: Slice | None = None
+    key_null: Slice | None = None
+    ordering_key_bytes: Slice | None = None
+    fields_offsets: Slice | None = None
+    fields_data: Slice | None = None
 
 
 # (flag, kind, field or prefix of fields) in stored order; persistent, never reorder.
@@ -84,7 +99,14 @@ OPTIONAL: Final = (
     (FLAG_TRANSACTION, "once", "transaction"),
     (FLAG_KEY_ABSENT, "bits", "key_absent"),
     (FLAG_ORDERING_KEY_ABSENT, "bits", "ordering_key_absent"),
+    (FLAG_KEY_BYTES, "bits", "key_bytes"),
+    (FLAG_KEY_NULL, "bits", "key_null"),
+    (FLAG_ORDERING_KEY_BYTES, "bits", "ordering_key_bytes"),
+    (FLAG_FIELDS, "map", "fields"),
 )
+_KEYS: Final = (FLAG_KEYS, FLAG_KEY_ABSENT, FLAG_KEY_BYTES)
+_ORDERING_KEYS: Final = (FLAG_ORDERING_KEYS, FLAG_ORDERING_KEY_ABSENT, FLAG_ORDERING_KEY_BYTES)
+_PACKED: Final = {bytes}
 
 
 def offsets_of(values: list[bytes] | list[str]) -> bytes:
@@ -154,8 +176,9 @@ def locate(flags: int, count: int, buf: Buffer, pos: int, end: int) -> ColumnSli
     for flag, kind, name in OPTIONAL:
         if not flags & flag:
             continue
-        if kind == "var":
-            slices[name + "_offsets"], slices[name + "_data"], pos = _locate_var(count, buf, pos, end)
+        if kind == "var" or kind == "map":
+            items = count if kind == "var" else 1
+            slices[name + "_offsets"], slices[name + "_data"], pos = _locate_var(items, buf, pos, end)
         else:
             size = count * 8 if kind == "i64" else 16 if kind == "once" else (count + 7) // 8
             if pos + size > end:
@@ -228,6 +251,382 @@ def read_texts(buf: Buffer, offsets: Slice, data: Slice) -> list[str]:
 def read_bit(buf: Buffer, part: Slice, i: int) -> bool:
     """Bit `i` of a bitmap column."""
     return bool(buf[part[0] + (i >> 3)] >> (i & 7) & 1)
+
+
+class LazyColumns:
+    """The columns of an entry that has more than payloads; located and decoded on first use, then kept.
+
+    Kept, because every message of a batch asks for its own key: decoding anew each time would make a batch
+    cost the square of its size.
+    """
+
+    __slots__ = ("_decoded", "base", "buf", "count", "flags", "slices")
+
+    def __init__(self, buf: bytes, base: int, flags: int, count: int) -> None:
+        self.buf = buf
+        self.base = base
+        self.flags = flags
+        self.count = count
+        self.slices: ColumnSlices | None = None
+        self._decoded: dict[Slice, Any] = {}
+
+    def located(self) -> ColumnSlices:
+        slices = self.slices
+        if slices is None:
+            slices = self.slices = locate(self.flags, self.count, self.buf, self.base, len(self.buf))
+        return slices
+
+    def fixed(self, at: Slice | None) -> list[int] | None:
+        if at is None:
+            return None
+        # The slice is the key: no two columns begin at the same place, because even an empty one has
+        # offsets or padding.
+        numbers: list[int] | None = self._decoded.get(at)
+        if numbers is None:
+            numbers = self._decoded[at] = read_fixed(self.buf, at)
+        return numbers
+
+    def texts(
+        self, offsets: Slice | None, data: Slice | None, absent: Slice | None
+    ) -> list[str | None] | None:
+        if offsets is None or data is None:
+            return None
+        texts: list[str | None] | None = self._decoded.get(offsets)
+        if texts is None:
+            texts = list(read_texts(self.buf, offsets, data))
+            if absent is not None:
+                for i in range(self.count):
+                    if read_bit(self.buf, absent, i):
+                        texts[i] = None
+            self._decoded[offsets] = texts
+        return texts
+
+    def item(self, offsets: Slice | None, data: Slice | None, i: int) -> bytes:
+        if offsets is None or data is None:
+            return b""
+        if not 0 <= i < self.count:
+            raise IndexError(f"message {i} of {self.count}")
+        # The offsets between the first and the last are covered by the body checksum only, so a
+        # writer may have stored any.
+        start, end = _TWO.unpack_from(self.buf, offsets[0] + 4 * i)
+        if not 0 <= start <= end <= data[1]:
+            raise CorruptionError(reason=f"item {i} of a column runs from {start} to {end} of {data[1]}")
+        return self.buf[data[0] + start : data[0] + end]
+
+    def one(self, offsets: Slice | None, data: Slice | None) -> bytes:
+        """The only item of a column that an entry has once; `locate` has compared its ends."""
+        return b"" if offsets is None or data is None else self.buf[data[0] : data[0] + data[1]]
+
+
+class EntryContent:
+    """The messages of one entry before encoding. Lists are as long as `values`, or None for "none has any".
+
+    Args:
+        values: payloads.
+        first_sequence_id: sequence id of the first message.
+        batched: whether messages get batch indexes; False only for a single message.
+        keys: partition keys, text or bytes; None for a message without one.
+        ordering_keys: ordering keys, text or bytes; None for a message without one.
+        properties: str to str maps, packed or not; None or empty for none.
+        event_times: ms since the epoch; 0 for none.
+        deliver_at: ms since the epoch; 0 for at once.
+        sequence_ids: of all messages, when they are not consecutive; then `first_sequence_id` is not used.
+        null_values: True for a null value (its payload is empty).
+        schema_version: of all messages; -1 for none, or the producer's.
+        chunks: fields of a chunk, one map per message.
+        transaction: (most, least significant half) of the transaction id of the entry.
+        null_keys: True for a key that is null, which is not the same as none; its message has no key.
+        fields: what the entry as a whole has beside its messages.
+    """
+
+    __slots__ = (
+        "batched",
+        "chunks",
+        "deliver_at",
+        "event_times",
+        "fields",
+        "first_sequence_id",
+        "keys",
+        "null_keys",
+        "null_values",
+        "ordering_keys",
+        "properties",
+        "schema_version",
+        "sequence_ids",
+        "transaction",
+        "values",
+    )
+
+    def __init__(
+        self,
+        values: list[bytes],
+        first_sequence_id: int = 0,
+        batched: bool = True,
+        *,
+        keys: Sequence[str | bytes | None] | None = None,
+        ordering_keys: Sequence[str | bytes | None] | None = None,
+        properties: Sequence[dict[str, str] | bytes | None] | None = None,
+        event_times: list[int] | None = None,
+        sequence_ids: list[int] | None = None,
+        deliver_at: list[int] | None = None,
+        null_values: list[bool] | None = None,
+        schema_version: int = -1,
+        chunks: list[dict[str, Any] | None] | None = None,
+        transaction: tuple[int, int] | None = None,
+        null_keys: list[bool] | None = None,
+        fields: EntryFields | None = None,
+    ) -> None:
+        # Plain stores and no checks: `optional_columns` compares the lengths when the entry is
+        # encoded, once.
+        self.values = values
+        self.first_sequence_id = first_sequence_id
+        self.batched = batched
+        self.keys = keys
+        self.ordering_keys = ordering_keys
+        self.properties = properties
+        self.event_times = event_times
+        self.sequence_ids = sequence_ids
+        self.deliver_at = deliver_at
+        self.null_values = null_values
+        self.schema_version = schema_version
+        self.chunks = chunks
+        self.transaction = transaction
+        self.null_keys = null_keys
+        self.fields = fields
+
+
+_FIELD_PUBLISH_TIME: Final = "publish_time"
+_FIELD_REPLICATED_FROM: Final = "replicated_from"
+_FIELD_REPLICATE_TO: Final = "replicate_to"
+_FIELD_DEDUPLICATION_ID: Final = "deduplication_id"
+
+
+class EntryFields(NamedTuple):
+    """What an entry as a whole has beside its messages. Each is None if the writer did not say it.
+
+    Attributes:
+        publish_time: of the client that published it first, ms since the epoch. The store has its own time in
+            the frame, by which entries are ordered, found, kept and removed.
+        replicated_from: the cluster that it came from.
+        replicate_to: the clusters that it may go to; ``["__local__"]`` for none.
+        deduplication_id: what deduplication compares instead of the highest sequence id of its messages.
+    """
+
+    publish_time: int | None = None
+    replicated_from: str | None = None
+    replicate_to: tuple[str, ...] | None = None
+    deduplication_id: int | None = None
+
+    def packed(self) -> dict[str, Any]:
+        """The map that is stored.
+
+        Example:
+            >>> EntryFields(replicated_from="east").packed()
+            {'replicated_from': 'east'}
+        """
+        fields = {name: value for name, value in self._asdict().items() if value is not None}
+        if self.replicate_to is not None:
+            fields[_FIELD_REPLICATE_TO] = list(self.replicate_to)
+        return fields
+
+
+NO_FIELDS: Final = EntryFields()
+
+
+def read_fields(fields: dict[str, Any]) -> EntryFields:
+    """The fields that a stored map has. Names that this release does not know are left alone.
+
+    Raises:
+        CorruptionError: one has another type.
+
+    Example:
+        >>> read_fields({"publish_time": 5, "replicate_to": ["west"]})
+        EntryFields(publish_time=5, replicated_from=None, replicate_to=('west',), deduplication_id=None)
+    """
+    time, source, targets, number = (
+        fields.get(name)
+        for name in (
+            _FIELD_PUBLISH_TIME,
+            _FIELD_REPLICATED_FROM,
+            _FIELD_REPLICATE_TO,
+            _FIELD_DEDUPLICATION_ID,
+        )
+    )
+    # `type` and not `isinstance`: a bool is an int for Python and is no number here.
+    if not (
+        all(
+            value is None or (type(value) is int and -(1 << 63) <= value < 1 << 63)
+            for value in (time, number)
+        )
+        and (source is None or type(source) is str)
+        and (targets is None or (type(targets) is list and all(type(name) is str for name in targets)))
+    ):
+        raise CorruptionError(reason="a field of an entry has another type than it should")
+    return EntryFields(time, source, None if targets is None else tuple(targets), number)
+
+
+def optional_columns(content: EntryContent, count: int) -> tuple[int, list[bytes]]:
+    """Flags and encoded columns, in the order of the flags."""
+    # A column is stored only if a message has a value for it. The order is that of `OPTIONAL` in
+    # columns.py, which is the order in the file; the bitmaps of absent keys come last there, so they
+    # are collected beside.
+    flags = 0
+    columns: list[bytes] = []
+    absent: list[bytes] = []
+    revised: list[bytes] = []
+    for keys, (flag, absent_flag, bytes_flag) in (
+        (content.keys, _KEYS),
+        (content.ordering_keys, _ORDERING_KEYS),
+    ):
+        if keys is None:
+            continue
+        # The columns carry no lengths of their own: a list that is too short would shift every column
+        # behind it.
+        _same_length(keys, count)
+        missing = keys.count(None)
+        if missing == count:
+            continue
+        flags |= flag
+        if missing:
+            flags |= absent_flag
+            absent.append(encode_bitmap([key is None for key in keys]))
+            keys = ["" if key is None else key for key in keys]
+        try:
+            columns.append(encode_texts(keys))  # type: ignore[arg-type]
+        except TypeError:  # not all are text
+            texts, bits = _texts_of(keys, always=bytes_flag == FLAG_KEY_BYTES)
+            columns.append(encode_texts(texts))
+            if any(bits):
+                flags |= bytes_flag | FLAG_REVISED
+                revised.append(encode_bitmap(bits))
+    if content.properties is not None and any(content.properties):
+        _same_length(content.properties, count)
+        flags |= FLAG_PROPERTIES
+        columns.append(encode_var(_packed(content.properties)))
+    if content.event_times is not None and any(content.event_times):
+        _same_length(content.event_times, count)
+        flags |= FLAG_EVENT_TIMES
+        columns.append(encode_fixed(content.event_times))
+    # Of ids that follow each other the metadata has the first one.
+    ids = content.sequence_ids
+    if ids is not None:
+        _same_length(ids, count)
+        if ids != list(range(ids[0], ids[0] + count)):
+            flags |= FLAG_SEQUENCE_IDS
+            columns.append(encode_fixed(ids))
+    if content.null_values is not None and any(content.null_values):
+        _same_length(content.null_values, count)
+        flags |= FLAG_NULL_VALUES
+        columns.append(encode_bitmap(content.null_values))
+    if content.deliver_at is not None and any(content.deliver_at):
+        _same_length(content.deliver_at, count)
+        # Two flags for one column here and below: one says that the column is there, the other is
+        # copied into the index slot (bits 16 and up), where dispatch sees it without reading the
+        # frame.
+        flags |= FLAG_DELIVER_AT | FLAG_DELAYED
+        columns.append(encode_fixed(content.deliver_at))
+    if content.chunks is not None and any(content.chunks):
+        _same_length(content.chunks, count)
+        flags |= FLAG_CHUNKS | FLAG_CHUNK
+        columns.append(encode_var([pack_map(fields) if fields else b"" for fields in content.chunks]))
+    if content.transaction is not None:
+        flags |= FLAG_TRANSACTION | FLAG_TXN
+        columns.append(struct.pack("<QQ", *content.transaction))
+    if content.null_keys is None and content.fields is None:
+        return flags, columns + absent + revised
+    return _with_revised(content, count, flags, columns + absent, revised)
+
+
+def _with_revised(
+    content: EntryContent, count: int, flags: int, columns: list[bytes], revised: list[bytes]
+) -> tuple[int, list[bytes]]:
+    """`optional_columns` of an entry that has null keys, or fields of its own."""
+    # The bitmaps of keys that are bytes stand around that of null keys.
+    if content.null_keys is not None and any(content.null_keys):
+        _same_length(content.null_keys, count)
+        for key, is_null in zip(content.keys or [None] * count, content.null_keys, strict=True):
+            if is_null and key is not None:
+                raise ValueError(f"the key {key!r} cannot be null, too")
+        at = 1 if flags & FLAG_KEY_BYTES else 0
+        flags |= FLAG_KEY_NULL | FLAG_REVISED
+        revised.insert(at, encode_bitmap(content.null_keys))
+    if content.fields is not None and content.fields != NO_FIELDS:
+        packed = content.fields.packed()
+        try:
+            read_fields(packed)  # so that nothing is stored that cannot be read
+        except CorruptionError as e:
+            raise ValueError(f"{content.fields}: {e.reason}") from None
+        flags |= FLAG_FIELDS | FLAG_REVISED
+        revised.append(encode_var([pack_map(packed)]))
+    return flags, columns + revised
+
+
+def _texts_of(keys: Sequence[str | bytes | None], *, always: bool) -> tuple[list[str], list[bool]]:
+    """Keys as they are stored, and which of them are Base64 of bytes.
+
+    Args:
+        always: whether bytes are Base64 also where they are UTF-8; else such are stored as that text, since
+            the field is one of bytes and has no text of its own.
+    """
+    texts: list[str] = []
+    bits: list[bool] = []
+    # Three cases: text, bytes that are shown as Base64, and bytes of an ordering key that are text.
+    for key in keys:
+        text, is_base64 = key, False
+        if isinstance(key, bytes):
+            try:
+                text, is_base64 = ("", True) if always else (key.decode(), False)
+            except UnicodeDecodeError:
+                is_base64 = True
+            if is_base64:
+                text = text_of_key(key)
+        if not isinstance(text, str):
+            raise TypeError(f"a key is {type(key).__name__}, not str or bytes")
+        texts.append(text)
+        bits.append(is_base64)
+    return texts, bits
+
+
+def text_of_key(key: bytes) -> str:
+    """What is stored of a key of bytes: Base64, as in Pulsar."""
+    from binascii import b2a_base64  # on first use: most processes have no such keys
+
+    return b2a_base64(key, newline=False).decode()
+
+
+def key_of_text(text: str) -> bytes:
+    """The bytes of a key that is stored as Base64.
+
+    Raises:
+        CorruptionError: it is no Base64, or not the one that was made of bytes.
+
+    Example:
+        >>> key_of_text("aGk=")
+        b'hi'
+    """
+    from binascii import a2b_base64
+
+    try:
+        key = a2b_base64(text, strict_mode=True)
+    except ValueError as e:  # also for a letter that is not ASCII
+        raise CorruptionError(reason=f"a key of bytes is no Base64: {e}") from e
+    if text_of_key(key) != text:
+        raise CorruptionError(reason="a key of bytes is not in the form of Base64 that was stored")
+    return key
+
+
+def _packed(properties: Sequence[dict[str, str] | bytes | None]) -> list[bytes]:
+    if set(map(type, properties)) == _PACKED:
+        return properties  # type: ignore[return-value] # the usual case, without a step per message
+    return [
+        fields if fields.__class__ is bytes else pack_map(fields) if fields else b""  # type: ignore[arg-type]
+        for fields in properties
+    ]
+
+
+def _same_length(values: Sequence[Any], count: int) -> None:
+    if len(values) != count:
+        raise ValueError(f"{len(values)} values in a column of {count} messages")
 
 
 STAGED_HEADER: Final = struct.Struct(

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 from zlib import crc32
 
-from embeddedpulsar._engine.format.columns import PADDING
+from embeddedpulsar._engine.format.columns import NO_FIELDS, PADDING, EntryFields, read_fields
 from embeddedpulsar._engine.format.document import pack_map, unpack_map
 from embeddedpulsar._engine.format.entry_decoder import TWO, EntryView, decode
 from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
     FLAG_BATCHED,
     FLAG_KEYS,
+    FLAG_REVISED,
     FORMAT_VERSION,
     HEADER_SIZE,
     KIND_ENTRY,
@@ -176,7 +178,11 @@ def parse_block_index(data: bytes | memoryview, header: CompactedHeader) -> list
 
 
 def pack_block(
-    ids: RowIds, heads: Sequence[Head], chunks: Mapping[int, tuple[int, int]], frame: bytes
+    ids: RowIds,
+    heads: Sequence[Head],
+    chunks: Mapping[int, tuple[int, int]],
+    frame: bytes,
+    given: Mapping[int, EntryFields] = MappingProxyType({}),
 ) -> bytes:
     """A block.
 
@@ -185,6 +191,7 @@ def pack_block(
         heads: those that rows name.
         chunks: the first entries of rows that were chunked messages, by row.
         frame: the columns of the rows, or an encrypted entry, as a frame.
+        given: the fields of the entries of rows, by row.
     """
     # `Block` reads this back: wide columns, narrow columns, packed map, frame, each padded to 8
     # bytes. What is rare (chunks) stands in the map, which costs nothing where it is left out.
@@ -192,6 +199,7 @@ def pack_block(
     fields = pack_map(
         {"heads": [list(head) for head in heads]}
         | ({"chunks": [[row, *first] for row, first in chunks.items()]} if chunks else {})
+        | ({"fields": [[row, fields.packed()] for row, fields in given.items()]} if given else {})
     )
     narrow = struct.pack(f"<{3 * rows}i", *ids.indexes, *ids.sizes, *ids.heads)
     body = b"".join(
@@ -236,10 +244,12 @@ class Block:
         rows: how many there are.
         ids: of the rows.
         content: the columns of the rows as an entry, or an encrypted entry.
+        given: the fields of the entries of rows, by row, as they are stored.
+        revised: `FLAG_REVISED` if any row has what that stands for; else 0.
         data: the block as stored.
     """
 
-    __slots__ = ("chunks", "content", "data", "heads", "ids", "rows")
+    __slots__ = ("chunks", "content", "data", "given", "heads", "ids", "revised", "rows")
 
     def __init__(self, data: bytes) -> None:
         length, crc, rows, fields_length, frame_length, _ = BLOCK.unpack_from(data)
@@ -268,6 +278,8 @@ class Block:
         verify_body(data, end, header)
         body = data[end + HEADER_SIZE : end + header.length - TRAILER_SIZE]
         self.content: EntryView = decode(header, body, self.ids.ledgers[0])
+        self.given: dict[int, Any] = dict(fields.get("fields", ()))
+        self.revised = FLAG_REVISED if self.given else self.content.flags & FLAG_REVISED
 
     @property
     def is_sealed(self) -> bool:
@@ -306,7 +318,7 @@ class CompactedEntry(EntryView):
         self.entry_id = ids.entries[start]
         self.publish_time = ids.times[start]
         self.batched = size > 0
-        self.flags = FLAG_BATCHED if size else 0
+        self.flags = FLAG_BATCHED | block.revised if size else block.revised
         self.codec = 0
         self.payload = content.payload
         self.redelivery_count = 0
@@ -377,9 +389,9 @@ class CompactedEntry(EntryView):
     @property
     def key_hash(self) -> int:
         """31-bit hash of the sticky key of message 0; 0 if it has none."""
-        for keys in (self.ordering_keys(), self.keys()):
-            if keys is not None and keys[0] is not None:
-                return sticky_key_hash(keys[0])
+        for key in (self.ordering_key(0), self.key(0)):
+            if key is not None:
+                return sticky_key_hash(key)
         return 0
 
     @property
@@ -432,6 +444,32 @@ class CompactedEntry(EntryView):
     def transaction(self) -> tuple[int, int] | None:
         """None: what is compacted is committed."""
         return None
+
+    def is_key_bytes(self, i: int) -> bool:
+        """Whether the partition key of message `i` was given as bytes."""
+        row = self._row(i)
+        return row is not None and self._block.content.is_key_bytes(row)
+
+    def is_key_null(self, i: int) -> bool:
+        """Whether the partition key of message `i` is null."""
+        row = self._row(i)
+        return row is not None and self._block.content.is_key_null(row)
+
+    def is_ordering_key_bytes(self, i: int) -> bool:
+        """Whether the ordering key of message `i` is no UTF-8."""
+        row = self._row(i)
+        return row is not None and self._block.content.is_ordering_key_bytes(row)
+
+    def entry_fields(self) -> EntryFields:
+        """What the entry as a whole has beside its messages."""
+        rows = self._rows
+        given = self._block.given.get(rows if rows.__class__ is int else next(iter(rows.values())))
+        return read_fields(given) if isinstance(given, dict) else NO_FIELDS
+
+    def highest_sequence_id(self) -> int:
+        """What deduplication compares."""
+        given = self.entry_fields().deduplication_id
+        return max(self.sequence_ids()) if given is None else given
 
 
 def only_key(view: EntryView) -> str | None:

@@ -17,6 +17,7 @@ from embeddedpulsar._engine.format.frame import (
     CODEC_LZ4,
     CODEC_NONE,
     CODEC_SNAPPY,
+    CODEC_SNAPPY_RAW,
     CODEC_ZLIB,
     CODEC_ZSTD,
     MAX_FRAME_SIZE,
@@ -188,6 +189,16 @@ def _zstd_window(front: bytes) -> int:
     return base + base // 8 * (front[5] & 7)
 
 
+def _snappy_block(data: Buffer) -> bytes:
+    return bytes(_cramjam("SNAPPY").compress_raw(data))
+
+
+def _unpack_snappy_block(data: Buffer, size: int) -> bytes:
+    out = bytearray(size)
+    written = _cramjam("SNAPPY").decompress_raw_into(data, out)
+    return bytes(out) if written == size else bytes(out[:written])
+
+
 register(CODEC_LZ4, Codec("LZ4", 256, _lz4, _unpack_lz4))
 register(CODEC_ZLIB, Codec("ZLIB", 1100, zlib.compress, _unpack_zlib))
 register(
@@ -209,4 +220,8 @@ register(
         lambda data, size: _unpack_by_cramjam("SNAPPY", data, size),
         lambda: _cramjam("SNAPPY"),
     ),
+)
+register(
+    CODEC_SNAPPY_RAW,
+    Codec("SNAPPY_RAW", 64, _snappy_block, _unpack_snappy_block, lambda: _cramjam("SNAPPY")),
 )

@@ -8,137 +8,80 @@ frame header, which `frame.seal` builds.
     encode_plain(values, first_id, prefix)      a batch of payloads             0.1 us per message
     encode(content, prefix, codec)              everything else                 0.2 us per keyed message
 
-The optional columns of an entry: keys, properties, times and the like, in the order of their flags.
-
 The options of a message that is sent alone, and an entry with one key, packed fast. Hot.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.columns import (
     PADDING,
     ColumnSlices,
+    EntryContent,
+    EntryFields,
     column_slices,
-    encode_bitmap,
     encode_fixed,
-    encode_texts,
-    encode_var,
     offsets_of,
+    optional_columns,
 )
 from embeddedpulsar._engine.format.compression import compress
 from embeddedpulsar._engine.format.document import pack_map, pack_text_map
-from embeddedpulsar._engine.format.entry_decoder import METADATA, EntryView, decode
+from embeddedpulsar._engine.format.entry_decoder import (
+    ENVELOPE,
+    FIELD_ENTRY,
+    FIELD_KEYS,
+    FIELD_PULSAR,
+    FIELD_TRANSACTION,
+    IV_SIZE,
+    METADATA,
+    PULSAR_AES_256_GCM,
+    TAG_SIZE,
+    TRANSACTION,
+    EntryView,
+    decode,
+)
 from embeddedpulsar._engine.format.frame import (
+    CODEC_ENCRYPTED,
+    CODEC_PULSAR,
+    CODEC_SNAPPY_RAW,
     FLAG_BATCHED,
-    FLAG_CHUNK,
-    FLAG_CHUNKS,
     FLAG_DELAYED,
     FLAG_DELIVER_AT,
+    FLAG_ENCRYPTED,
     FLAG_EVENT_TIMES,
+    FLAG_FIELDS,
     FLAG_KEY_ABSENT,
+    FLAG_KEY_BYTES,
+    FLAG_KEY_NULL,
     FLAG_KEYS,
     FLAG_NULL_VALUES,
     FLAG_ORDERING_KEY_ABSENT,
+    FLAG_ORDERING_KEY_BYTES,
     FLAG_ORDERING_KEYS,
     FLAG_PROPERTIES,
+    FLAG_REVISED,
     FLAG_SEQUENCE_IDS,
     FLAG_TRANSACTION,
     FLAG_TXN,
     MAX_FRAME_SIZE,
 )
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.records import NamedTuple
 
-_PACKED: Final = {bytes}
-
-
-def optional_columns(content: EntryContent, count: int) -> tuple[int, list[bytes]]:
-    """Flags and encoded columns, in the order of the flags."""
-    # A column is stored only if a message has a value for it. The order is that of `OPTIONAL` in
-    # columns.py, which is the order in the file; the bitmaps of absent keys come last there, so they
-    # are collected beside.
-    flags = 0
-    columns: list[bytes] = []
-    absent: list[bytes] = []
-    for keys, flag, absent_flag in (
-        (content.keys, FLAG_KEYS, FLAG_KEY_ABSENT),
-        (content.ordering_keys, FLAG_ORDERING_KEYS, FLAG_ORDERING_KEY_ABSENT),
-    ):
-        if keys is None:
-            continue
-        # The columns carry no lengths of their own: a list that is too short would shift every column
-        # behind it.
-        _same_length(keys, count)
-        missing = keys.count(None)
-        if missing == count:
-            continue
-        flags |= flag
-        if missing:
-            flags |= absent_flag
-            absent.append(encode_bitmap([key is None for key in keys]))
-            keys = [key or "" for key in keys]
-        columns.append(encode_texts(keys))  # type: ignore[arg-type]
-    if content.properties is not None and any(content.properties):
-        _same_length(content.properties, count)
-        flags |= FLAG_PROPERTIES
-        columns.append(encode_var(_packed(content.properties)))
-    if content.event_times is not None and any(content.event_times):
-        _same_length(content.event_times, count)
-        flags |= FLAG_EVENT_TIMES
-        columns.append(encode_fixed(content.event_times))
-    # Of ids that follow each other the metadata has the first one.
-    ids = content.sequence_ids
-    if ids is not None:
-        _same_length(ids, count)
-        if ids != list(range(ids[0], ids[0] + count)):
-            flags |= FLAG_SEQUENCE_IDS
-            columns.append(encode_fixed(ids))
-    if content.null_values is not None and any(content.null_values):
-        _same_length(content.null_values, count)
-        flags |= FLAG_NULL_VALUES
-        columns.append(encode_bitmap(content.null_values))
-    if content.deliver_at is not None and any(content.deliver_at):
-        _same_length(content.deliver_at, count)
-        # Two flags for one column here and below: one says that the column is there, the other is
-        # copied into the index slot (bits 16 and up), where dispatch sees it without reading the
-        # frame.
-        flags |= FLAG_DELIVER_AT | FLAG_DELAYED
-        columns.append(encode_fixed(content.deliver_at))
-    if content.chunks is not None and any(content.chunks):
-        _same_length(content.chunks, count)
-        flags |= FLAG_CHUNKS | FLAG_CHUNK
-        columns.append(encode_var([pack_map(fields) if fields else b"" for fields in content.chunks]))
-    if content.transaction is not None:
-        flags |= FLAG_TRANSACTION | FLAG_TXN
-        columns.append(struct.pack("<QQ", *content.transaction))
-    return flags, columns + absent
-
-
-def _packed(properties: Sequence[dict[str, str] | bytes | None]) -> list[bytes]:
-    if set(map(type, properties)) == _PACKED:
-        return properties  # type: ignore[return-value] # the usual case, without a step per message
-    return [
-        fields if fields.__class__ is bytes else pack_map(fields) if fields else b""  # type: ignore[arg-type]
-        for fields in properties
-    ]
-
-
-def _same_length(values: Sequence[Any], count: int) -> None:
-    if len(values) != count:
-        raise ValueError(f"{len(values)} values in a column of {count} messages")
-
+if TYPE_CHECKING:
+    from embeddedpulsar._engine.format.pulsar_batch import PulsarMetadata
 
 __all__ = [
     "ColumnSlices",
     "EncodedEntry",
     "EncodedFields",
     "EntryContent",
+    "EntryFields",
     "EntryView",
     "ProducerPrefix",
     "column_slices",
@@ -146,6 +89,7 @@ __all__ = [
     "encode",
     "encode_columns",
     "encode_plain",
+    "encode_pulsar",
     "encode_single",
     "encode_values",
     "single_fields",
@@ -155,6 +99,21 @@ INLINE_BYTES: Final = 32 << 10
 """Below this average size values are copied into one buffer; above, each stays a part of its own."""
 _I32: Final = struct.Struct("<i")
 MAX_NAME_BYTES: Final = 1024
+SEALED_COLUMNS: Final = (
+    FLAG_KEYS
+    | FLAG_ORDERING_KEYS
+    | FLAG_PROPERTIES
+    | FLAG_EVENT_TIMES
+    | FLAG_SEQUENCE_IDS
+    | FLAG_NULL_VALUES
+    | FLAG_KEY_ABSENT
+    | FLAG_ORDERING_KEY_ABSENT
+    | FLAG_KEY_BYTES
+    | FLAG_KEY_NULL
+    | FLAG_ORDERING_KEY_BYTES
+    | FLAG_FIELDS
+)
+"""Columns that the messages of an entry may have that a client of Pulsar encrypted."""
 
 
 class ProducerPrefix:
@@ -201,75 +160,6 @@ class ProducerPrefix:
             return self.pack_metadata(sequence_id, columns_size, self.tail)
         tail = struct.pack("<Ii", key_hash, schema_version) + self.tail[8:]
         return self.pack_metadata(sequence_id, columns_size, tail)
-
-
-class EntryContent:
-    """The messages of one entry before encoding. Lists are as long as `values`, or None for "none has any".
-
-    Args:
-        values: payloads.
-        first_sequence_id: sequence id of the first message.
-        batched: whether messages get batch indexes; False only for a single message.
-        keys: partition keys; None for a message without one.
-        ordering_keys: ordering keys; None for a message without one.
-        properties: str to str maps, packed or not; None or empty for none.
-        event_times: ms since the epoch; 0 for none.
-        deliver_at: ms since the epoch; 0 for at once.
-        sequence_ids: of all messages, when they are not consecutive; then `first_sequence_id` is not used.
-        null_values: True for a null value (its payload is empty).
-        schema_version: of all messages; -1 for none, or the producer's.
-        chunks: fields of a chunk, one map per message.
-        transaction: (most, least significant half) of the transaction id of the entry.
-    """
-
-    __slots__ = (
-        "batched",
-        "chunks",
-        "deliver_at",
-        "event_times",
-        "first_sequence_id",
-        "keys",
-        "null_values",
-        "ordering_keys",
-        "properties",
-        "schema_version",
-        "sequence_ids",
-        "transaction",
-        "values",
-    )
-
-    def __init__(
-        self,
-        values: list[bytes],
-        first_sequence_id: int = 0,
-        batched: bool = True,
-        *,
-        keys: list[str | None] | None = None,
-        ordering_keys: list[str | None] | None = None,
-        properties: Sequence[dict[str, str] | bytes | None] | None = None,
-        event_times: list[int] | None = None,
-        sequence_ids: list[int] | None = None,
-        deliver_at: list[int] | None = None,
-        null_values: list[bool] | None = None,
-        schema_version: int = -1,
-        chunks: list[dict[str, Any] | None] | None = None,
-        transaction: tuple[int, int] | None = None,
-    ) -> None:
-        # Plain stores and no checks: `optional_columns` compares the lengths when the entry is
-        # encoded, once.
-        self.values = values
-        self.first_sequence_id = first_sequence_id
-        self.batched = batched
-        self.keys = keys
-        self.ordering_keys = ordering_keys
-        self.properties = properties
-        self.event_times = event_times
-        self.sequence_ids = sequence_ids
-        self.deliver_at = deliver_at
-        self.null_values = null_values
-        self.schema_version = schema_version
-        self.chunks = chunks
-        self.transaction = transaction
 
 
 EncodedFields = tuple[list[bytes], int, int, int, int, int, int, int]
@@ -399,6 +289,131 @@ def encode(content: EntryContent, producer: ProducerPrefix, codec: int = 0) -> E
     )
 
 
+def encode_pulsar(data: bytes, transaction: tuple[int, int] | None = None) -> EncodedEntry:
+    """Encode an entry as a client of Pulsar sent it, of which every byte is kept.
+
+    For what cannot be laid out as columns without a loss: an entry that its client encrypted, or one with
+    fields of metadata that are known to later clients alone. Readers see its messages as those of any entry.
+
+    Args:
+        data: the length of the metadata in four bytes, the metadata, and the payload.
+        transaction: of the entry; that in its metadata is not looked at.
+
+    Raises:
+        ValueError: it is a part of a chunked message, a marker, or what a compaction left of a batch; or its
+            metadata does not fit its payload. The text says which.
+        ImportError: it is compressed by a codec whose package is not installed.
+    """
+    from embeddedpulsar._engine.format import pulsar_batch
+
+    # All of it is decoded once before it is stored, as readers will: what they would find damaged is refused
+    # here, and its sender gets the reason.
+    try:
+        metadata, payload = pulsar_batch.split_entry(data)
+        own = pulsar_batch.read_metadata(metadata)
+        for reason, is_so in (
+            ("it is a part of a chunked message; send the message as a whole", own.chunks > 1),
+            ("it is a marker of a broker, and no message", own.marker is not None),
+            ("a compaction removed messages of it", own.has_compacted),
+            ("it is a batch without a message", own.batch_size is not None and own.batch_size < 1),
+        ):
+            if is_so:
+                raise CorruptionError(reason=reason)
+        if own.encryption_keys:
+            return _sealed_pulsar(own, metadata, payload, transaction)
+        content = pulsar_batch.content_of(own, payload, transaction)
+    except CorruptionError as e:
+        raise ValueError(f"this entry of Pulsar cannot be stored as it is: {e.reason}") from e
+    count = len(content.values)
+    flags, _ = optional_columns(content, count)
+    flags |= FLAG_REVISED | (FLAG_BATCHED if content.batched else 0)
+    columns = pulsar_batch.laid_out(content, flags)
+    prefix = ProducerPrefix(own.producer_name)
+    ids = content.sequence_ids or [own.sequence_id]
+    key_hash, version = _key_hash(content), own.schema_number
+    stored = (b"" if transaction is None else TRANSACTION.pack(*transaction)) + data
+    part = b"".join(
+        (
+            prefix.metadata(ids[0], len(columns), key_hash, version),
+            struct.pack("<II", len(stored), 0),
+            stored,
+            PADDING[-len(stored) & 7],
+        )
+    )
+    return EncodedEntry(
+        [part], len(part), crc32(part), count, prefix.metadata_length, CODEC_PULSAR, flags, key_hash
+    )
+
+
+def _sealed_pulsar(
+    own: PulsarMetadata, metadata: bytes, payload: bytes, transaction: tuple[int, int] | None
+) -> EncodedEntry:
+    """An entry that a client of Pulsar encrypted: as an encrypted entry, with its metadata in the fields."""
+    from embeddedpulsar._engine.format import pulsar_batch
+
+    if len(own.encryption_param) != IV_SIZE or len(payload) < TAG_SIZE:
+        raise CorruptionError(reason=f"an initialization vector of {len(own.encryption_param)} bytes")
+    if not 0 <= own.compression < len(pulsar_batch.CODECS_OF_PULSAR):
+        raise CorruptionError(reason=f"its codec has the number {own.compression}")
+    count = own.batch_size or 1
+    last = max(own.sequence_id + count - 1, own.highest_sequence_id)
+    if last > _MOST:
+        raise CorruptionError(reason="its sequence ids have more than 63 bits")
+    number = own.deduplication_id
+    given = pulsar_batch.entry_fields(own, None if number == last else number)
+    fields: dict[str, Any] = {
+        FIELD_KEYS: [list(key) for key in own.encryption_keys],
+        FIELD_PULSAR: metadata,
+        FIELD_ENTRY: given.packed(),
+    }
+    # What is inside is known to the consumer that opens it. So all columns are announced that a message may
+    # have.
+    flags = (
+        SEALED_COLUMNS | FLAG_ENCRYPTED | FLAG_REVISED | (FLAG_BATCHED if own.batch_size is not None else 0)
+    )
+    if own.deliver_at > 0:
+        flags |= FLAG_DELIVER_AT | FLAG_DELAYED
+    if transaction is not None:
+        flags |= FLAG_TRANSACTION | FLAG_TXN
+        fields[FIELD_TRANSACTION] = list(transaction)
+    packed = pack_map(fields)
+    codec = pulsar_batch.CODECS_OF_PULSAR[own.compression]
+    envelope = ENVELOPE.pack(
+        len(packed),
+        len(payload),
+        PULSAR_AES_256_GCM,
+        codec,
+        0,
+        0,
+        last,
+        max(own.deliver_at, 0),
+        own.encryption_param,
+        0,
+    )
+    # In the clear are the keys of a message outside of a batch, or those that the client gave for the batch.
+    key = own.ordering_key
+    if key is None and own.key is not None:
+        text = pulsar_batch.key_of(own.key, is_base64=own.is_key_base64)
+        key = text if isinstance(text, bytes) else text.encode()
+    key_hash = 0 if key is None else sticky_key_hash(key)
+    prefix = ProducerPrefix(own.producer_name)
+    part = b"".join(
+        (
+            prefix.metadata(
+                own.sequence_id, own.uncompressed_size if codec else 0, key_hash, own.schema_number
+            ),
+            envelope,
+            packed,
+            PADDING[-len(packed) & 7],
+            payload,
+            PADDING[-len(payload) & 7],
+        )
+    )
+    return EncodedEntry(
+        [part], len(part), crc32(part), count, prefix.metadata_length, CODEC_ENCRYPTED, flags, key_hash
+    )
+
+
 def encode_columns(
     columns: list[Any],
     count: int,
@@ -421,6 +436,8 @@ def encode_columns(
         stored = compress(codec, b"".join(columns))
         if len(stored) + 8 < columns_size:
             columns = [struct.pack("<II", len(stored), 0), stored, PADDING[-len(stored) & 7]]
+            if codec == CODEC_SNAPPY_RAW:
+                flags |= FLAG_REVISED
         else:
             codec = 0
     parts = [producer.metadata(first_sequence_id, columns_size, key_hash, schema_version), *columns]
@@ -440,7 +457,10 @@ def _key_hash(content: EntryContent) -> int:
     for keys in (content.ordering_keys, content.keys):
         if keys is not None and keys[0] is not None:
             key = keys[0]
-            return (_remembered if len(key) <= _LONGEST else key_column)(key)[1]
+            try:
+                return (_remembered if len(key) <= _LONGEST else key_column)(key)[1]  # type: ignore[arg-type]
+            except AttributeError:  # bytes: the hash is theirs, and not that of the Base64 that is stored
+                return sticky_key_hash(key)
     return 0
 
 

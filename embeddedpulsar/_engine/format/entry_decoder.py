@@ -12,27 +12,34 @@ rest of the payload, and where the others are.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.columns import (
-    ColumnSlices,
+    NO_FIELDS,
+    EntryFields,
+    LazyColumns,
     Slice,
-    locate,
+    key_of_text,
     read_bit,
-    read_fixed,
+    read_fields,
     read_offsets,
-    read_texts,
 )
 from embeddedpulsar._engine.format.compression import CODECS, decompress
 from embeddedpulsar._engine.format.document import unpack_map, unpack_text_map
 from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
+    CODEC_PULSAR,
+    CODEC_SNAPPY,
+    CODEC_SNAPPY_RAW,
     COLUMN_FLAGS,
     FLAG_BATCHED,
     FLAG_CHUNK,
+    FLAG_FIELDS,
+    FLAG_REVISED,
+    FLAG_TRANSACTION,
     HEADER,
     HEADER_SIZE,
     KIND_ENTRY,
@@ -60,6 +67,7 @@ METADATA: Final = struct.Struct(
     "I"  # 28 reserved, 0
 )
 TWO: Final = struct.Struct("<ii")
+TRANSACTION: Final = struct.Struct("<QQ")  # most, least significant half
 _VERSION: Final = struct.Struct("<i")
 
 
@@ -233,68 +241,60 @@ class EntryView:
         """Transaction id of the entry as (most, least significant half), or None."""
         lazy = self._columns()
         at = None if lazy is None else lazy.located().transaction
-        return None if lazy is None or at is None else struct.unpack_from("<QQ", lazy.buf, at[0])
+        return None if lazy is None or at is None else TRANSACTION.unpack_from(lazy.buf, at[0])
+
+    def is_key_bytes(self, i: int) -> bool:
+        """Whether the partition key of message `i` was given as bytes: `keys` has their Base64."""
+        return self._bit("key_bytes", i)
+
+    def is_key_null(self, i: int) -> bool:
+        """Whether the partition key of message `i` is null, which is neither none nor an empty one."""
+        return self._bit("key_null", i)
+
+    def is_ordering_key_bytes(self, i: int) -> bool:
+        """Whether the ordering key of message `i` is no UTF-8: `ordering_keys` has its Base64."""
+        return self._bit("ordering_key_bytes", i)
+
+    def key(self, i: int) -> bytes | None:
+        """The bytes of the partition key of message `i`; None if it has none, or a null one.
+
+        Raises:
+            CorruptionError: it was given as bytes, and what is stored is not their Base64.
+        """
+        return _key(self.keys(), i, self.is_key_bytes)
+
+    def ordering_key(self, i: int) -> bytes | None:
+        """The bytes of the ordering key of message `i`; None if it has none. Errors as of `key`."""
+        return _key(self.ordering_keys(), i, self.is_ordering_key_bytes)
+
+    def entry_fields(self) -> EntryFields:
+        """What the entry as a whole has beside its messages.
+
+        Raises:
+            CorruptionError: the stored map is malformed, or a field has another type.
+        """
+        lazy = self._columns() if self.flags & FLAG_FIELDS else None
+        if lazy is None:
+            return NO_FIELDS
+        at = lazy.located()
+        return read_fields(unpack_map(lazy.one(at.fields_offsets, at.fields_data)))
+
+    def highest_sequence_id(self) -> int:
+        """What deduplication compares: the highest sequence id, unless the writer gave another number."""
+        given = self.entry_fields().deduplication_id if self.flags & FLAG_FIELDS else None
+        return max(self.sequence_ids()) if given is None else given
+
+    def _bit(self, name: str, i: int) -> bool:
+        lazy = self._columns() if self.flags & FLAG_REVISED else None
+        at: Slice | None = None if lazy is None else getattr(lazy.located(), name)
+        return lazy is not None and at is not None and read_bit(lazy.buf, at, i)
 
 
-class LazyColumns:
-    """The columns of an entry that has more than payloads; located and decoded on first use, then kept.
-
-    Kept, because every message of a batch asks for its own key: decoding anew each time would make a batch
-    cost the square of its size.
-    """
-
-    __slots__ = ("_decoded", "base", "buf", "count", "flags", "slices")
-
-    def __init__(self, buf: bytes, base: int, flags: int, count: int) -> None:
-        self.buf = buf
-        self.base = base
-        self.flags = flags
-        self.count = count
-        self.slices: ColumnSlices | None = None
-        self._decoded: dict[Slice, Any] = {}
-
-    def located(self) -> ColumnSlices:
-        slices = self.slices
-        if slices is None:
-            slices = self.slices = locate(self.flags, self.count, self.buf, self.base, len(self.buf))
-        return slices
-
-    def fixed(self, at: Slice | None) -> list[int] | None:
-        if at is None:
-            return None
-        # The slice is the key: no two columns begin at the same place, because even an empty one has
-        # offsets or padding.
-        numbers: list[int] | None = self._decoded.get(at)
-        if numbers is None:
-            numbers = self._decoded[at] = read_fixed(self.buf, at)
-        return numbers
-
-    def texts(
-        self, offsets: Slice | None, data: Slice | None, absent: Slice | None
-    ) -> list[str | None] | None:
-        if offsets is None or data is None:
-            return None
-        texts: list[str | None] | None = self._decoded.get(offsets)
-        if texts is None:
-            texts = list(read_texts(self.buf, offsets, data))
-            if absent is not None:
-                for i in range(self.count):
-                    if read_bit(self.buf, absent, i):
-                        texts[i] = None
-            self._decoded[offsets] = texts
-        return texts
-
-    def item(self, offsets: Slice | None, data: Slice | None, i: int) -> bytes:
-        if offsets is None or data is None:
-            return b""
-        if not 0 <= i < self.count:
-            raise IndexError(f"message {i} of {self.count}")
-        # The offsets between the first and the last are covered by the body checksum only, so a
-        # writer may have stored any.
-        start, end = TWO.unpack_from(self.buf, offsets[0] + 4 * i)
-        if not 0 <= start <= end <= data[1]:
-            raise CorruptionError(reason=f"item {i} of a column runs from {start} to {end} of {data[1]}")
-        return self.buf[data[0] + start : data[0] + end]
+def _key(keys: list[str | None] | None, i: int, is_bytes: Callable[[int], bool]) -> bytes | None:
+    text = None if keys is None else keys[i]
+    if text is None:
+        return None
+    return key_of_text(text) if is_bytes(i) else text.encode()
 
 
 ENVELOPE: Final = struct.Struct(
@@ -311,11 +311,17 @@ ENVELOPE: Final = struct.Struct(
     "I"  # 44 reserved, 0
 )
 AES_256_GCM: Final = 1
+PULSAR_AES_256_GCM: Final = 2
+"""As Pulsar's clients encrypt: the payload of their entry, and nothing is authenticated with it."""
 IV_SIZE: Final = 12
 TAG_SIZE: Final = 16
 FIELD_KEYS: Final = "keys"
 FIELD_CHUNK: Final = "chunk"
 FIELD_TRANSACTION: Final = "transaction"
+FIELD_ENTRY: Final = "entry"
+FIELD_PULSAR: Final = "pulsar"
+_SHOWN_CODECS: Final = {CODEC_SNAPPY_RAW: CODEC_SNAPPY}
+"""What applications call a codec that has two forms in files."""
 AHEAD: Final = struct.Struct("<II")  # flags and number of messages, which begin the associated data
 
 
@@ -324,7 +330,8 @@ class SealedView(EntryView):
 
     Attributes:
         envelope: its fields, as unpacked.
-        fields: the packed map: keys, and of some entries a chunk's fields, or a transaction.
+        fields: the packed map: keys, and of some entries a chunk's fields, a transaction, or the fields
+            of the entry.
         clear: all bytes before the ciphertext, which were authenticated with it.
     """
 
@@ -355,6 +362,11 @@ class SealedView(EntryView):
         halves = self.fields.get(FIELD_TRANSACTION)
         return (halves[0], halves[1]) if isinstance(halves, list) and len(halves) == 2 else None
 
+    def entry_fields(self) -> EntryFields:
+        """What the entry as a whole has beside its messages."""
+        fields = self.fields.get(FIELD_ENTRY)
+        return read_fields(fields) if isinstance(fields, dict) else NO_FIELDS
+
     def keys_wrapped(self) -> tuple[EncryptedKey, ...]:
         """The data key, once for each holder of a private key.
 
@@ -368,8 +380,26 @@ class SealedView(EntryView):
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptionError(reason=f"entry {self.entry_id}: malformed encryption keys") from error
 
+    @property
+    def is_pulsar(self) -> bool:
+        """Whether a client of Pulsar encrypted it, and it is stored as that client sent it."""
+        return bool(self.envelope[2] == PULSAR_AES_256_GCM)
+
+    def pulsar_metadata(self) -> bytes:
+        """Pulsar's metadata of such an entry.
+
+        Raises:
+            CorruptionError: it is missing.
+        """
+        metadata = self.fields.get(FIELD_PULSAR)
+        if type(metadata) is not bytes:
+            raise CorruptionError(reason=f"entry {self.entry_id}: no metadata of Pulsar")
+        return metadata
+
     def associated_data(self, topic: str) -> bytes:
         """What was authenticated together with the ciphertext of this entry on that topic."""
+        if self.is_pulsar:
+            return b""
         return associated_data(self.flags, self.count, topic, self.clear)
 
     def facts(self, topic: str, is_failed: bool) -> EncryptionFacts:
@@ -390,7 +420,7 @@ class SealedView(EntryView):
         return EncryptionFacts(
             keys,
             self.envelope[8],
-            codec if codec in CODECS else 0,
+            _SHOWN_CODECS.get(codec, codec) if codec in CODECS else 0,
             METADATA.unpack_from(self._metadata)[1] if codec else 0,
             self.count if self.batched else -1,
             self.associated_data(topic),
@@ -423,7 +453,7 @@ def sealed_view(header: FrameHeader, body: bytes, ledger_id: int) -> SealedView:
     begin = at + fields_length + (-fields_length & 7)
     end = begin + cipher_length
     # An algorithm that this release does not know looks like damage.
-    if algorithm != AES_256_GCM or cipher_length < TAG_SIZE or end > len(body):
+    if algorithm not in (AES_256_GCM, PULSAR_AES_256_GCM) or cipher_length < TAG_SIZE or end > len(body):
         raise CorruptionError(
             reason=f"entry {header.entry_id}: {cipher_length} bytes of ciphertext (algorithm {algorithm}) "
             f"in {len(body) - begin}"
@@ -485,7 +515,7 @@ def decode(
     if codec:
         if codec == CODEC_ENCRYPTED:
             return sealed_view(header, bytes(body), ledger_id)
-        columns = decompressed_columns(codec, metadata, body, start)
+        columns = decompressed_columns(codec, metadata, body, start, flags, count)
         start = 0
         size = len(columns)
     # One message: its two offsets are unpacked without making a list of the array first.
@@ -556,13 +586,36 @@ def decode_part(header: FrameHeader, metadata: bytes | memoryview, ledger_id: in
 
 
 def decompressed_columns(
-    codec: int, metadata: bytes | memoryview, body: bytes | memoryview, start: int
+    codec: int, metadata: bytes | memoryview, body: bytes | memoryview, start: int, flags: int, count: int
 ) -> bytes:
-    """All columns of a compressed entry; `start` is where its metadata ends in `body`.
+    """All columns of a compressed entry, or of one in Pulsar's own format.
+
+    Args:
+        codec: of the frame, or of an envelope.
+        metadata: of the entry.
+        body: the metadata, and what is behind it.
+        start: where the metadata ends in `body`.
+        flags, count: of the frame.
 
     Raises:
         CorruptionError: the compressed area does not fit, or does not decompress to what the metadata says.
     """
+    size = METADATA.unpack_from(metadata)[1]
+    area = packed_area(body, start)
+    if codec != CODEC_PULSAR:
+        return decompress(codec, area, size)
+    transaction, data = split_verbatim(area, flags)
+    # On first use: few stores have such entries.
+    from embeddedpulsar._engine.format.pulsar_batch import columns_of, split_entry
+
+    columns = columns_of(*split_entry(data), transaction, flags, count)
+    if len(columns) != size:
+        raise CorruptionError(reason=f"an entry of Pulsar gave {len(columns)} bytes instead of {size}")
+    return columns
+
+
+def packed_area(body: bytes | memoryview, start: int) -> bytes | memoryview:
+    """The bytes that a codec made, behind the metadata, whose end is `start`."""
     if start + _AREA.size > len(body):
         raise CorruptionError(reason="no room for compressed columns")
     # The sizes come before the compressed bytes, so nothing is allocated on the word of the codec.
@@ -570,7 +623,17 @@ def decompressed_columns(
     start += _AREA.size
     if zero or length > len(body) - start:
         raise CorruptionError(reason=f"compressed columns of {length} bytes in {len(body) - start}")
-    return decompress(codec, body[start : start + length], METADATA.unpack_from(metadata)[1])
+    return body[start : start + length]
+
+
+def split_verbatim(area: bytes | memoryview, flags: int) -> tuple[tuple[int, int] | None, bytes]:
+    """The transaction of an entry in Pulsar's format, which stands before it, and the entry."""
+    data = bytes(area)
+    if not flags & FLAG_TRANSACTION:
+        return None, data
+    if len(data) < TRANSACTION.size:
+        raise CorruptionError(reason="no room for a transaction")
+    return TRANSACTION.unpack_from(data), data[TRANSACTION.size :]
 
 
 def decode_singles(

@@ -61,7 +61,9 @@ CODEC_LZ4: Final = 1
 CODEC_ZLIB: Final = 2
 CODEC_ZSTD: Final = 3
 CODEC_SNAPPY: Final = 4
+CODEC_SNAPPY_RAW: Final = 5
 CODEC_ENCRYPTED: Final = 128
+CODEC_PULSAR: Final = 129
 
 FLAG_KEYS: Final = 1 << 0
 FLAG_ORDERING_KEYS: Final = 1 << 1
@@ -74,13 +76,21 @@ FLAG_CHUNKS: Final = 1 << 7
 FLAG_TRANSACTION: Final = 1 << 8
 FLAG_KEY_ABSENT: Final = 1 << 9
 FLAG_ORDERING_KEY_ABSENT: Final = 1 << 10
-COLUMN_FLAGS: Final = (1 << 11) - 1
+FLAG_KEY_BYTES: Final = 1 << 11
+FLAG_KEY_NULL: Final = 1 << 12
+FLAG_ORDERING_KEY_BYTES: Final = 1 << 13
+FLAG_FIELDS: Final = 1 << 14
+COLUMN_FLAGS: Final = (1 << 15) - 1
 
 FLAG_BATCHED: Final = 1 << 16
 FLAG_ENCRYPTED: Final = 1 << 17
 FLAG_CHUNK: Final = 1 << 18
 FLAG_TXN: Final = 1 << 19
 FLAG_DELAYED: Final = 1 << 20
+FLAG_REVISED: Final = 1 << 21
+NEEDS_REVISION: Final = FLAG_TXN | FLAG_REVISED
+"""Flags of entries that stand in a segment of version 2 alone: a release that knows version 1 would misread
+them."""
 
 COVERED: Final = struct.Struct("<IIHBBIQQIHH")  # bytes [8,48): what `crc` covers
 FRONT: Final = struct.Struct("<II")  # bytes [0,8)
@@ -259,6 +269,8 @@ BYTE_ORDER_MARK: Final = 0x0102
 """Written little-endian; read as 0x0201 where a file came from, or came to, a big-endian machine."""
 FORMAT_VERSION: Final = 1
 """Version of every binary file kind. Raised when an old reader would misread a new file."""
+REVISED_VERSION: Final = 2
+"""Version of a segment that may hold entries with `NEEDS_REVISION`, and of the store that it is in."""
 
 CHECKSUM_CRC32 = 1
 """`checksum_type` of segment headers. Persistent value, never renumber."""
@@ -277,20 +289,20 @@ def require_little_endian() -> None:
         )
 
 
-def is_header(covered: Buffer, magic: bytes, crc: int) -> bool:
-    """Whether a header, up to its checksum, is intact, of this kind, version and byte order.
+def is_header(covered: Buffer, magic: bytes, crc: int, newest: int = FORMAT_VERSION) -> bool:
+    """Whether a header, up to its checksum, is intact, of this kind, a known version and this byte order.
 
-    Magic, version and mark are the first 8 bytes of every header.
+    Magic, version and mark are the first 8 bytes of every header. Versions up to `newest` are known.
     """
     return (
         covered[:4] == magic
-        and int.from_bytes(covered[4:6], "little") == FORMAT_VERSION
+        and FORMAT_VERSION <= int.from_bytes(covered[4:6], "little") <= newest
         and int.from_bytes(covered[6:8], "little") == BYTE_ORDER_MARK
         and crc32(covered) == crc
     )
 
 
-def refuse(covered: Buffer, magic: bytes, crc: int, kind: str) -> NoReturn:
+def refuse(covered: Buffer, magic: bytes, crc: int, kind: str, newest: int = FORMAT_VERSION) -> NoReturn:
     """Raise the error that fits a header for which `is_header` is false.
 
     A version or byte order is believed only under a right checksum (which has its place in every version and
@@ -301,17 +313,18 @@ def refuse(covered: Buffer, magic: bytes, crc: int, kind: str) -> NoReturn:
         magic: what its first bytes should be.
         crc: the checksum stored behind it.
         kind: what the file should be, for the message.
+        newest: the newest version of this kind that is known.
     """
     # A wrong checksum proves damage whatever the version says, and only a right one makes "newer
     # release" a fact.
     own_crc = crc32(covered)
     if covered[:4] == magic:
         version = int.from_bytes(covered[4:6], "little")
-        if own_crc == crc and version > FORMAT_VERSION:
+        if own_crc == crc and version > newest:
             # A file of a newer release is whole: it must not be repaired, cut or moved away as
             # damage.
             raise UnsupportedFormatVersion(
-                reason=f"this {kind} has format version {version}; this release reads up to {FORMAT_VERSION}",
+                reason=f"this {kind} has format version {version}; this release reads up to {newest}",
                 remedy="upgrade embeddedpulsar",
             )
         # On a machine of the other byte order the mark and the checksum stand reversed, and both have

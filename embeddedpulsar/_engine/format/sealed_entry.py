@@ -19,6 +19,7 @@ from embeddedpulsar._engine.format.entry_decoder import (
     AES_256_GCM,
     ENVELOPE,
     FIELD_CHUNK,
+    FIELD_ENTRY,
     FIELD_KEYS,
     FIELD_TRANSACTION,
     TAG_SIZE,
@@ -26,12 +27,18 @@ from embeddedpulsar._engine.format.entry_decoder import (
     SealedView,
     associated_data,
     decode,
+    decompressed_columns,
+    packed_area,
+    sealed_view,
+    split_verbatim,
 )
 from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
+    CODEC_PULSAR,
     FLAG_CHUNKS,
     FLAG_DELIVER_AT,
     FLAG_ENCRYPTED,
+    FLAG_FIELDS,
     FLAG_TRANSACTION,
     KIND_ENTRY,
     MAGIC,
@@ -41,7 +48,7 @@ from embeddedpulsar._engine.format.frame import (
 from embeddedpulsar.encryption import EncryptedKey, EncryptionContext
 from embeddedpulsar.exceptions import CorruptionError
 
-_ALSO_CLEAR: Final = FLAG_DELIVER_AT | FLAG_CHUNKS | FLAG_TRANSACTION
+_ALSO_CLEAR: Final = FLAG_DELIVER_AT | FLAG_CHUNKS | FLAG_TRANSACTION | FLAG_FIELDS
 
 Cipher = Callable[[bytes, bytes, bytes], bytes]
 """(iv, plaintext or ciphertext, associated data) -> the other."""
@@ -63,8 +70,9 @@ def seal_entry(
     body = b"".join(encoded.parts)
     start = encoded.metadata_length
     metadata, plain = body[:start], body[start:]
-    # Dispatch works without a key, so a delay, the chain of a chunked message and a transaction are
-    # copied out of the columns into the clear. The application's properties and keys stay inside.
+    # Dispatch works without a key, so a delay, the chain of a chunked message, a transaction and the
+    # fields of the entry are copied out of the columns into the clear. The application's properties and
+    # keys stay inside.
     deliver_at = 0
     if encoded.flags & _ALSO_CLEAR:
         # Decoded from its own encoding rather than passed in: the rare entries pay, and the hot path
@@ -109,7 +117,49 @@ def _more_fields(view: EntryView, fields: bytes) -> bytes:
         more[FIELD_CHUNK] = chunk
     if transaction is not None:
         more[FIELD_TRANSACTION] = list(transaction)
+    if view.flags & FLAG_FIELDS:
+        more[FIELD_ENTRY] = view.entry_fields().packed()
     return pack_map(more)
+
+
+def pulsar_bytes(header: FrameHeader, body: bytes | memoryview) -> bytes | None:
+    """An entry as a client of Pulsar sent it: the length of its metadata, the metadata, and the payload.
+
+    Args:
+        header, body: of a frame whose `body_crc` was verified.
+
+    Returns:
+        None for an entry that is not stored in this form.
+
+    Raises:
+        CorruptionError: the body does not have the shape its header claims.
+    """
+    if header.codec == CODEC_PULSAR:
+        return split_verbatim(packed_area(body, header.metadata_length), header.flags)[1]
+    if header.codec != CODEC_ENCRYPTED:
+        return None
+    sealed = sealed_view(header, bytes(body), 0)
+    if not sealed.is_pulsar:
+        return None
+    own = sealed.pulsar_metadata()
+    return b"".join((len(own).to_bytes(4, "big"), own, sealed.payload))
+
+
+def opened_columns(sealed: SealedView, plain: bytes) -> bytes:
+    """The columns of an encrypted entry, of what it was decrypted to.
+
+    Raises:
+        CorruptionError: that is no entry.
+    """
+    metadata, flags, count = sealed._metadata, sealed.flags, sealed.count
+    if sealed.is_pulsar:
+        from embeddedpulsar._engine.format.pulsar_batch import columns_of
+
+        return columns_of(sealed.pulsar_metadata(), plain, sealed.transaction(), flags, count)
+    codec = sealed.envelope[3]
+    if not codec:
+        return plain
+    return decompressed_columns(codec, metadata, metadata + plain, len(metadata), flags, count)
 
 
 def opened_view(sealed: SealedView, plain: bytes) -> EntryView:
@@ -119,8 +169,10 @@ def opened_view(sealed: SealedView, plain: bytes) -> EntryView:
         CorruptionError: it was encrypted with the right key, but is no entry.
     """
     metadata = sealed._metadata
+    if sealed.is_pulsar:
+        plain = opened_columns(sealed, plain)
     header = _header(
-        sealed.envelope[3],
+        0 if sealed.is_pulsar else sealed.envelope[3],
         sealed.flags,
         sealed.entry_id,
         sealed.publish_time,

@@ -25,6 +25,7 @@ from embeddedpulsar._engine.format.frame import (
     BYTE_ORDER_MARK,
     CHECKSUM_CRC32,
     FORMAT_VERSION,
+    REVISED_VERSION,
     is_header,
     refuse,
 )
@@ -69,7 +70,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 class SegmentHeader(NamedTuple):
-    """What a segment says about itself and about the ledger before it."""
+    """What a segment says about itself and about the ledger before it.
+
+    `version` is 1, or `REVISED_VERSION` where entries may have what releases of version 1 would misread.
+    """
 
     ledger_id: int
     created_ms: int
@@ -86,13 +90,14 @@ class SegmentHeader(NamedTuple):
     prev_last_crc: int = 0
     prev_messages: int = 0
     checksum_type: int = CHECKSUM_CRC32
+    version: int = FORMAT_VERSION
 
 
 def pack_segment_header(header: SegmentHeader) -> bytes:
     """The 4096-byte header page: both copies."""
     covered = SEGMENT_HEADER.pack(
         SEGMENT_MAGIC,
-        FORMAT_VERSION,
+        header.version,
         BYTE_ORDER_MARK,
         header.checksum_type,
         header.ledger_id,
@@ -133,7 +138,8 @@ def parse_segment_header(buf: Buffer) -> SegmentHeader:
     for offset in COPY_OFFSETS:
         covered = buf[offset : offset + _SEGMENT_COVERED]
         try:
-            refuse(covered, SEGMENT_MAGIC, _CRC.unpack_from(buf, offset + _SEGMENT_COVERED)[0], "segment")
+            crc = _CRC.unpack_from(buf, offset + _SEGMENT_COVERED)[0]
+            refuse(covered, SEGMENT_MAGIC, crc, "segment", REVISED_VERSION)
         except CorruptionError as e:
             damage = e
     raise damage
@@ -142,10 +148,11 @@ def parse_segment_header(buf: Buffer) -> SegmentHeader:
 @lru_cache(_REMEMBERED)
 def _parse_copy(copy: bytes) -> SegmentHeader | None:
     fields = SEGMENT_HEADER.unpack(copy)
-    _, _, _, checksum_type, ledger_id, created_ms, base_ms, boot_id, store_id = fields[:9]
+    _, version, _, checksum_type, ledger_id, created_ms, base_ms, boot_id, store_id = fields[:9]
     incarnation, seed, prev_crc, prev_ledger, prev_end, prev_entry, prev_messages = fields[9:16]
     log_size, capacity, crc = fields[16:]
-    if not is_header(copy[:_SEGMENT_COVERED], SEGMENT_MAGIC, crc) or checksum_type != CHECKSUM_CRC32:
+    covered = copy[:_SEGMENT_COVERED]
+    if not is_header(covered, SEGMENT_MAGIC, crc, REVISED_VERSION) or checksum_type != CHECKSUM_CRC32:
         return None
     if log_size > MAX_LOG_SIZE or prev_end > MAX_LOG_SIZE or prev_end & 7:
         return None
@@ -165,6 +172,7 @@ def _parse_copy(copy: bytes) -> SegmentHeader | None:
         prev_crc,
         prev_messages,
         checksum_type,
+        version,
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.filenames import compacted_in, compacted_path, compaction_path
+from embeddedpulsar._engine.format.columns import NO_FIELDS, EntryFields
 from embeddedpulsar._engine.format.compacted import (
     BLOCK,
     COMPACTED_HEADER_SIZE,
@@ -30,10 +31,11 @@ from embeddedpulsar._engine.format.compacted import (
     parse_block_index,
     parse_compacted_header,
 )
+from embeddedpulsar._engine.format.compression import CODECS
 from embeddedpulsar._engine.format.document import KIND_COMPACTION, decode_document, encode_document
 from embeddedpulsar._engine.format.entry import EntryContent, EntryView, ProducerPrefix, encode
 from embeddedpulsar._engine.format.entry_decoder import SealedView
-from embeddedpulsar._engine.format.frame import FLAG_BATCHED, MAX_FRAME_SIZE
+from embeddedpulsar._engine.format.frame import FLAG_BATCHED, FLAG_REVISED, MAX_FRAME_SIZE
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
@@ -154,8 +156,10 @@ class CompactedWriter:
 
     def _begin(self) -> None:
         self._values: list[bytes] = []
-        self._keys: list[str | None] = []
-        self._ordering_keys: list[str | None] = []
+        self._keys: list[str | bytes | None] = []
+        self._ordering_keys: list[str | bytes | None] = []
+        self._null_keys: set[int] = set()
+        self._given: dict[int, EntryFields] = {}
         self._properties: list[dict[str, str] | None] = []
         self._event_times: list[int] = []
         self._deliver_at: list[int] = []
@@ -189,9 +193,11 @@ class CompactedWriter:
         row = len(self._values)
         self._values.append(value)
         self._bytes += len(value)
-        self._keys.append(key)
         ordering_keys, event_times, deliver_at = view.ordering_keys(), view.event_times(), view.deliver_at()
+        self._keys.append(key)
         self._ordering_keys.append(None if ordering_keys is None else ordering_keys[index])
+        if view.flags & FLAG_REVISED:
+            self._add_revised(view, index, row)
         self._properties.append(view.properties(index))
         self._event_times.append(0 if event_times is None else event_times[index])
         self._deliver_at.append(0 if deliver_at is None else deliver_at[index])
@@ -213,6 +219,19 @@ class CompactedWriter:
         # The columns are packed by the codec that the messages were packed by, the last one if they
         # differ.
         self._codec = view.codec or self._codec
+
+    def _add_revised(self, view: EntryView, index: int, row: int) -> None:
+        """What few messages have: keys that are bytes or null, and fields of their entry."""
+        # The key stays the text by which the message was chosen; only its form is that of the log.
+        if view.is_key_bytes(index):
+            self._keys[row] = view.key(index)
+        if view.is_ordering_key_bytes(index):
+            self._ordering_keys[row] = view.ordering_key(index)
+        if view.is_key_null(index):
+            self._null_keys.add(row)
+        fields = view.entry_fields()
+        if fields != NO_FIELDS:
+            self._given[row] = fields
 
     def add_sealed(self, view: EntryView) -> None:
         """Add an encrypted entry as it is."""
@@ -243,6 +262,7 @@ class CompactedWriter:
         """Write the rows that were added."""
         if not self._values:
             return
+        nulls = self._null_keys
         content = EntryContent(
             self._values,
             keys=[key or None for key in self._keys],
@@ -252,14 +272,16 @@ class CompactedWriter:
             deliver_at=self._deliver_at,
             null_values=self._nulls,
             sequence_ids=self._sequence_ids,
+            null_keys=[row in nulls for row in range(len(self._values))] if nulls else None,
         )
-        entry = encode(content, _NO_PREFIX, self._codec)
+        # An entry in Pulsar's own format is laid out as rows, which are not packed then.
+        entry = encode(content, _NO_PREFIX, self._codec if self._codec in CODECS else 0)
         fields = (entry.codec, entry.flags, entry.count, entry.metadata_length)
         # The frame is outside of the chain of a log: entry id 0 and no time. What the log said of
         # each row is in `ids`.
-        ids, heads, chunks = self._ids, list(self._heads), self._chunks
+        ids, heads, chunks, given = self._ids, list(self._heads), self._chunks, self._given
         self._begin()
-        self.copy(ids, pack_block(ids, heads, chunks, frame_of(entry.parts, fields, 0, 0)))
+        self.copy(ids, pack_block(ids, heads, chunks, frame_of(entry.parts, fields, 0, 0), given))
 
     def finish(self, horizon: Position) -> None:
         """Write index and header, and flush everything to the disk."""

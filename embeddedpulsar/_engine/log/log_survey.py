@@ -17,6 +17,7 @@ from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.format.entry import decode
 from embeddedpulsar._engine.format.entry_decoder import METADATA
 from embeddedpulsar._engine.format.frame import (
+    FLAG_FIELDS,
     FLAG_SEQUENCE_IDS,
     HEADER,
     HEADER_SIZE,
@@ -295,6 +296,8 @@ def _or_zero(ask: Callable[[int, int], int], ledger_id: int, entry_id: int) -> i
 
 _PROGRESS_EVERY: Final = 1 << 16
 _NAME_AT: Final = HEADER_SIZE + METADATA.size
+_OWN_IDS: Final = FLAG_SEQUENCE_IDS | FLAG_FIELDS
+"""Of an entry without these, the highest id follows from the first."""
 _ENTRIES_A_LOOK: Final = 256
 _BYTES_A_LOOK: Final = 8 << 20
 
@@ -363,7 +366,7 @@ class SequenceScan:
             # A part of a message that is not the last counts 0 messages, and says nothing.
             if count and kind == KIND_ENTRY and (wanted is None or name in wanted):
                 highest = first + count - 1
-                if flags & FLAG_SEQUENCE_IDS:
+                if flags & _OWN_IDS:
                     highest = self._highest_of(segment, start, end)
                 if highest > highest_ids.get(name, -1):
                     # By an id that is damage, what was never stored would be taken for stored.
@@ -391,7 +394,7 @@ class SequenceScan:
     def _highest_of(self, segment: Segment, start: int, end: int) -> int:
         header = self._verified(segment, start, end)
         body = bytes(segment.data[start + HEADER_SIZE : end - TRAILER_SIZE])
-        return max(decode(header, body, segment.ledger_id).sequence_ids())
+        return decode(header, body, segment.ledger_id).highest_sequence_id()
 
     def _read_forward(self, ledger_id: int) -> None:
         cursor = EntryCursor(self._view, Position(ledger_id, 0), inclusive=True)
@@ -405,7 +408,7 @@ class SequenceScan:
                 # Forwards the highest id comes last, so a name is followed to the end of the ledger
                 # when it was met, too.
                 if view.count and (self._left is None or name in self._left or name in self._found):
-                    self._found[name] = max(self._found.get(name, -1), *view.sequence_ids())
+                    self._found[name] = max(self._found.get(name, -1), view.highest_sequence_id())
                 self._count()
         self._note_found()
 

@@ -128,6 +128,7 @@ class ManagedLedger:
         clock: Clock,
         scheduler: SchedulerLike | None = None,
         damage: DamageHook | None = None,
+        raise_format: Callable[[int], object] = int,
     ) -> ManagedLedger:
         """Open the log of a topic; recover it first if its control words are of another boot or damaged.
 
@@ -145,6 +146,8 @@ class ManagedLedger:
             clock: stamps entries.
             scheduler: runs the syncs of level "interval"; one of its own if None.
             damage: called with what cannot be read, outside all locks; it is logged if None.
+            raise_format: called under the topic lock before a segment of a later version begins, with the
+                version that the store needs from then on.
 
         Raises:
             FileNotFoundError: the directory is gone.
@@ -172,6 +175,7 @@ class ManagedLedger:
                 wall_ns=clock.wall_ns,
                 allocate_ledger_id=allocate_ledger_id,
                 report=topic.damage.report,
+                raise_format=raise_format,
             )
             commit = GroupCommit(
                 view,

@@ -17,7 +17,8 @@ from embeddedpulsar._engine.filenames import (
     under_construction,
 )
 from embeddedpulsar._engine.format.control import TopicWord, tail_word
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
+from embeddedpulsar._engine.format.frame import FORMAT_VERSION
+from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOTS_PER_BLOCK, SegmentHeader
 from embeddedpulsar._engine.log.segment import Ending, Segment, is_never_written, read_segment_header
 from embeddedpulsar._engine.log.segment_index import SegmentIndex
 from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TOUCHED, has_frame, overwritten
@@ -107,6 +108,49 @@ class NewLedger(NamedTuple):
     first_allocation: int
     is_synced: bool
     """Flush files and directory before the ledger becomes the tail."""
+    version: int = FORMAT_VERSION
+    """Of the segment: 1, or `REVISED_VERSION`."""
+
+
+class WriterOptions(NamedTuple):
+    """The writer's view of the topic and its options."""
+
+    segment_size: int
+    first_allocation: int
+    allocation_step: int
+    max_entries: int
+    max_age_ms: int
+    lock_timeout_s: float
+    is_rolled_synced: bool
+    boot_id: bytes
+    store_id: bytes
+    incarnation: int
+    is_temporary: bool = False
+    is_flushed: bool = False
+
+    def new_ledger(
+        self,
+        ledger_id: int,
+        now_ms: int,
+        length: int,
+        first_allocation: int,
+        is_synced: bool,
+        version: int,
+    ) -> NewLedger:
+        """The next ledger of the topic, which begins with an entry of `length` bytes."""
+        return NewLedger(
+            ledger_id=ledger_id,
+            created_ms=now_ms,
+            base_publish_ms=now_ms,
+            boot_id=self.boot_id,
+            store_id=self.store_id,
+            incarnation=self.incarnation,
+            log_size=max(self.segment_size, -(-(FIRST_FRAME_OFFSET + length) // 4096) * 4096),
+            index_capacity=-(-self.max_entries // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK,
+            first_allocation=first_allocation,
+            is_synced=is_synced,
+            version=version,
+        )
 
 
 def start_ledger(
@@ -213,6 +257,7 @@ def _header(new: NewLedger, previous: Ending | None) -> SegmentHeader:
         chain_seed=int.from_bytes(os.urandom(4), "little"),  # so that bytes of another file never chain
         log_size=new.log_size,
         index_capacity=new.index_capacity,
+        version=new.version,
     )
     if previous is None:
         return header

@@ -19,10 +19,14 @@ from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_wo
 from embeddedpulsar._engine.format.entry import EncodedFields
 from embeddedpulsar._engine.format.frame import (
     COVERED,
+    FLAG_TXN,
+    FORMAT_VERSION,
     FRONT,
     HEADER_SIZE,
     KIND_ENTRY,
     MAGIC,
+    NEEDS_REVISION,
+    REVISED_VERSION,
     TRAILER,
     TRAILER_SIZE,
 )
@@ -34,7 +38,13 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOTS_OFFSET,
     SLOTS_PER_BLOCK,
 )
-from embeddedpulsar._engine.log.roll import NewLedger, RollPolicy, remove_strays, start_ledger
+from embeddedpulsar._engine.log.roll import (
+    NewLedger,
+    RollPolicy,
+    WriterOptions,
+    remove_strays,
+    start_ledger,
+)
 from embeddedpulsar._engine.log.segment import (
     KEPT_FREE,
     Ending,
@@ -101,23 +111,6 @@ _UNKNOWN: Final[State] = (-1, 0, -1, 0, 0, 0)
 _NOTHING: Final = bytearray()
 
 
-class WriterOptions(NamedTuple):
-    """The writer's view of the topic and its options."""
-
-    segment_size: int
-    first_allocation: int
-    allocation_step: int
-    max_entries: int
-    max_age_ms: int
-    lock_timeout_s: float
-    is_rolled_synced: bool
-    boot_id: bytes
-    store_id: bytes
-    incarnation: int
-    is_temporary: bool = False
-    is_flushed: bool = False
-
-
 class AppendPoint:
     """The cached end of a topic's log, for one process.
 
@@ -129,11 +122,12 @@ class AppendPoint:
     """
 
     __slots__ = (
-        "__weakref__", "_allocate_ledger_id", "_base_ms", "_bell", "_by_map", "_control", "_control_path",
-        "_device", "_directory", "_end_stop", "_entry_limit", "_entry_stop", "_index", "_inode", "_is_closed",
-        "_is_exclusive", "_lock", "_log", "_look_by_ns", "_looked_ns", "_options", "_owner", "_place_by_ns",
-        "_policy", "_report", "_ring", "_segment", "_size", "_state", "_time_stop", "_timeout_s", "_trim",
-        "_waiters", "_wall_ms", "_wall_ns", "_words", "on_full", "on_look", "on_rolled", "rolls",
+        "__weakref__", "_allocate_ledger_id", "_barred", "_base_ms", "_bell", "_by_map", "_control",
+        "_control_path", "_device", "_directory", "_end_stop", "_entry_limit", "_entry_stop", "_index",
+        "_inode", "_is_closed", "_is_exclusive", "_lock", "_log", "_look_by_ns", "_looked_ns", "_options",
+        "_owner", "_place_by_ns", "_policy", "_raise_format", "_report", "_ring", "_segment", "_size",
+        "_state", "_time_stop", "_timeout_s", "_trim", "_waiters", "_wall_ms", "_wall_ns", "_words",
+        "on_full", "on_look", "on_rolled", "rolls",
     )  # fmt: skip
 
     def __init__(
@@ -146,6 +140,7 @@ class AppendPoint:
         wall_ns: Callable[[], int],
         allocate_ledger_id: Callable[[int], int],
         report: DamageHook,
+        raise_format: Callable[[int], object] = int,
     ) -> None:
         self._control: Final = control
         self._words: memoryview = control.words
@@ -161,6 +156,7 @@ class AppendPoint:
         self._look_by_ns = self._place_by_ns = 0  # when that is due again, and a look at the topic's place
         self._ring, self._bell = ring, ring.bell
         self._allocate_ledger_id: Final = allocate_ledger_id
+        self._raise_format: Final = raise_format
         self._report: Final = report
         self._timeout_s: Final = options.lock_timeout_s
         self._owner = getpid() << 32
@@ -185,6 +181,7 @@ class AppendPoint:
         self._log: bytearray = _NOTHING
         self._index: bytearray = _NOTHING
         self._size = self._base_ms = self._entry_limit = 0
+        self._barred = NEEDS_REVISION  # flags that an entry of the segment cannot have
         # At or beyond any of these the slow path takes over.
         self._end_stop = self._entry_stop = self._time_stop = 0
 
@@ -343,6 +340,7 @@ class AppendPoint:
         if self._words[TopicWord.TRIM] != self._trim:
             self._drop_trimmed()
         self._base_ms = header.base_publish_ms
+        self._barred = NEEDS_REVISION if header.version < REVISED_VERSION else 0
         self._entry_limit = self._policy.entry_limit(header.index_capacity)
         self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
         self._segment = segment
@@ -360,8 +358,9 @@ class AppendPoint:
         slots = reserved_slots(words[TopicWord.INDEX_ALLOCATED], next_entry)
         self._entry_stop = slots if slots < self._entry_limit else self._entry_limit
 
-    def _make_room(self, length: int, now_ms: int) -> State:
+    def _make_room(self, length: int, now_ms: int, flags: int) -> State:
         """Let an entry of `length` bytes at `now_ms` fit: roll, reserve disk, touch pages, seal index blocks.
+        An entry with `NEEDS_REVISION` begins a ledger where the segment has version 1.
 
         Raises:
             StorageFullError, DescriptorLimitError: no room; nothing changed.
@@ -371,8 +370,8 @@ class AppendPoint:
         try:
             self._is_exclusive = True
             # First the roll, which may replace the segment, then room in the one that holds.
-            if self._full_reason(self._state[1] + length, now_ms) is not None:
-                self._roll(length, now_ms)
+            if flags & self._barred or self._full_reason(self._state[1] + length, now_ms) is not None:
+                self._roll(length, now_ms, flags)
             self._extend(length)
         except (StorageFullError, DescriptorLimitError) as e:
             # Nothing was written, so no repair is due. Other errors leave the mark, and the next
@@ -439,13 +438,18 @@ class AppendPoint:
             messages=self._state[4],
         )
 
-    def _roll(self, length: int, now_ms: int) -> None:
+    def _roll(self, length: int, now_ms: int, flags: int = 0) -> None:
         self._control.check_in_place()
         self._control.check_words()
+        # A topic that needed the version keeps it: its processes would begin a ledger for each other's
+        # entries else. The store is raised first, so no release of version 1 opens it from here on.
+        version = REVISED_VERSION if flags & NEEDS_REVISION or not self._barred else FORMAT_VERSION
+        if version == REVISED_VERSION:
+            self._raise_format(version)
         words, options = self._words, self._options
         tail, end, entry_id, crc, messages, last_ms = self._state
         ledger_id = tail >> 32
-        # What the new header will record of the old ledger, of the state that the tail word proves.
+        # What the new header records of the old ledger, of the state that the tail word proves.
         previous = Ending(ledger_id, end, entry_id, crc, messages, last_ms) if ledger_id else None
         self._seal_before(entry_id + 1)
         # After a recovery, or a flush that failed, the new header alone says where the old ledger ends: more
@@ -454,18 +458,9 @@ class AppendPoint:
         first_allocation = options.first_allocation
         if previous is not None:  # the topic has traffic: begin with more than its last ledger needed first
             first_allocation = max(first_allocation, min(options.allocation_step, end))
-        new = NewLedger(
-            ledger_id=self._allocate_ledger_id(ledger_id),
-            created_ms=now_ms,
-            base_publish_ms=now_ms,
-            boot_id=options.boot_id,
-            store_id=options.store_id,
-            incarnation=options.incarnation,
-            log_size=max(options.segment_size, -(-(FIRST_FRAME_OFFSET + length) // 4096) * 4096),
-            index_capacity=-(-options.max_entries // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK,
-            first_allocation=first_allocation,
-            is_synced=options.is_rolled_synced or (previous is not None and is_demanded),
-        )
+        is_synced = options.is_rolled_synced or (previous is not None and is_demanded)
+        new_id = self._allocate_ledger_id(ledger_id)
+        new = options.new_ledger(new_id, now_ms, length, first_allocation, is_synced, version)
         segment = self._started(new, previous)
         self._use(segment)
         self.rolls += 1
@@ -656,10 +651,15 @@ class SegmentWriter(AppendPoint):
             length = size + _FRAMING
             entry_id += 1
             end = start + length
-            if end > self._end_stop or entry_id >= self._entry_stop or now >= self._time_stop:
+            if (
+                end > self._end_stop
+                or entry_id >= self._entry_stop
+                or now >= self._time_stop
+                or (flags >= FLAG_TXN and flags & self._barred)  # the lowest of them
+            ):
                 # A new segment needs an id, perhaps the store's lock: a caller that tries, tries that too.
                 room_s = self._timeout_s if timeout_s is None else timeout_s
-                state = timing.within(room_s, self._make_room, length, now)
+                state = timing.within(room_s, self._make_room, length, now, flags)
                 tail, start, entry_id, crc, messages, last = state
                 if last > now:  # a signal handler of this thread has appended since the clock was read
                     now = last
@@ -768,14 +768,14 @@ class SegmentWriter(AppendPoint):
         if not self._looked_ns <= now_ns < self._look_by_ns or not self._base_ms <= now < self._time_stop:
             return False
         first, end, since, ledger_id = entry_id + 1, start, now - self._base_ms, tail >> 32
-        limit = min(start + BY_MAP, self._end_stop)
+        limit, barred = min(start + BY_MAP, self._end_stop), self._barred
         frames: list[bytes] = []
         slots: list[bytes] = []
         appended: list[tuple[int, int, int]] = []
         for parts, size, body_crc, count, metadata_length, codec, flags, key_hash in entries:
             length = size + _FRAMING
             # What does not fit below the limits is left to the next round.
-            if end + length > limit or entry_id + 1 >= self._entry_stop:
+            if end + length > limit or entry_id + 1 >= self._entry_stop or flags & barred:
                 break
             entry_id += 1
             covered = _pack_covered(

@@ -22,7 +22,8 @@ import zlib
 from typing import Final
 
 from embeddedpulsar._engine.format.document import KIND_STORE_META, decode_document, encode_document
-from embeddedpulsar._engine.platform import descriptors, disk, filesystem, nofollow
+from embeddedpulsar._engine.format.frame import FORMAT_VERSION, REVISED_VERSION
+from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar._engine.platform.access import Refusal
 from embeddedpulsar._engine.platform.filesystem import PRIVATE, DirectoryLease
 from embeddedpulsar._engine.store.catalog import root_layout
@@ -431,9 +432,13 @@ def _file_path(url: str, rest: str) -> str:
     return os.path.abspath("/" + path)
 
 
-STORE_FORMAT: Final = 1
-"""Version of the layout of the directory as a whole. Raised when an old release would misread a new store."""
+NEW_STORE_FORMAT: Final = FORMAT_VERSION
+"""Version of the layout of the directory as a whole: that of a new store."""
+STORE_FORMAT: Final = REVISED_VERSION
+"""The newest one that is known: that of a store with entries that a release of version 1 would misread."""
 _ID_SIZE: Final = 16
+
+failpoints.declare("format:raised")
 _RESTORE: Final = "repair the store (embeddedpulsar repair), or restore store.meta from a copy of the store"
 _ASKED_FOR: Final = "that was asked for"
 _ASK_NOT: Final = "open it without read_only (--read-only) to change it"
@@ -444,7 +449,7 @@ class StoreMeta(NamedTuple):
 
     store_id: bytes
     created_ms: int
-    format: int = STORE_FORMAT
+    format: int = NEW_STORE_FORMAT
 
 
 def read_meta(root: str) -> StoreMeta | None:
@@ -507,12 +512,38 @@ def _check_absent(root: str) -> None:
         )
 
 
-def write_meta(root: str, now_ms: int, store_id: bytes | None = None) -> StoreMeta:
+def write_meta(
+    root: str, now_ms: int, store_id: bytes | None = None, version: int = NEW_STORE_FORMAT
+) -> StoreMeta:
     """Make ``root`` a store, by default a new one: the last step of its creation, under the store lock."""
-    meta = StoreMeta(store_id or os.urandom(_ID_SIZE), now_ms)
+    meta = StoreMeta(store_id or os.urandom(_ID_SIZE), now_ms, version)
     path = root_layout.in_root(root, root_layout.META)
     disk.DISK.atomic_write(path, encode_document(KIND_STORE_META, meta._asdict()), durable=True)
     return meta
+
+
+def raise_format(root: str, version: int) -> StoreMeta:
+    """Let ``store.meta`` say that the store needs releases that know ``version``. Under the store lock.
+
+    It is durable when this returns: what needs the version is written afterwards. A crash between leaves a
+    store that needs a newer release than it has use for, which is harmless.
+
+    Raises:
+        FileNotFoundError: the store is gone.
+        CorruptionError, ForeignFileError, UnsupportedFormatVersion: see `read_meta`.
+    """
+    path = root_layout.in_root(root, root_layout.META)
+    try:
+        fields = decode_document(disk.DISK.read_file(path), KIND_STORE_META)
+        meta = _from_fields(fields)
+    except (CorruptionError, ForeignFileError, UnsupportedFormatVersion) as e:
+        raise e.at(path) from None
+    if meta.format >= version:
+        return meta
+    fields["format"] = version  # names that this release does not know stay
+    disk.DISK.atomic_write(path, encode_document(KIND_STORE_META, fields), durable=True)
+    failpoints.hit("format:raised")
+    return meta._replace(format=version)
 
 
 def root_of(path: str | os.PathLike[str]) -> str:

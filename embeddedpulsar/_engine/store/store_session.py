@@ -379,6 +379,22 @@ class StoreSession:
         self.client_number = -1
         self._producer_numbers = itertools.count()
 
+    def raise_format(self, version: int) -> None:
+        """Let releases that do not know ``version`` refuse the store from now on. Takes the store lock, the
+        innermost of all; durable when it returns. Costs a comparison once it was done.
+
+        Raises:
+            LockTimeout: the store lock was not free in time.
+            StorageError, OSError: ``store.meta`` cannot be read or written; nothing changed.
+        """
+        if self.meta.format >= version:
+            return
+        try:
+            self.lock.acquire()
+            self.meta = store_root.raise_format(self.root, version)
+        finally:
+            self.lock.release()
+
     @classmethod
     def open(cls, root: str, lease: DirectoryLease, clock: Clock, damage: DamageChannel) -> StoreSession:
         """Open the store in the directory ``root``, making it one if it is empty. Takes over ``lease``.

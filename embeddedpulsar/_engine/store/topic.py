@@ -827,4 +827,5 @@ def _open_log(
         clock=clock,
         scheduler=session.scheduler,
         damage=session.damage.report,
+        raise_format=session.raise_format,
     )

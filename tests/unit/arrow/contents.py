@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from embeddedpulsar._engine.format.columns import EntryFields
 from embeddedpulsar._engine.format.entry import EntryContent, EntryView, ProducerPrefix
 from embeddedpulsar.message_id import make
 from embeddedpulsar.topic_name import TopicName
@@ -14,7 +15,7 @@ from embeddedpulsar.topic_name import TopicName
 PRODUCERS = (ProducerPrefix("producer-1"), ProducerPrefix("π", epoch=2))
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-keys = st.none() | st.text(max_size=4)
+keys = st.none() | st.text(max_size=4) | st.binary(max_size=4)
 property_maps = st.none() | st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)
 
 
@@ -28,6 +29,9 @@ def contents(draw: Any, most: int = 6) -> EntryContent:
         return draw(st.none() | st.lists(items, min_size=count, max_size=count))
 
     values = draw(st.lists(st.binary(max_size=20), min_size=count, max_size=count))
+    own_keys, null_keys = column(keys), column(st.booleans())
+    if null_keys is not None and own_keys is not None:
+        null_keys = [null and key is None for null, key in zip(null_keys, own_keys, strict=True)]
     nulls = column(st.booleans())
     if nulls is not None:
         values = [b"" if null else value for value, null in zip(values, nulls, strict=True)]
@@ -35,7 +39,9 @@ def contents(draw: Any, most: int = 6) -> EntryContent:
         values,
         draw(st.integers(0, 1 << 40)),
         batched,
-        keys=column(keys),
+        keys=own_keys,
+        null_keys=null_keys,
+        fields=draw(st.none() | st.just(EntryFields(5, "east", ("west",), 7))),
         ordering_keys=column(keys),
         properties=column(property_maps),
         event_times=column(st.sampled_from([0, 1, 1_700_000_000_123])),

@@ -18,12 +18,14 @@ from embeddedpulsar._engine.format.entry import (  # noqa: E402
     decode,
     encode,
     encode_plain,
+    encode_pulsar,
     encode_single,
 )
 from embeddedpulsar._engine.format.frame import read_header  # noqa: E402
 from embeddedpulsar.arrow import ALL_COLUMNS, arrow_schema, milliseconds, read_topic, scan_topic  # noqa: E402
 from embeddedpulsar.exceptions import InvalidConfiguration  # noqa: E402
 from tests.support.log_files import LogFiles  # noqa: E402
+from tests.support.pulsar_entries import PulsarEntry, pulsar_entries  # noqa: E402
 from tests.unit.arrow.contents import PRODUCERS, contents, plain, rows_of  # noqa: E402
 
 BASE = 1_000_000
@@ -41,7 +43,12 @@ def expected_rows(log: LogFiles) -> list[dict[str, object]]:
 
 @given(
     entries=st.lists(
-        st.tuples(contents(), st.sampled_from([0, 1, 2]), st.sampled_from(PRODUCERS), st.booleans()),
+        st.tuples(
+            contents() | pulsar_entries(),
+            st.sampled_from([0, 1, 2, 5]),
+            st.sampled_from(PRODUCERS),
+            st.booleans(),
+        ),
         max_size=12,
     ),
     topic=st.sampled_from(["t", "t-partition-3"]),
@@ -52,7 +59,9 @@ def test_every_column_of_every_shape(tmp_path_factory, entries, topic, rows):
     root = tmp_path_factory.mktemp("store")
     log = LogFiles(root, topic)
     for i, (content, codec, producer, roll) in enumerate(entries):
-        log.append(encode(content, producer, codec), BASE + i)
+        is_pulsar = isinstance(content, PulsarEntry)
+        entry = encode_pulsar(content.encoded()) if is_pulsar else encode(content, producer, codec)
+        log.append(entry, BASE + i)
         if roll:
             log.roll()
     log.finish()

@@ -52,7 +52,7 @@ def test_bitmaps_round_trip(bits: list[bool]):
     assert [columns.read_bit(data, (0, len(data)), i) for i in range(len(bits))] == bits
 
 
-@given(st.integers(0, 2**11 - 1), st.integers(0, 2**32 - 1), st.binary(max_size=200), st.integers(0, 200))
+@given(st.integers(0, 2**15 - 1), st.integers(0, 2**32 - 1), st.binary(max_size=200), st.integers(0, 200))
 def test_locating_in_random_bytes(flags: int, count: int, data: bytes, pos: int):
     """Everything found lies inside, or it is CorruptionError."""
     try:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from embeddedpulsar._engine.format.compression import compress, decompress
 from embeddedpulsar.exceptions import CorruptionError
 
-CODECS = [1, 2, 3, 4]
+CODECS = [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -40,7 +40,7 @@ def test_another_size_is_damage(codec: int):
             decompress(codec, packed, size)
 
 
-@pytest.mark.parametrize("codec", [0, *CODECS, 5, 255])
+@pytest.mark.parametrize("codec", [0, *CODECS, 6, 255])
 @given(data=st.binary(max_size=100), size=st.integers(0, 2**32 - 1))
 def test_random_bytes_are_damage_and_cost_little(codec: int, data: bytes, size: int):
     """Whatever size is claimed, CorruptionError, or by chance data of that size."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embeddedpulsar._engine.format import frame
-from embeddedpulsar._engine.format.columns import column_slices
+from embeddedpulsar._engine.format.columns import NO_FIELDS, EntryFields, column_slices
 from embeddedpulsar._engine.format.entry import (
     EntryContent,
     EntryView,
@@ -19,7 +19,17 @@ from embeddedpulsar._engine.format.entry import (
 )
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar.exceptions import CorruptionError
-from tests.frames import contents, framed, i64, read_var, texts, unframed
+from tests.frames import (
+    contents,
+    framed,
+    i64,
+    raw_key,
+    read_var,
+    shown_key,
+    shown_ordering_key,
+    texts,
+    unframed,
+)
 
 PREFIX = ProducerPrefix("producer-1", 7, 3)
 
@@ -30,8 +40,18 @@ def assert_same(view: EntryView, content: EntryContent, prefix: ProducerPrefix) 
     assert view.values() == content.values
     assert [view.value(i) for i in range(count)] == content.values
     assert (view.count, view.batched, view.number) == (count, content.batched, 0)
-    assert view.keys() == only_if_any(content.keys, lambda key: key is not None)
-    assert view.ordering_keys() == only_if_any(content.ordering_keys, lambda key: key is not None)
+    keys, ordering_keys = content.keys or [None] * count, content.ordering_keys or [None] * count
+    assert view.keys() == only_if_any(list(map(shown_key, keys)), lambda key: key is not None)
+    assert view.ordering_keys() == only_if_any(
+        list(map(shown_ordering_key, ordering_keys)), lambda key: key is not None
+    )
+    assert [view.key(i) for i in range(count)] == list(map(raw_key, keys))
+    assert [view.ordering_key(i) for i in range(count)] == list(map(raw_key, ordering_keys))
+    assert [view.is_key_bytes(i) for i in range(count)] == [isinstance(key, bytes) for key in keys]
+    assert [view.is_key_null(i) for i in range(count)] == (content.null_keys or [False] * count)
+    assert view.entry_fields() == (content.fields or NO_FIELDS)
+    given = view.entry_fields().deduplication_id
+    assert view.highest_sequence_id() == (max(view.sequence_ids()) if given is None else given)
     assert [view.properties(i) for i in range(count)] == [p or {} for p in content.properties or [{}] * count]
     assert [view.chunk(i) for i in range(count)] == [c or {} for c in content.chunks or [{}] * count]
     assert view.event_times() == only_if_any(content.event_times, bool)
@@ -46,6 +66,20 @@ def assert_same(view: EntryView, content: EntryContent, prefix: ProducerPrefix) 
     assert view.schema_version == expected
     sticky = next((k[0] for k in (content.ordering_keys, content.keys) if k and k[0] is not None), None)
     assert view.key_hash == (0 if sticky is None else sticky_key_hash(sticky))
+    revised = any(isinstance(key, bytes) for key in keys) or any(content.null_keys or ())
+    revised = revised or (content.fields or NO_FIELDS) != NO_FIELDS or view.codec == 5
+    revised = revised or list(map(shown_ordering_key, ordering_keys)) != [
+        key.decode() if isinstance(key, bytes) and is_text(key) else key for key in ordering_keys
+    ]
+    assert bool(view.flags & frame.FLAG_REVISED) == revised
+
+
+def is_text(key: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    try:
+        return key.decode() is not None
+    except UnicodeDecodeError:
+        return False
 
 
 def only_if_any(values, is_something):
@@ -53,7 +87,7 @@ def only_if_any(values, is_something):
     return values if values is not None and any(map(is_something, values)) else None
 
 
-@given(contents(), st.integers(0, 4), st.booleans())
+@given(contents(), st.integers(0, 5), st.booleans())
 def test_any_content_round_trips(content: EntryContent, codec: int, as_view: bool):
     """Every combination of columns, with every codec, from bytes and from a view."""
     entry = encode(content, PREFIX, codec)
@@ -109,6 +143,14 @@ def test_bad_content_is_refused():
         encode(EntryContent([b"", b""], 0, False), PREFIX)
     with pytest.raises(ValueError, match="1 values in a column of 2 messages"):
         encode(EntryContent([b"", b""], 0, keys=["a"]), PREFIX)
+    with pytest.raises(ValueError, match="1 values in a column of 2 messages"):
+        encode(EntryContent([b"", b""], 0, null_keys=[True]), PREFIX)
+    with pytest.raises(ValueError, match="the key 'a' cannot be null, too"):
+        encode(EntryContent([b""], 0, keys=["a"], null_keys=[True]), PREFIX)
+    with pytest.raises(TypeError, match="a key is int, not str or bytes"):
+        encode(EntryContent([b""], 0, keys=[5]), PREFIX)  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="another type"):
+        encode(EntryContent([b""], 0, fields=EntryFields(publish_time=1 << 64)), PREFIX)
     with pytest.raises(ValueError, match="at most 1024 bytes"):
         ProducerPrefix("n" * 1025)
 
@@ -123,7 +165,9 @@ def test_columns_can_be_wrapped_without_copying(content: EntryContent):
     assert at.count == len(content.values)
     assert read_var(body, at.value_offsets, at.value_data) == content.values
     if at.key_offsets is not None and at.key_data is not None:
-        assert read_var(body, at.key_offsets, at.key_data) == [(k or "").encode() for k in content.keys or []]
+        assert read_var(body, at.key_offsets, at.key_data) == [
+            (shown_key(key) or "").encode() for key in content.keys or []
+        ]
     for part in at[1:]:
         assert part is None or part[0] % 8 == 0
 
@@ -141,7 +185,7 @@ def test_columns_of_a_compressed_body_have_no_place():
     st.integers(0, 2**32 - 1),
     st.integers(0, 2**32 - 1),
     st.integers(0, 400),
-    st.integers(0, 5),
+    st.integers(0, 6) | st.sampled_from([128, 129]),
 )
 def test_any_body_decodes_or_is_corrupt(body: bytes, flags: int, count: int, metadata: int, codec: int):
     """Bodies of a hostile writer (checksums in order, everything else random) raise CorruptionError only."""
@@ -159,7 +203,7 @@ def test_any_body_decodes_or_is_corrupt(body: bytes, flags: int, count: int, met
 @given(contents(max_messages=3), st.data())
 def test_any_damaged_body_decodes_or_is_corrupt(content: EntryContent, data: st.DataObject):
     """A real body with some bytes replaced, its checksum not looked at, raises CorruptionError only."""
-    encoded = encode(content, PREFIX, data.draw(st.sampled_from([0, 0, 1, 2, 3, 4])))
+    encoded = encode(content, PREFIX, data.draw(st.sampled_from([0, 0, 1, 2, 3, 4, 5])))
     frame_bytes, _ = framed(encoded)
     header = frame.read_header(frame_bytes, 0, len(frame_bytes))
     body = bytearray(frame_bytes[48:-8])
@@ -177,8 +221,10 @@ def read_everything(view: EntryView) -> None:
     assert view.values() is not None
     view.keys(), view.ordering_keys(), view.event_times(), view.deliver_at(), view.sequence_ids()
     view.transaction(), view.first_sequence_id, view.schema_version, view.key_hash, view.producer_epoch
+    view.entry_fields(), view.highest_sequence_id()
     for i in range(view.count):
         view.properties(i), view.chunk(i), view.null(i)
+        view.key(i), view.ordering_key(i), view.is_key_null(i), view.is_key_bytes(i)
     assert isinstance(view.producer_name, str)
     assert "messages" in repr(view)
 

@@ -42,6 +42,7 @@ def _told(view: EntryView) -> list[object]:
         (view.event_times(), view.deliver_at(), list(view.sequence_ids()), view.null(0)),
         (view.producer_name, view.producer_epoch, view.schema_version, view.key_hash, view.transaction()),
         (view.first_sequence_id, view.redelivery_count, view.acked, view.number, view.skip),
+        (view.key(0), view.ordering_key(0), view.is_key_null(0), view.entry_fields()),
     ]
 
 

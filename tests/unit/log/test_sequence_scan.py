@@ -7,6 +7,7 @@ import os
 import pytest
 
 from embeddedpulsar._engine.filenames import index_path, log_path
+from embeddedpulsar._engine.format.columns import EntryFields
 from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode, encode_single
 from embeddedpulsar._engine.format.frame import HEADER_SIZE
 from embeddedpulsar._engine.log import log_survey
@@ -49,6 +50,18 @@ def flip(ledger: ManagedLedger, position: Position, within: int) -> None:
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 0x41]))
+
+
+def test_a_number_given_for_deduplication(site: LedgerSite):
+    """It stands for the ids of its entry, lower or higher ones; also where the scan has to go forward."""
+    ledger = site.open()
+    send_batch(ledger, A, 5, 6, 7, fields=EntryFields(deduplication_id=5))
+    send_batch(ledger, B, 1, fields=EntryFields(deduplication_id=90))
+    assert scan(ledger) == {"a": 5, "b": 90}
+    place = send(ledger, ProducerPrefix("c"), 3)
+    send(ledger, ProducerPrefix("c"), 4)
+    flip(ledger, place, TRAILER + 4)  # nothing is found from the end
+    assert scan(ledger) == {"a": 5, "b": 90, "c": 4}
 
 
 def test_the_highest_of_each_name(site: LedgerSite):

@@ -249,7 +249,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path):
 def test_a_store_of_a_newer_release_is_refused(root: Path):
     """The layout version is above this release's."""
     Store.open(root).release()
-    fields = {"format": 2, "store_id": bytes(16), "created_ms": 1}
+    fields = {"format": 3, "store_id": bytes(16), "created_ms": 1}
     (root / "store.meta").write_bytes(encode_document(KIND_STORE_META, fields))
     with pytest.raises(UnsupportedFormatVersion, match=r"store\.meta.*upgrade"):
         Store.open(root)

@@ -291,11 +291,21 @@ def store_id_of(root: str) -> bytes:
     return bytes(16)
 
 
+def format_of(root: str) -> int:
+    """The version that the segments of a store need."""
+    newest = store_root.NEW_STORE_FORMAT
+    for listing in nofollow.tree(root_layout.in_root(root, root_layout.TOPICS)):
+        for ledger in filenames.ledgers_of(listing.files):
+            with contextlib.suppress(CorruptionError, FileNotFoundError):
+                newest = max(newest, read_segment_header(listing.path, ledger).version)
+    return newest
+
+
 def rewrite_meta(root: str, now_ms: int, quarantine: Quarantine) -> None:
-    """Write ``store.meta`` again, with the identity that the segments name."""
+    """Write ``store.meta`` again, with the identity and the version that the segments name."""
     store_id = store_id_of(root)
     quarantine.copy(root_layout.in_root(root, root_layout.META))
-    store_root.write_meta(root, now_ms, store_id if any(store_id) else None)
+    store_root.write_meta(root, now_ms, store_id if any(store_id) else None, format_of(root))
     failpoints.hit("repair:meta_written")
 
 

@@ -29,11 +29,11 @@ UNKNOWN = 60_000
 """The type of no command."""
 
 
-def sealed(covered: int) -> Callable[[bytearray], None]:
+def sealed(covered: int, version: int = 2) -> Callable[[bytearray], None]:
     """Raises the version in a header whose checksum stands behind its first ``covered`` bytes."""
 
     def raise_version(data: bytearray) -> None:
-        struct.pack_into("<H", data, 4, 2)
+        struct.pack_into("<H", data, 4, version)
         struct.pack_into("<I", data, covered, crc32(data[:covered]))
 
     return raise_version
@@ -46,11 +46,11 @@ def document(data: bytearray) -> None:
 
 
 def both_copies(data: bytearray) -> None:
-    """The same for the two copies of a segment's header."""
+    """The same for the two copies of a segment's header, of which versions 1 and 2 are known."""
     covered = SEGMENT_HEADER.size - 4
     for start in COPY_OFFSETS:
         header = data[start : start + covered + 4]
-        sealed(covered)(header)
+        sealed(covered, 3)(header)
         data[start : start + covered + 4] = header
 
 
