@@ -39,6 +39,13 @@ _STEP: Final = _SEARCH | _DIRECTORY
 _OPEN_NAME: Final = "/proc/self/fd/"
 _DELETED: Final = " (deleted)"
 
+# What lies at a path, as `kind_of` says it. Devices and sockets have numbers of their own.
+NOTHING: Final = 0
+FILE: Final = modes.S_IFREG
+DIRECTORY: Final = modes.S_IFDIR
+LINK: Final = modes.S_IFLNK
+FIFO: Final = modes.S_IFIFO
+
 R = TypeVar("R")
 
 
@@ -405,6 +412,13 @@ def open_file(path: str, flags: int, mode: int = 0o600) -> int:
 def status(path: str) -> os.stat_result:
     """``os.lstat``."""
     return _beside(os.stat, path, follow_symlinks=False)
+
+
+def kind_of(path: str) -> int:
+    """What lies at a path, a link being itself meant; `NOTHING` also for what is removed meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return modes.S_IFMT(status(path).st_mode)
+    return NOTHING
 
 
 def directory_status(path: str) -> os.stat_result:
