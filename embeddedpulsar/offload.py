@@ -67,6 +67,7 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOT_SIZE,
     SLOTS_OFFSET,
 )
+from embeddedpulsar._engine.log.entry_range import EntryRange
 from embeddedpulsar._engine.log.segments import SEGMENTS, ClosedLedger
 from embeddedpulsar._engine.log.topic_control import is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, package_log
@@ -83,7 +84,6 @@ from embeddedpulsar._engine.store.topic import OffloadRecord, read_offload_recor
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.columns import record_batches
 from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_damage, raise_gone
-from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.arrow.schema import ALL_COLUMNS, PLACE_COLUMNS, UnreadableMessage, arrow_schema
 from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.error_text import naming_fields
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
@@ -14,6 +15,13 @@ MOST_PARTITIONS = 10_000
 UNLIMITED = -1
 DELETE_WHEN_NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
 DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP = "delete_when_subscriptions_caught_up"
+SUBSCRIPTION_TYPE_NAMES: Final = {
+    "Exclusive": ConsumerType.Exclusive,
+    "Failover": ConsumerType.Failover,
+    "Shared": ConsumerType.Shared,
+    "Key_Shared": ConsumerType.KeyShared,
+}
+"""The types of subscriptions by the names that Pulsar's documents have."""
 # JSON of other languages has exact integers up to here.
 _HIGHEST = 1 << 53
 _FLAGS = ("relative_to_publish_rate", "active")

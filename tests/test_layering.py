@@ -57,6 +57,49 @@ LAYERS: dict[str, int] = {
 ENGINE = "_engine"
 """What no user imports: a room of it is a layer like the packages beside it."""
 
+RINGS: tuple[tuple[str, ...], ...] = (
+    # The engine, with the values that its users share.
+    tuple(name for name, layer in LAYERS.items() if layer <= 5),
+    # The client, with what a program hands to it: schemas, keys, columns.
+    ("absent_methods", "schema", "crypto", "arrow", "client"),
+    # Everything else: what administers stores, and the optional packages.
+    (
+        "admin",
+        "functions",
+        "tableview",
+        "cluster",
+        "asyncio",
+        "testing",
+        "cli",
+        "spark",
+        "offload",
+        "__main__",
+    ),
+)
+"""No ring needs one behind it, not even for types."""
+
+KNOWS_THE_ENGINE: dict[str, str] = {
+    "": "what stores do for packages above, added to the engine here; two public types",
+    "absent_methods": "calls of an Admin end with the errors of this package",
+    "message": "the description of the schema of a message, as a type",
+    "schema.schema": "descriptions of schemas, which topics keep",
+    "schema.schema_avro": "how the definition of a schema reads",
+    "crypto.entry_cipher": "the bytes of an entry in the clear and encrypted",
+    "arrow.engine": "ranges of entries, the bytes of entries, and definitions of schemas",
+    "spark.engine": "ranges of entries, what keeps them, and the layout of entries",
+    "spark.sink_place": "called by stores without Spark: files of a sink, its chore, its part of a backup",
+    "offload": "called by topics with an offload location: the part of the engine with pyarrow",
+    "functions.engine": "the policies that are definitions, the lock of a state, and processes of workers",
+    "cli.engine": "the files of a store that cannot be opened, values that are printed, and the clock",
+    "testing.manual_clock": "the clock of stores, which the test moves",
+    "testing.trial_store": "a store that stays open, and the check at its end",
+    "asyncio.worker_threads": "threads, and the time limit of a call",
+    "cluster.client": "a lock of threads",
+    "cluster.translation": "the import of `pulsar-client`",
+}
+"""Which modules beside the engine, the client and the Admin import from it, and what they know of it: one of
+each package, from which the others of the package have it, unless the reason says otherwise."""
+
 # Siblings of one layer that do not know each other.
 STRANGERS = [
     ("format", "platform"),
@@ -182,6 +225,46 @@ def test_the_engine_knows_no_package_above_it():
         if name.startswith(f"embeddedpulsar.{ENGINE}")
         for target in sorted(targets)
         if not target.startswith(f"embeddedpulsar.{ENGINE}") and layer_name(target) not in values
+    ]
+    assert not bad, "\n".join(bad)
+
+
+def test_the_engine_then_the_client_then_everything_else():
+    """A ring can be read, tested and used without those behind it. Types count."""
+    ring_of = {name: ring for ring, names in enumerate(RINGS) for name in names}
+    assert ring_of.keys() == LAYERS.keys()
+    bad = [
+        f"{name} needs {target}"
+        for name, targets in needs().items()
+        for target in sorted(targets)
+        if (own := layer_name(name)) is not None
+        and (other := layer_name(target)) is not None
+        and ring_of[other] > ring_of[own]
+    ]
+    assert not bad, "\n".join(bad)
+
+
+def test_a_package_knows_the_engine_in_one_place():
+    """What an optional package knows of the engine is read, and changed, in one module of it. Types count."""
+    engine = f"embeddedpulsar.{ENGINE}"
+    knowing = {
+        name.removeprefix("embeddedpulsar").lstrip(".")
+        for name, targets in needs().items()
+        if not name.startswith(engine) and layer_name(name) not in ("client", "admin")
+        if any(target.startswith(engine) for target in targets)
+    }
+    assert knowing == KNOWS_THE_ENGINE.keys()
+
+
+def test_what_a_package_knows_of_the_engine_is_its_own():
+    """The module is no way to the engine for other packages."""
+    bad = [
+        f"{name} imports {target}"
+        for name, targets in needs().items()
+        for target in sorted(targets)
+        if target.endswith(".engine")
+        and not name.startswith(f"{target.removesuffix('.engine')}.")
+        and name != target.removesuffix(".engine")
     ]
     assert not bad, "\n".join(bad)
 

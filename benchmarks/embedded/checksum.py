@@ -23,7 +23,7 @@ class LogChecksum(Contestant):
         self._messages, self._size = messages, size
 
     def start(self, place: Path) -> None:
-        from embeddedpulsar.arrow.plan import plan_log, topic_partitions
+        from embeddedpulsar._engine.store.topic_lookup import plan_log, topic_partitions
 
         root = place / "store"
         prepare.fill(root, self._messages, self._size)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.store.background.topic_compaction import (
     NOT_RUN,
     LongRunningProcessStatus,
 )
-from embeddedpulsar._engine.store.topic_access import TopicAccess
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.store.topic import Topic
 
 
-def compaction_progress(access: TopicAccess, topic: str) -> tuple[int, int]:
-    """How many entries a compaction in this process has read, of about how many."""
-    progress = [access.inspect(name, _compaction_progress) for name in access.partitions_of(topic) or [topic]]
-    return sum(done for done, _ in progress), sum(total for _, total in progress)
+def joint_progress(progress: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """How much is done, and of how much, in all partitions of a topic together."""
+    done, total = 0, 0
+    for part_done, part_total in progress:
+        done, total = done + part_done, total + part_total
+    return done, total
 
 
 def status_of_compaction(topic: Topic | None) -> LongRunningProcessStatus:
@@ -25,15 +27,10 @@ def status_of_compaction(topic: Topic | None) -> LongRunningProcessStatus:
     return LongRunningProcessStatus(NOT_RUN) if topic is None else topic.compaction.get().status()
 
 
-def _compaction_progress(topic: Topic | None) -> tuple[int, int]:
+def progress_of_compaction(topic: Topic | None) -> tuple[int, int]:
+    """How many entries its compaction in this process has read, of about how many."""
     progress = None if topic is None else topic.compaction.get().work.progress
     return progress or (0, 0)
-
-
-def offload_progress(access: TopicAccess, topic: str) -> tuple[int, int]:
-    """How many ledgers an offloading in this process has done, of how many."""
-    progress = [access.inspect(name, _offload_progress) for name in access.partitions_of(topic) or [topic]]
-    return sum(done for done, _ in progress), sum(total for _, total in progress)
 
 
 def first_within(topic: Topic, room: int) -> int:
@@ -54,6 +51,8 @@ def status_of_offload(topic: Topic | None) -> LongRunningProcessStatus:
     return topic.offload.get().status()
 
 
-def _offload_progress(topic: Topic | None) -> tuple[int, int]:
-    progress = None if topic is None else topic.offload.get().work.progress
-    return progress or (0, 0)
+def progress_of_offload(topic: Topic | None) -> tuple[int, int]:
+    """How many ledgers its offloading in this process has moved, of how many."""
+    if topic is None or not topic.offload.exists:
+        return 0, 0
+    return topic.offload.get().work.progress or (0, 0)

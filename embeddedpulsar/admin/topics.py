@@ -24,7 +24,14 @@ from embeddedpulsar.admin.cursor_moves import (
     skip_all,
     skip_before,
 )
-from embeddedpulsar.admin.long_processes import first_within, status_of_compaction, status_of_offload
+from embeddedpulsar.admin.long_processes import (
+    first_within,
+    joint_progress,
+    progress_of_compaction,
+    progress_of_offload,
+    status_of_compaction,
+    status_of_offload,
+)
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.admin.shown_messages import checked_number, messages_at, messages_of_entry
 from embeddedpulsar.admin.topic_stats import (
@@ -984,6 +991,22 @@ class Topics(Policies):
             for name in self._access.partitions_of(topic) or [topic]
         )
 
+    def compaction_progress(self, topic: str) -> tuple[int, int]:
+        """Return how many entries a compaction of a topic in this process has read, and about how many there
+        are; 0 of 0 where none runs here. Of a partitioned topic, those of all partitions. Not in Pulsar.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     _ = client.create_producer("shelf").send(b"9", partition_key="tea")
+            ...     admin.topics().compaction_progress("shelf")
+            (0, 0)
+        """
+        return joint_progress(
+            self._access.inspect(name, progress_of_compaction)
+            for name in self._access.partitions_of(topic) or [topic]
+        )
+
     def offload(self, topic: str, size_threshold: int = 0) -> int:
         """Begin to move the oldest closed ledgers of a topic, or of each partition of a partitioned one, to
         its offload location, and return.
@@ -1052,6 +1075,22 @@ class Topics(Policies):
         ``RUNNING`` or ``ERROR`` if that holds for a partition."""
         return joint_status(
             self._access.inspect(name, status_of_offload)
+            for name in self._access.partitions_of(topic) or [topic]
+        )
+
+    def offload_progress(self, topic: str) -> tuple[int, int]:
+        """Return how many ledgers an offloading of a topic in this process has moved, and how many it is to
+        move; 0 of 0 where none runs here. Of a partitioned topic, those of all partitions. Not in Pulsar.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     _ = client.create_producer("cellar").send(b"a cask")
+            ...     admin.topics().offload_progress("cellar")
+            (0, 0)
+        """
+        return joint_progress(
+            self._access.inspect(name, progress_of_offload)
             for name in self._access.partitions_of(topic) or [topic]
         )
 

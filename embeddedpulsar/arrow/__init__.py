@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar._engine.store.store_root import directory_of
 from embeddedpulsar.arrow.schema import (
     ALL_COLUMNS,
     KNOWN,
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from embeddedpulsar.arrow.datasets import ExportReport, TopicDataset
+    from embeddedpulsar.arrow.engine import EntryRange
     from embeddedpulsar.arrow.mapped_segment import Source
-    from embeddedpulsar.arrow.plan import EntryRange
     from embeddedpulsar.arrow.typed_columns import TypedColumns
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.exceptions import CorruptionError
@@ -319,6 +318,7 @@ def export(
     wanted = check_columns(columns)
     # Only an export loads the writers of files.
     from embeddedpulsar.arrow.datasets import FORMATS, write_export
+    from embeddedpulsar.arrow.engine import directory_of
 
     if file_format not in FORMATS:
         raise InvalidConfiguration(f"file_format is {', '.join(FORMATS)}, not {file_format!r}")
@@ -373,8 +373,7 @@ def _typed(
     mode: str,
 ) -> TypedColumns:
     require_pyarrow()
-    from embeddedpulsar._engine.store.store_root import root_of
-    from embeddedpulsar.arrow.plan import topic_partitions
+    from embeddedpulsar.arrow.engine import root_of, topic_partitions
     from embeddedpulsar.arrow.typed_columns import TypedColumns, common_definition, decoding_of
 
     root = root_of(path)
@@ -415,9 +414,8 @@ def _planned(
 ) -> tuple[tuple[str, ...], list[EntryRange]]:
     require_pyarrow()
     names = check_columns(columns)
-    from embeddedpulsar._engine.store.store_root import root_of
+    from embeddedpulsar.arrow.engine import Bounds, plan_log, root_of, topic_partitions
     from embeddedpulsar.arrow.mapped_segment import raise_lost, warn_of_lost
-    from embeddedpulsar.arrow.plan import Bounds, plan_log, topic_partitions
 
     root = root_of(path)
     bounds = Bounds(start, end, milliseconds(start_time), milliseconds(end_time))

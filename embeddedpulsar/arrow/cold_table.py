@@ -10,20 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from embeddedpulsar._engine.cold.cold_ledger import offloaded_ledger
-from embeddedpulsar._engine.cold.fetching import MESSAGES, refusal, text_of
-from embeddedpulsar._engine.cold.location import LocationError, location_of
 from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.arrow.engine import message_table
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.cold.cold_ledger import ColdLedger
-    from embeddedpulsar.arrow.plan import EntryRange
-
-
-# Whatever a location, a library below it or foreign bytes raise becomes one refusal that names the ledger.
-# LookupError: the table lacks a column.
-_FAILURES: Final = (LocationError, InvalidConfiguration, OSError, pa.ArrowException, ValueError, LookupError)
+    from embeddedpulsar.arrow.engine import EntryRange, MessageTable
 
 
 class ColdTable:
@@ -33,12 +24,12 @@ class ColdTable:
 
     Args:
         planned: what is to be read.
-        note: of its ledger, which has such a table.
+        table: of its ledger.
     """
 
-    def __init__(self, planned: EntryRange, note: ColdLedger) -> None:
+    def __init__(self, planned: EntryRange, table: MessageTable) -> None:
         self._planned: Final = planned
-        self._note: Final = note
+        self._table: Final = table
 
     def batches(self, columns: tuple[str, ...], rows: int) -> Iterator[Any]:
         """The messages of the range, in batches of at most so many rows.
@@ -46,29 +37,20 @@ class ColdTable:
         Raises:
             ColdReadError: the table cannot be read.
         """
-        note, schema = self._note, names.arrow_schema(columns)
-        # `cold_table` has seen `rows >= 0` in the note, which is stored together with the name of the table.
-        table = note.object_named(MESSAGES)
-        assert table is not None
-        wanted = columns
+        schema, wanted = names.arrow_schema(columns), columns
         # To cut a range that begins or ends within the ledger takes the places of its messages.
         if not self._is_whole:
             wanted = tuple(dict.fromkeys((*columns, names.ENTRY_ID, names.BATCH_INDEX)))
-        try:
-            # `verified` compares the size and the checksum of the whole object first. The checksums of pages
-            # find what happens to the bytes between that and the decoding.
-            with location_of(note.location).verified(table) as opened:
-                file = pq.ParquetFile(opened, page_checksum_verification=True)
-                # Row groups outside of the range are not even decompressed.
-                groups = [group for group in range(file.num_row_groups) if self._covers(file.metadata, group)]
-                for batch in file.iter_batches(rows, row_groups=groups, columns=list(wanted)):
-                    kept = batch if self._is_whole else batch.filter(self._mask(batch))
-                    if kept.num_rows:
-                        yield pa.RecordBatch.from_arrays(
-                            [kept.column(name) for name in columns], schema=schema
-                        )
-        except _FAILURES as error:
-            raise refusal(note, text_of(error)) from error
+        # The bytes were compared with what was stored. The checksums of pages find what happens to them
+        # between that and the decoding.
+        with self._table.opened(pa.ArrowException) as opened:
+            file = pq.ParquetFile(opened, page_checksum_verification=True)
+            # Row groups outside of the range are not even decompressed.
+            groups = [group for group in range(file.num_row_groups) if self._covers(file.metadata, group)]
+            for batch in file.iter_batches(rows, row_groups=groups, columns=list(wanted)):
+                kept = batch if self._is_whole else batch.filter(self._mask(batch))
+                if kept.num_rows:
+                    yield pa.RecordBatch.from_arrays([kept.column(name) for name in columns], schema=schema)
 
     def spans(self, keys: frozenset[bytes] | None, times: tuple[int, int] | None) -> list[tuple[int, int]]:
         """Which entries can have one of these keys, and an event time in these limits, by the statistics of
@@ -81,15 +63,10 @@ class ColdTable:
         Raises:
             ColdReadError: the table cannot be read.
         """
-        note, pairs = self._note, list[tuple[int, int]]()
-        table = note.object_named(MESSAGES)
-        assert table is not None
-        try:
-            with location_of(note.location).verified(table) as opened:
-                # Only the end of the file is parsed here: statistics, no rows.
-                metadata = pq.ParquetFile(opened).metadata
-        except _FAILURES as error:
-            raise refusal(note, text_of(error)) from error
+        pairs: list[tuple[int, int]] = []
+        with self._table.opened(pa.ArrowException) as opened:
+            # Only the end of the file is parsed here: statistics, no rows.
+            metadata = pq.ParquetFile(opened).metadata
         # Row groups are in the order of entries. What statistics do not rule out stays: pruning may read too
         # much and never too little.
         for group in range(metadata.num_row_groups):
@@ -102,7 +79,7 @@ class ColdTable:
             )
             if has_key and has_time:
                 first, last = (
-                    (column.min_raw, column.max_raw) if column is not None else (0, note.entries - 1)
+                    (column.min_raw, column.max_raw) if column is not None else (0, self._table.entries - 1)
                 )
                 # A group may begin within the entry with which the one before ends, so neighbours overlap or
                 # touch.
@@ -115,7 +92,7 @@ class ColdTable:
     def _is_whole(self) -> bool:
         planned = self._planned
         is_cut = planned.first_entry or planned.skip or planned.keep
-        return not is_cut and planned.end_entry >= self._note.entries
+        return not is_cut and planned.end_entry >= self._table.entries
 
     def _covers(self, metadata: Any, group: int) -> bool:
         """Whether a row group may have rows of the range, by the statistics of its entries."""
@@ -164,6 +141,5 @@ def cold_table(planned: EntryRange) -> ColdTable | None:
     # A ledger may be offloaded and here at once: what is here needs no fetching.
     if os.path.exists(planned.path):
         return None
-    # A note with -1 rows has no table: its messages are encrypted, and the offload had no key.
-    note = offloaded_ledger(os.path.dirname(planned.path), planned.ledger_id)
-    return ColdTable(planned, note) if note is not None and note.rows >= 0 else None
+    table = message_table(planned.directory, planned.ledger_id)
+    return None if table is None else ColdTable(planned, table)

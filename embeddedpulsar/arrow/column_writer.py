@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar._engine.format.columns import PADDING
-from embeddedpulsar._engine.format.document import pack_map, unpack_text_map
-from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_columns
-from embeddedpulsar._engine.format.frame import (
+from embeddedpulsar.arrow.engine import (
     FLAG_BATCHED,
     FLAG_EVENT_TIMES,
     FLAG_KEY_ABSENT,
@@ -27,9 +24,17 @@ from embeddedpulsar._engine.format.frame import (
     FLAG_ORDERING_KEYS,
     FLAG_PROPERTIES,
     FLAG_SEQUENCE_IDS,
+    PADDING,
+    EncodedEntry,
+    ProducerPrefix,
+    encode_columns,
+    pack_map,
+    sticky_key_hash,
+    unpack_text_map,
 )
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar.arrow.row_values import RecordRows

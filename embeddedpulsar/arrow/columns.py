@@ -20,10 +20,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar._engine.format.columns import OPTIONAL, ColumnSlices, Slice, locate
-from embeddedpulsar._engine.format.document import unpack_text_map
-from embeddedpulsar._engine.format.entry_decoder import METADATA, RawPosition, decompressed_columns
-from embeddedpulsar._engine.format.frame import (
+from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.cold_table import ColdTable
+from embeddedpulsar.arrow.engine import (
     CODEC_ENCRYPTED,
     COLUMN_FLAGS,
     FLAG_BATCHED,
@@ -34,12 +33,18 @@ from embeddedpulsar._engine.format.frame import (
     FLAG_PROPERTIES,
     FLAG_SEQUENCE_IDS,
     HEADER_SIZE,
+    METADATA,
+    OPTIONAL,
     TRAILER_SIZE,
+    ColumnSlices,
+    EntryRange,
+    RawPosition,
+    Slice,
+    decompressed_columns,
+    locate,
+    unpack_text_map,
 )
-from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.arrow.cold_table import ColdTable
 from embeddedpulsar.arrow.mapped_segment import DamageHandler, FrameGroup, MappedSegment, Source, frame_groups
-from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.arrow.schema import arrow_schema
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.message_id import make

@@ -27,8 +27,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.engine import EntryLookup, EntryRange, split
 from embeddedpulsar.arrow.entry_pruning import Wanted, with_wanted
-from embeddedpulsar.arrow.plan import EntryLookup, EntryRange, split
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple, Protocol
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar._engine.format.frame import (
+from embeddedpulsar.arrow.cold_table import cold_table
+from embeddedpulsar.arrow.engine import (
     CODEC_NONE,
     FLAG_CHUNK,
     FLAG_EVENT_TIMES,
@@ -21,13 +22,13 @@ from embeddedpulsar._engine.format.frame import (
     FLAG_PROPERTIES,
     FLAG_TXN,
     HEADER_SIZE,
+    SLOT_SIZE,
     TRAILER_SIZE,
+    EntryRange,
+    Segment,
+    part_of,
+    sticky_key_hash,
 )
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
-from embeddedpulsar._engine.format.segment_header import SLOT_SIZE, slot_offset
-from embeddedpulsar._engine.log.segment import Segment
-from embeddedpulsar.arrow.cold_table import cold_table
-from embeddedpulsar.arrow.plan import EntryRange, part_of
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.records import NamedTuple
 
@@ -89,7 +90,7 @@ def with_wanted(planned: EntryRange, wanted: Wanted) -> list[EntryRange]:
         # An offloaded ledger has no log here, and its index says nothing of keys.
         if not os.path.exists(planned.path):
             return _of_table(planned, wanted)
-        segment = Segment.open(os.path.dirname(planned.path), planned.ledger_id)
+        segment = planned.segment()
         entries = _entries(segment, planned)
         # IndexError is Arrow's for a slot that leads out of the segment.
         kept = [] if entries is None else _kept(segment.data, entries, wanted)
@@ -134,7 +135,7 @@ def _entries(segment: Segment, planned: EntryRange) -> _Entries | None:
     """The entries of a range by its index; None if the frames say something else."""
     # Neither the index nor the frames are read entry by entry: both become arrays of 32-bit words, and the
     # words of all entries that are wanted are taken together, in C.
-    raw = bytes(segment.index.data[slot_offset(planned.first_entry) : slot_offset(planned.end_entry)])
+    raw = segment.index.packed_slots(planned.first_entry, planned.end_entry)
     count = planned.end_entry - planned.first_entry
     # The index is shorter than what was committed, or the segment is: the read finds out which.
     if len(raw) != SLOT_SIZE * count or planned.end_offset > len(segment.view):

@@ -18,10 +18,8 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from embeddedpulsar._engine.cold.cold_ledger import is_away
-from embeddedpulsar._engine.cold.ledger_log import map_log
-from embeddedpulsar._engine.filenames import ledgers_of
-from embeddedpulsar._engine.format.entry_decoder import (
+from embeddedpulsar.arrow.cold_table import ColdTable, cold_table
+from embeddedpulsar.arrow.engine import (
     FIELD_KEYS,
     EntryView,
     RawPosition,
@@ -40,9 +38,20 @@ from embeddedpulsar._engine.format.frame import (
     METADATA_SIZE,
     MIN_FRAME_SIZE,
     TRAILER_SIZE,
+    ChunkReader,
+    EntryRange,
+    EntryView,
     FrameHeader,
-    read_header,
-    verify_body,
+    RawPosition,
+    SealedView,
+    SegmentParts,
+    decode,
+    decompressed_columns,
+    descriptors,
+    package_log,
+    parse_ledger,
+    resumed,
+    sealed_view,
 )
 from embeddedpulsar._engine.format.sealed_entry import opened_columns
 from embeddedpulsar._engine.format.segment_header import SLOT, SLOTS_OFFSET, slot_offset
@@ -86,7 +95,7 @@ class Access:
     def __init__(self, planned: EntryRange, key_reader: CryptoKeyReader | None, discards: bool) -> None:
         self._opener: Final = EntryOpener(planned.topic, key_reader)
         self._lacking: dict[str, CryptoError] = {}
-        self.chunks: Final = ChunkReader(_Parts(os.path.dirname(planned.path)), self._open)
+        self.chunks: Final = ChunkReader(SegmentParts(planned.directory), self._open)
         self.discards: Final = discards
         self.warned: Final[set[str]] = set()
 
@@ -139,20 +148,10 @@ class MappedSegment:
     def __init__(self, planned: EntryRange, access: Access) -> None:
         self.access: Final = access
         self._plain: dict[int, bytes] = {}
-        mapped = map_log(planned.path)
+        mapped = planned.log()
         self._file: Final = mapped
-        mapped.close_descriptor()  # the descriptor goes, the map stays as long as there are slices of it
-        end = planned.end_offset
-        # The end was committed when the plan was made, and a segment is never shortened: the file was cut by
-        # something else.
-        if end > mapped.size:
-            raise CorruptionError(
-                path=planned.path,
-                reason=f"the segment has {mapped.size} bytes where {end} were committed",
-                remedy="restore the file from a backup",
-            )
         # The views end with the range: what a writer appends behind it is not committed for this read.
-        self.view = mapped.view[:end]
+        self.view = mapped.view[: planned.end_offset]
         self.data: Any = mapped.view.obj
         # The file may be larger than the range, with zeros or newer entries behind it.
         self.path = planned.path
@@ -221,20 +220,6 @@ class MappedSegment:
             self._plain = {} if kept is None else {but: kept}
 
 
-class _Parts:
-    """The entries of a topic, of one segment at a time: the parts of a message are in order."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self._last: Segment | None = None
-
-    def __call__(self, place: tuple[int, int]) -> Part:
-        ledger_id, entry_id = place
-        if self._last is None or self._last.ledger_id != ledger_id:
-            self._last = Segment.open(self._directory, ledger_id)
-        return segment_part(self._last, entry_id)
-
-
 def open_ahead(
     ranges: Iterable[EntryRange],
     key_reader: CryptoKeyReader | None,
@@ -282,13 +267,13 @@ def open_ahead(
             # What is in a location is fetched when it is its turn: all of it may be more than the disk holds.
             # Order of the checks: what is here is mapped, which keeps it readable whatever is trimmed; what
             # is away keeps its place.
-            ahead.append((planned, None if _is_away(planned) else MappedSegment(planned, of_log)))
+            ahead.append((planned, None if planned.is_offloaded() else MappedSegment(planned, of_log)))
         except FileNotFoundError:
             # Trimming removes the oldest ledgers first, so with this one all before it have gone. Their maps
             # would still give their entries, but the rows would have a gap behind them: dropping them is what
             # a plan a moment later would have given.
             is_early = is_fresh and planned.topic not in begun
-            if is_early and is_trimmed(os.path.dirname(planned.path), planned.ledger_id):
+            if is_early and planned.is_trimmed():
                 while ahead and ahead[-1][0].topic == planned.topic:
                     ahead.pop()  # trimming begins with the oldest
             else:
@@ -299,10 +284,6 @@ def open_ahead(
             yield from first()
     while ahead:
         yield from first()
-
-
-def _is_away(planned: EntryRange) -> bool:
-    return not os.path.exists(planned.path) and is_away(os.path.dirname(planned.path), planned.ledger_id)
 
 
 REMEDY: Final = "pass fail_on_data_loss=False (Spark: failOnDataLoss) to read what is left"
@@ -320,7 +301,7 @@ def warn_of_damage(error: CorruptionError, first: int, after: int) -> None:
     """Log what is left out."""
     # The audit and the checks name a damaged place by its ledger, which is in the name of the file.
     path = error.path or ""
-    (ledger_id,) = ledgers_of([os.path.basename(path)]) or (0,)
+    ledger_id = parse_ledger(os.path.basename(path)) or 0
     package_log.damage(Damage(path, ledger_id, first, after - 1, error.offset or 0, 0, error.reason))
 
 
@@ -564,87 +545,8 @@ def _resume(
     planned: EntryRange, segment: MappedSegment, at: int, expected: int, on_damage: DamageHandler
 ) -> tuple[int, int]:
     """Report the damage at `at`, where entry `expected` should be; return where reading continues."""
-    # Two cases. The header is whole and only the body is damaged: the next frame begins right behind. Or
-    # nothing here can be believed: the next place is looked for, first by the index, which is quick and may
-    # itself be damaged, then by a scan of all frames, as recovery does it.
-    error, header = _diagnose(segment, at, planned.end_offset, expected)
-    if header is not None:
-        after = at + header.length, expected + 1
-    else:
-        slots = _indexed(planned)
-        resumed = _next_readable(planned, segment, at, expected, slots)
-        resumed = resumed or _next_readable(planned, segment, at, expected, _scanned(planned))
-        # Committed bytes behind the last entry that could be counted are at least one entry more.
-        after = resumed or (planned.end_offset, max(planned.end_entry, expected + 1))
-    error.remedy = REMEDY
+    error, behind, next_entry = resumed(planned, segment.view, at, expected)
     # Once for each hole, with the first and the last entry that are lost in it.
-    on_damage(_located(error, segment.path, at), expected, after[1])
-    return after
-
-
-def _located(error: CorruptionError, path: str, at: int) -> CorruptionError:
-    return CorruptionError(path=path, offset=at, reason=error.reason, remedy=error.remedy)
-
-
-def _diagnose(
-    segment: MappedSegment, at: int, end: int, expected: int
-) -> tuple[CorruptionError, FrameHeader | None]:
-    """What is wrong at `at`, and the header if that much of the frame can be believed."""
-    try:
-        # In the order of the checks of the loop, so the same one fails, with its reason.
-        header = read_header(segment.view, at, end)
-    except CorruptionError as error:
-        return error, None
-    if header.entry_id != expected:
-        return CorruptionError(reason=f"entry {header.entry_id} where entry {expected} belongs"), None
-    try:
-        verify_body(segment.view, at, header)
-    except CorruptionError as error:
-        return error, header
-    # Checksums are right, and yet the loop refused the frame: only its counts are left to be wrong.
-    return CorruptionError(reason=f"entry {expected} has no messages"), header
-
-
-def _indexed(planned: EntryRange) -> bytes:
-    """The index slots of all entries up to the end of the range; empty if there is no such index."""
-    try:
-        # Mapped with the size that the range needs: a shorter index is refused.
-        index = MappedFile.open(planned.index_path, writable=False, size=slot_offset(planned.end_entry))
-    except (FileNotFoundError, CorruptionError):
-        return b""
-    slots = bytes(index.view[SLOTS_OFFSET:])
-    index.close()
-    return slots
-
-
-def _scanned(planned: EntryRange) -> bytes:
-    """The same, derived from all frames of the segment, as recovery would."""
-    header = find_segment_header(os.path.dirname(planned.path), planned.ledger_id).header
-    scan = scan_log(
-        planned.path,
-        chain_seed=header.chain_seed,
-        base_publish_ms=header.base_publish_ms,
-        end=planned.end_offset,
-    )
-    return bytes(scan.slots)
-
-
-def _next_readable(
-    planned: EntryRange, segment: MappedSegment, at: int, expected: int, slots: bytes
-) -> tuple[int, int] | None:
-    """The next entry behind `at` whose slot and frame agree; the index alone promises nothing."""
-    # Slots of the index, or of a scan, count from the first entry of the segment.
-    for entry in range(expected + 1, min(planned.end_entry, len(slots) // SLOT.size)):
-        offset, *_, crc = SLOT.unpack_from(slots, SLOT.size * entry)
-        offset <<= 3
-        # A slot that leads backwards, or out of the range, is damaged.
-        if not at < offset < planned.end_offset:
-            continue
-        try:
-            header = read_header(segment.view, offset, planned.end_offset)
-        except CorruptionError:
-            continue
-        # Header checksum and number agree, so it is the entry that the slot means.
-        if header.crc == crc and header.entry_id == entry:
-            return offset, entry
-    return None
+    lost = CorruptionError(path=segment.path, offset=at, reason=error.reason, remedy=REMEDY)
+    on_damage(lost, expected, next_entry)
+    return behind, next_entry

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar._engine.format.avro_definition import ABSENT, DefinitionField, DefinitionNode, parsed
 from embeddedpulsar.arrow import schema as message_columns
+from embeddedpulsar.arrow.engine import ABSENT, DefinitionField, DefinitionNode, parsed
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.schema.definition import Record, record_classes, stored_record

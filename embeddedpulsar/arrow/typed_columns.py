@@ -13,12 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embeddedpulsar._engine import filenames
-from embeddedpulsar._engine.format.avro_definition import parsed, why_unreadable
-from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
-from embeddedpulsar._engine.store.schema_registry import NO_VERSION, SchemaDocument, read_schemas
 from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.arrow.plan import partition_total, topic_directory
+from embeddedpulsar.arrow.engine import NO_VERSION, SchemaDocument, parsed, schemas_of, why_unreadable
 from embeddedpulsar.arrow.schema import (
     DROPMALFORMED,
     FAILFAST,
@@ -45,8 +41,8 @@ from embeddedpulsar.arrow.value_types import (
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.schema.schema import KeyValueInfo, SchemaInfo
 from embeddedpulsar.schema.schema_avro import with_defaults
-from embeddedpulsar.topic_name import TopicName
 
 RECORDS: Final = (SchemaType.JSON, SchemaType.AVRO)
 DECODED: Final = (*RECORDS, SchemaType.KEY_VALUE)
@@ -90,14 +86,7 @@ class TopicSchemas:
     def _document(self, topic: str) -> SchemaDocument:
         document = self._documents.get(topic)
         if document is None:
-            name = TopicName.parse(topic)
-            # A partition that is a topic of its own, since no partitioned topic has its base name, has its
-            # own schemas.
-            base = TopicName.parse(name.base)
-            if name.partition >= 0 and partition_total(self._root, base):
-                name = base  # partitions share the schemas of their topic
-            path = filenames.schemas_path(topic_directory(self._root, name))
-            document = self._documents[topic] = read_schemas(path)[0]
+            document = self._documents[topic] = schemas_of(self._root, topic)
         return document
 
 

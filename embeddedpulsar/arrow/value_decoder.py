@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
 from embeddedpulsar.arrow.value_types import (
     ValueType,
     default_of,
@@ -33,6 +32,7 @@ from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple, Protocol
 from embeddedpulsar.schema.json_text import loads
 from embeddedpulsar.schema.key_value import payload_decoder, split_pair
+from embeddedpulsar.schema.schema import KeyValueInfo, SchemaInfo
 from embeddedpulsar.schema.schema_avro import definitions_for, library, parsed
 
 Convert = Callable[[Any], Any]

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from embeddedpulsar._engine.format.avro_definition import ABSENT, DefinitionField
-from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
+from embeddedpulsar.arrow.engine import ABSENT, DefinitionField
 from embeddedpulsar.arrow.typed_columns import RECORDS
 from embeddedpulsar.arrow.value_decoder import PARTS
 from embeddedpulsar.arrow.value_types import record_of, value_type
@@ -24,6 +23,7 @@ from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.json_text import dumps
 from embeddedpulsar.schema.key_value import joined_pair, key_bytes
 from embeddedpulsar.schema.primitives import primitive_schema
+from embeddedpulsar.schema.schema import KeyValueInfo, SchemaInfo
 from embeddedpulsar.schema.schema_avro import AvroSchema
 
 

@@ -11,14 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from embeddedpulsar._engine.format.avro_definition import (
-    ABSENT,
-    DefinitionField,
-    DefinitionNode,
-    check_levels,
-    json_of,
-    parsed,
-)
+from embeddedpulsar.arrow.engine import ABSENT, DefinitionField, DefinitionNode, check_levels, json_of, parsed
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.records import NamedTuple
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader, TableView
 from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.worker_threads import late_imports
 from embeddedpulsar.client.client_config import is_cluster
 from embeddedpulsar.enums import (
     BatchingType,

@@ -8,11 +8,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.producer import Producer
-from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, renumber
+from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, renumber, threads
 from embeddedpulsar.client.producer.bulk_publisher import SentMessages
 from embeddedpulsar.cluster.client import ClusterClient, ClusterConsumer, acknowledgeable
 from embeddedpulsar.cluster.translation import failure, library, not_supported

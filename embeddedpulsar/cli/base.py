@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from embeddedpulsar._engine.store.store_root import ServiceUrl
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.check import refusal
+from embeddedpulsar.cli.engine import ServiceUrl
 from embeddedpulsar.cli.terminal import (
     argument_path,
     is_terminal,

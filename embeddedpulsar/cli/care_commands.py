@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from embeddedpulsar._engine.store.care.store_repair import RepairReport, repair_store
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.base import (
     ArgumentPath,
@@ -24,7 +24,11 @@ from embeddedpulsar.cli.base import (
     size,
 )
 from embeddedpulsar.cli.base import destroys as asks
+from embeddedpulsar.cli.engine import repair_store
 from embeddedpulsar.cli.terminal import ProgressLine, line_text
+
+if TYPE_CHECKING:
+    from embeddedpulsar.cli.engine import RepairReport
 
 
 @click.command()

@@ -13,22 +13,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from embeddedpulsar._engine import filenames
-from embeddedpulsar._engine.log.log_check import Problem
-from embeddedpulsar._engine.platform.access import access_denied
-from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
-from embeddedpulsar._engine.store import store_root
-from embeddedpulsar._engine.store.care.store_check import (
+from embeddedpulsar.cli.engine import (
     NOTES,
+    SYSTEM_CLOCK,
     UNVERIFIED,
+    Problem,
     StoreReport,
     TopicReport,
     check_store,
+    directory_of,
+    why_no_store,
 )
-from embeddedpulsar._engine.store.catalog import root_layout
-from embeddedpulsar._engine.store.store_root import directory_of
 from embeddedpulsar.cli.terminal import ProgressLine, end_after_broken_pipe, line_text, standard_streams
-from embeddedpulsar.exceptions import AccessDeniedError, StorageError, TopicNotFound, UnsupportedVersionError
+from embeddedpulsar.exceptions import TopicNotFound, UnsupportedVersionError
 from embeddedpulsar.topic_name import TopicName
 
 CLEAN: Final = 0
@@ -78,7 +75,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return NO_STORE
     except OSError as e:
         progress.end()
-        print(f"{e.filename or root} cannot be read: {e.strerror or e}; {rights(root)}", file=sys.stderr)
+        print(_unreadable(root, e), file=sys.stderr)
         return NO_STORE
     except KeyboardInterrupt:
         progress.end()
@@ -101,38 +98,16 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def refusal(root: str) -> str:
     """Return why the directory is not a store; "" if it is one."""
-    if not os.path.exists(root):
-        return f"{root} does not exist; name the directory of a store, as given to Client"
-    if not os.path.isdir(root):
-        return f"{root} is a file; name the directory of a store, as given to Client"
-    # Without the file that describes the store, the catalog tells whether there is one: a store that lost it
-    # is a case for the check, which says what is missing. Everything else gets the reason, in the words of a
-    # user who named the wrong directory.
     try:
-        if store_root.read_meta(root) is not None:
-            return ""
-    except UnsupportedVersionError as e:
-        return str(e)
-    except AccessDeniedError as e:
-        denied = access_denied(f"cannot read the store {root}", e.path or root, e.errno or 0, to_read=True)
-        return f"{denied.reason}; {denied.remedy}"
-    except StorageError as e:
-        if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
-            return ""  # it is a store, and the check reports what is wrong
-        # A topic has such a description, too; of another kind, so it could not be read as that of a store.
-        if os.path.exists(filenames.topic_meta_path(root)):
-            return f"{root} is a directory of one topic; name the directory of its store, two levels up"
-        return f"{root} is not a store: {e.reason}; name the directory of a store, as given to Client"
+        return why_no_store(root)
     except OSError as e:
-        return f"{e.filename or root} cannot be read: {e.strerror or e}; {rights(root)}"
-    if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
-        return ""
-    return f"{root} is not a store: it holds no {root_layout.META}"
+        return _unreadable(root, e)
 
 
-def rights(root: str) -> str:
-    """Return what a program must be allowed to do, for an error."""
-    return f"a check needs to read all of {root}, as its owner can"
+def _unreadable(root: str, error: OSError) -> str:
+    """What a program must be allowed to do, for an error."""
+    reason = f"{error.filename or root} cannot be read: {error.strerror or error}"
+    return f"{reason}; a check needs to read all of {root}, as its owner can"
 
 
 def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) -> Iterator[str]:

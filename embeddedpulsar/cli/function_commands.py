@@ -10,7 +10,6 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.cli.base import (
     ArgumentPath,
     OpenedStore,
@@ -21,6 +20,7 @@ from embeddedpulsar.cli.base import (
     print_json,
     print_table,
 )
+from embeddedpulsar.cli.engine import SYSTEM_CLOCK
 from embeddedpulsar.cli.terminal import write_bytes
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.functions import (

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from embeddedpulsar._engine.store.policies import admitting
 from embeddedpulsar.admin.policies import Policies
 from embeddedpulsar.cli.base import OpenedStore, as_json, pass_store, print_json, size
 from embeddedpulsar.cli.terminal import line_text
@@ -25,7 +24,7 @@ from embeddedpulsar.policies import (
     BacklogQuota,
     Retention,
 )
-from embeddedpulsar.policy_values import json_form
+from embeddedpulsar.policy_values import SUBSCRIPTION_TYPE_NAMES, json_form
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def subscription_types(
 ) -> frozenset[ConsumerType]:
     """The types of subscriptions that a text names, with commas between them."""
     # Names are those of pulsar-admin, and blanks around the commas are taken.
-    types = admitting.SUBSCRIPTION_TYPE_NAMES
+    types = SUBSCRIPTION_TYPE_NAMES
     names = [name for name in value.replace(" ", "").split(",") if name]
     unknown = [name for name in names if name not in types]
     if unknown or not names:
@@ -95,7 +94,9 @@ def retention_limits(seconds: int, number: int) -> list[int]:
 
 def type_names(types: frozenset[ConsumerType] | None) -> list[str] | None:
     """Types of subscriptions by their names."""
-    return None if types is None else admitting.type_names(types)
+    if types is None:
+        return None
+    return [name for name, kind in SUBSCRIPTION_TYPE_NAMES.items() if kind in types]
 
 
 def retention_form(retention: Retention | None) -> dict[str, int] | None:

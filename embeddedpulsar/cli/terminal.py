@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from typing import IO, Any, Final, TextIO, cast
 
-from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
+from embeddedpulsar.cli.engine import SYSTEM_CLOCK
 
 BROKEN_PIPE: Final = 141
 """The status of a program that SIGPIPE ended: 128 and the number of the signal."""

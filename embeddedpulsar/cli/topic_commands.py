@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from embeddedpulsar._engine.platform.descriptors import late_imports
-from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
-from embeddedpulsar._engine.store.background.topic_compaction import ERROR, RUNNING
-from embeddedpulsar._engine.store.topic_access import TopicAccess
 from embeddedpulsar.admin.activity import held_text
 from embeddedpulsar.admin.admin import Admin
-from embeddedpulsar.admin.long_processes import compaction_progress, offload_progress
 from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.base import (
@@ -33,6 +28,7 @@ from embeddedpulsar.cli.base import (
     size,
     topic_argument,
 )
+from embeddedpulsar.cli.engine import SYSTEM_CLOCK, late_imports
 from embeddedpulsar.cli.policies import SIZE, add_policies
 from embeddedpulsar.cli.policy_verbs import OF_BOTH, OF_TOPICS
 from embeddedpulsar.cli.terminal import ProgressLine, line_text
@@ -41,7 +37,7 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.store.background.topic_compaction import LongRunningProcessStatus
+    from embeddedpulsar.cli.engine import LongRunningProcessStatus
 
 
 DEFAULT_NAMESPACE = "public/default"
@@ -317,18 +313,18 @@ class BackgroundWork(NamedTuple):
 
     name: str
     status: Callable[[Topics, str], LongRunningProcessStatus]
-    progress: Callable[[TopicAccess, str], tuple[int, int]]
+    progress: Callable[[Topics, str], tuple[int, int]]
     text: str
 
     def wait(self, context: click.Context, admin: Admin, topic: str) -> None:
         """Wait for the end, show it, and exit with 1 if the work failed."""
         line = ProgressLine(sys.stderr)
         try:
-            while (status := self.status(admin.topics(), topic)).status == RUNNING:
+            while (status := self.status(admin.topics(), topic)).status == "RUNNING":
                 if line.is_due:
                     # The total is known once the work has counted what there is; until then only its name is
                     # shown.
-                    done, total = self.progress(admin.topics()._access, topic)
+                    done, total = self.progress(admin.topics(), topic)
                     line.show(self.text.format(done, total) if total else self.name)
                 SYSTEM_CLOCK.sleep(_PAUSE_S)
         finally:
@@ -357,7 +353,7 @@ class BackgroundWork(NamedTuple):
                 if wait_complete and not is_json:
                     self.wait(context, admin, topic)
                 status = self.status(admin.topics(), topic)
-                while wait_complete and status.status == RUNNING:
+                while wait_complete and status.status == "RUNNING":
                     SYSTEM_CLOCK.sleep(_PAUSE_S)
                     status = self.status(admin.topics(), topic)
             _end(context, status, is_json=is_json)
@@ -369,13 +365,13 @@ def _end(context: click.Context, status: LongRunningProcessStatus, *, is_json: b
     else:
         click.echo(f"{status.status}{f': {line_text(status.last_error)}' if status.last_error else ''}")
     # The status of a script: work that failed is an error, work that goes on or never ran is none.
-    context.exit(1 if status.status == ERROR else 0)
+    context.exit(1 if status.status == "ERROR" else 0)
 
 
 _COMPACTION = BackgroundWork(
     "compaction",
     Topics.compaction_status,
-    compaction_progress,
+    Topics.compaction_progress,
     "{:,} of about {:,} entries read",
 )
 
@@ -397,7 +393,7 @@ _COMPACTION.add_status_command("compaction-status")
 _OFFLOADING = BackgroundWork(
     "offloading",
     Topics.offload_status,
-    offload_progress,
+    Topics.offload_progress,
     "{:,} of {:,} ledgers moved",
 )
 

@@ -15,9 +15,6 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from embeddedpulsar._engine.store.policies.policy import TopicPolicy
-from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
-from embeddedpulsar._engine.store.topic_access import TopicAccess
 from embeddedpulsar.absent_methods import SaysWhatThereIs
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import (
@@ -28,6 +25,7 @@ from embeddedpulsar.exceptions import (
     Timeout,
     TopicNotFound,
 )
+from embeddedpulsar.functions.engine import PolicyDocuments, TopicAccess, TopicPolicy
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.function_status import (
     FunctionStats,
@@ -53,8 +51,7 @@ from embeddedpulsar.schema.auto_schema import AutoProduceBytesSchema
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.store.store import Store
-    from embeddedpulsar._engine.store.topic import Topic
+    from embeddedpulsar.functions.engine import Store, Topic
 
 
 # The definitions are policies of the namespace `public/functions`: so they are in its document, change under

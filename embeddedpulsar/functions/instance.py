@@ -13,9 +13,9 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import child_process, failpoints, threads
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
+from embeddedpulsar.functions.engine import child_process, failpoints, threads
 from embeddedpulsar.functions.function_calls import marks_of
 from embeddedpulsar.functions.function_config import ProcessingGuarantees
 from embeddedpulsar.functions.function_status import InstanceReport

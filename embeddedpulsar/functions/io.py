@@ -16,12 +16,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar import schema as schemas
-from embeddedpulsar._engine.format.key_hash import partition_hash
-from embeddedpulsar._engine.platform.timing import Backoff
-from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
 from embeddedpulsar.enums import CompressionType, ConsumerType, HashingScheme, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration, ProducerBusy, Timeout
+from embeddedpulsar.functions.engine import DEDUPLICATION, Backoff, partition_hash
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.state import Output, Pending
 from embeddedpulsar.functions.user_code import find_code, serde_of

@@ -8,8 +8,8 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.functions.engine import threads
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.instance import Instance
 from embeddedpulsar.functions.instance_context import Definition, logger_of

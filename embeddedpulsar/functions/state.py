@@ -9,19 +9,23 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine import filenames
-from embeddedpulsar._engine.format.document import pack_map, unpack_map
-from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.store.policies.keeping import COMPACTION_THRESHOLD, INACTIVE_TOPICS
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig, NotAllowedError
+from embeddedpulsar.functions.engine import (
+    COMPACTION_THRESHOLD,
+    INACTIVE_TOPICS,
+    FileLock,
+    function_lock_path,
+    pack_map,
+    unpack_map,
+)
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policy_values import InactiveTopicPolicies
 from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar.client.client import Client
+    from embeddedpulsar.functions.engine import Store
 
 
 # The keys of the state topic, which compaction keeps the newest record of: `s/<key>` has a value or counter,
@@ -351,7 +355,7 @@ class StateLog:
         finally:
             use.release()
         with contextlib.ExitStack() as opened:
-            self._lock: Final = FileLock(filenames.function_lock_path(directory))
+            self._lock: Final = FileLock(function_lock_path(directory))
             opened.callback(self._lock.close)
             # The method of the lock itself, which is one call into C: a wrapper could be interrupted before
             # its first line, and the lock would stay held.

@@ -13,15 +13,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.platform import threads
-from embeddedpulsar._engine.platform.child_process import ChildProcess, on_termination
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, PulsarException
+from embeddedpulsar.functions.engine import ChildProcess, on_termination, threads
 from embeddedpulsar.functions.function_calls import Definitions, definition_form
 from embeddedpulsar.functions.state import SUPERVISOR, make_state_topic, protect
 
 if TYPE_CHECKING:
-    from embeddedpulsar._engine.platform.timing import Clock
+    from embeddedpulsar.functions.engine import Clock
     from embeddedpulsar.functions.instance_context import Definition
 
 

@@ -9,9 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from embeddedpulsar._engine.platform import threads
-from embeddedpulsar._engine.platform.child_process import termination
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.functions.engine import termination, threads
 from embeddedpulsar.functions.function_calls import definition_of
 from embeddedpulsar.functions.function_status import InstanceReport
 from embeddedpulsar.functions.instance import CallWatch, Instance

@@ -5,8 +5,7 @@ from __future__ import annotations
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar._engine.store.schema_info import SchemaInfo
-from embeddedpulsar.schema.schema import BytesSchema, Schema, StringSchema
+from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
     from embeddedpulsar.enums import KeyValueEncodingType

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema.key_value import is_separated, key_value_decoder, payload_decoder
-from embeddedpulsar.schema.schema import BytesSchema, Schema
+from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo
 
 
 class GenericRecord:

@@ -12,10 +12,9 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar
 
-from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
 from embeddedpulsar.enums import KeyValueEncodingType, SchemaType
 from embeddedpulsar.exceptions import IncompatibleSchema
-from embeddedpulsar.schema.schema import Schema
+from embeddedpulsar.schema.schema import KeyValueInfo, Schema, SchemaInfo
 
 
 def payload_decoder(info: SchemaInfo) -> Callable[[bytes], Any]:

@@ -6,7 +6,8 @@ from sys import modules
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from embeddedpulsar._engine.platform.descriptors import late_imports
-from embeddedpulsar._engine.store.schema_info import SchemaInfo
+from embeddedpulsar._engine.store.schema_info import KeyValueInfo as KeyValueInfo
+from embeddedpulsar._engine.store.schema_info import SchemaInfo as SchemaInfo
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.message import MessageOrigin
 

@@ -10,11 +10,10 @@ from typing import Any, Final, cast, overload
 
 from embeddedpulsar._engine.format.avro_definition import check_levels
 from embeddedpulsar._engine.format.avro_definition import parsed as read_definition
-from embeddedpulsar._engine.store.schema_info import SchemaInfo
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema.definition import Record, builtin_of, class_definition, stored_record
-from embeddedpulsar.schema.schema import Schema, T
+from embeddedpulsar.schema.schema import Schema, SchemaInfo, T
 
 _OF_CODEC: Final = ("_encode", "_build", "_check")
 Definition = dict[str, Any]

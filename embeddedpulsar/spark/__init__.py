@@ -72,7 +72,7 @@ def finish_commits(path: str | os.PathLike[str]) -> int:
     from embeddedpulsar.arrow.schema import require_pyarrow
 
     require_pyarrow()
-    from embeddedpulsar._engine.store.store_root import root_of
+    from embeddedpulsar.spark.engine import root_of
     from embeddedpulsar.spark.sink_commit import finish_commits as finish
 
     return finish(root_of(path))

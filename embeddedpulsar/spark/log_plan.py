@@ -34,44 +34,38 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from embeddedpulsar._engine.cold.cold_ledger import OFFLOADED, cold_ledgers
-from embeddedpulsar._engine.cold.fetching import MESSAGES
-from embeddedpulsar._engine.cold.location import hadoop_uri
-from embeddedpulsar._engine.filenames import lock_path
-from embeddedpulsar._engine.log.segment import Segment
-from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
-from embeddedpulsar._engine.log.trimming import pin_for_reading
-from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar._engine.platform.mapped_file import HeldFile
-from embeddedpulsar._engine.platform.timing import CLOCK
-from embeddedpulsar._engine.store.catalog.root_layout import TOPICS, directories_in, read_meta
-from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.entry_pruning import ANYTHING, Wanted, with_wanted
 from embeddedpulsar.arrow.mapped_segment import gone
-from embeddedpulsar.arrow.plan import (
-    Bounds,
-    EntryRange,
-    listed_segments,
-    part_of,
-    plan_segments,
-    split,
-    topic_directory,
-    topic_partitions,
-)
 from embeddedpulsar.arrow.schema import SCHEMA_VERSION, check_columns
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
-    ForeignFileError,
     InvalidConfiguration,
-    LockTimeout,
     ReadError,
     TopicNotFound,
 )
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.spark.engine import (
+    Bounds,
+    EntryRange,
+    HeldFile,
+    SegmentInfo,
+    is_trimmed_behind,
+    listed_segments,
+    message_tables,
+    part_of,
+    pin_for_plan,
+    pin_for_reading,
+    plan_segments,
+    root_of,
+    split,
+    topic_directory,
+    topic_partitions,
+    topics_in,
+)
 from embeddedpulsar.spark.options import Limits, Place, ReadOptions, parse_place, struct_type, topics_matching
 from embeddedpulsar.topic_name import TopicName
 
@@ -122,18 +116,17 @@ def table(
 
 def cold_part(root: str, log: TopicName) -> tuple[list[str], str]:
     """The tables of the oldest ledgers of a log, as long as each has one; and the position behind them."""
-    notes = {note.ledger_id: note for note in cold_ledgers(topic_directory(root, log))}
+    tables = message_tables(topic_directory(root, log))
     uris: list[str] = []
     end = ""
     for info in listed_segments(root, log):
-        note = notes.get(info.ledger_id)
+        table = tables.get(info.ledger_id)
         # The cold part ends with the first ledger that has no table: it is not offloaded, or encrypted.
         # Ledgers behind it may have tables; they are read by the format, since the cut is one place.
-        if info.entries and (note is None or note.state != OFFLOADED or note.rows < 0):
+        if info.entries and table is None:
             return uris, f"{info.ledger_id}:0"
-        messages = None if note is None else note.object_named(MESSAGES)
-        if note is not None and messages is not None:
-            uris.append(hadoop_uri(note.location, messages.name))
+        if table is not None:
+            uris.append(table.uri)
         # An empty ledger is passed over; it has no table and no rows.
         end = f"{info.ledger_id}:{info.entries}"
     return uris, end
@@ -398,7 +391,9 @@ def selected_logs(
     """
     topics: Iterable[str] = options.topics
     if options.pattern is not None:
-        topics = _matching(options.path, options.pattern, {} if known is None else known)
+        matches = topics_matching(options.pattern)
+        # Partitions are matched by the name of their topic, as consumers match them.
+        topics = sorted(filter(matches, topics_in(options.path, {} if known is None else known)))
         if not topics and not waits:
             raise TopicNotFound(f"no topic of {options.path} matches {options.pattern}")
     # A dict keeps the order and leaves out a log that two names mean.
@@ -474,31 +469,6 @@ def tasks_of(planned: list[list[EntryRange]], options: ReadOptions) -> list[Task
     return [task for ranges in planned for task in _tasks(ranges, limit)]
 
 
-def _matching(root: str, pattern: str, known: dict[str, str]) -> list[str]:
-    matches = topics_matching(pattern)
-    matching = set()
-    try:
-        directories = list(directories_in(os.path.join(root, TOPICS)))
-    except (FileNotFoundError, NotADirectoryError):
-        raise TopicNotFound(f"{root} is not the directory of a store") from None
-    for directory in directories:
-        # A directory never changes its topic: a stream that asks again reads only the descriptions of new
-        # ones.
-        if directory not in known:
-            try:
-                entry = read_meta(os.path.join(root, TOPICS, directory))
-            except (CorruptionError, ForeignFileError) as error:
-                raise TopicNotFound(f"cannot tell which topic this is: {error}") from error
-            # A topic that is being made: its description follows, and a stream finds it the next time.
-            if entry is None:
-                continue
-            # Partitions are matched by the name of their topic, as consumers match them.
-            known[directory] = TopicName.parse(entry.name).base
-        if matches(known[directory]):
-            matching.add(known[directory])
-    return sorted(matching)
-
-
 def check_topics(options: ReadOptions, logs: list[TopicName]) -> None:
     """Check that offsets and times name logs that are read.
 
@@ -544,25 +514,8 @@ def check_place(
     if not segments or (place.ledger_id(), place.entry_id()) > (segments[-1].ledger_id, segments[-1].entries):
         end = f"{segments[-1].ledger_id}:{segments[-1].entries}" if segments else "empty"
         raise InvalidConfiguration(f"{option} {place} lies behind the end of {name.full} ({end})")
-    if is_trimmed_behind(place, segments[0]):
+    if is_trimmed_behind((place.ledger_id(), place.entry_id()), segments[0]):
         policy.lost(f"{name.full}: {option} {place} was trimmed; the log begins at {segments[0].ledger_id}:0")
-
-
-def is_trimmed_behind(place: MessageId, oldest: SegmentInfo) -> bool:
-    """Whether entries at or behind a place were trimmed; the oldest segment tells."""
-    # Ledger 0 is before everything, and no ledger that was trimmed.
-    if not 0 < place.ledger_id() < oldest.ledger_id:
-        return False
-    try:
-        # The oldest ledger says what was before it: the id of the last ledger and its last entry. If the
-        # place is behind those, it was at the very end and nothing behind it went.
-        segment = Segment.open(os.path.dirname(oldest.path), oldest.ledger_id)
-    except (FileNotFoundError, CorruptionError):
-        # It cannot tell any more, and the ledger of the place is gone: that counts as loss.
-        return True
-    last = segment.header.prev_ledger_id, segment.header.prev_last_entry_id
-    segment.close()
-    return last >= (place.ledger_id(), place.entry_id())
 
 
 def _check_order(start: Place | None, end: Place | None, name: TopicName) -> None:
@@ -673,11 +626,6 @@ def decode_offsets(stored: Mapping[str, Any]) -> Offsets:
     return offsets
 
 
-# Seconds. A trimming that holds the lock longer than this goes on without the pin being waited for, and the
-# read reports what it misses.
-_PATIENCE_S: Final = 0.2
-
-
 class ReadPins:
     """Keeps what a streaming query has not read yet. Callers: one thread of the query's process, with
     whose end the pins go.
@@ -699,7 +647,8 @@ class ReadPins:
             if held is None or held[0] != at:
                 # The new pin before the old one goes: between the two, what is behind both stays. A file
                 # without the right to write cannot be pinned; its read goes on without.
-                self._held[topic] = at, _pin(topic_directory(self._path, TopicName.parse(topic)), at.ledger)
+                directory = topic_directory(self._path, TopicName.parse(topic))
+                self._held[topic] = at, pin_for_plan(directory, at.ledger)
                 if held is not None and held[1] is not None:
                     held[1].close()
 
@@ -720,9 +669,9 @@ def pin_plan(tasks: Iterable[Task]) -> bool:
     """
     # Of each log the first task: a pin keeps its ledger and all behind it. Reversed, so that the first of a
     # log is the last to be put in.
-    first = {os.path.dirname(task[0].path): task[0] for task in reversed(list(tasks))}
+    first = {task[0].directory: task[0] for task in reversed(list(tasks))}
     for directory, planned in first.items():
-        held = _pin(directory, planned.ledger_id)
+        held = pin_for_plan(directory, planned.ledger_id)
         # The lock goes, and the file keeps the ledger for the time of a lease: tasks take it again when they
         # begin, in other processes.
         if held is not None:
@@ -734,30 +683,9 @@ def pin_plan(tasks: Iterable[Task]) -> bool:
 @contextlib.contextmanager
 def pinned(task: Task | None) -> Iterator[None]:
     """Keep what a task reads while it does."""
-    held = (
-        pin_for_reading(os.path.dirname(task[0].path), task[0].ledger_id, CLOCK.wall_ms()) if task else None
-    )
+    held = pin_for_reading(task[0].directory, task[0].ledger_id) if task else None
     try:
         yield
     finally:
         if held is not None:
             held.close()
-
-
-def _pin(directory: str, ledger_id: int) -> HeldFile | None:
-    """Pin a ledger, and wait for a trimming that has decided already: its result is seen from now on."""
-    # A topic that was deleted has nothing to keep.
-    if not os.path.isdir(directory):
-        return None
-    held = pin_for_reading(directory, ledger_id, CLOCK.wall_ms())
-    if held is not None:
-        # Taking the lock of the topic once waits for a trimming that looked at the pins before this one was
-        # there (decision 0281). Without the lock, the read goes on: it reports what is missing.
-        with contextlib.suppress(LockTimeout, OSError):
-            lock = FileLock(lock_path(directory))
-            try:
-                lock.acquire(_PATIENCE_S)
-            finally:
-                lock.release()
-                lock.close()
-    return held

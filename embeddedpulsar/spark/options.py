@@ -31,7 +31,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.schema import FAILFAST, check_columns, check_mode
@@ -40,6 +39,7 @@ from embeddedpulsar.crypto.keys import CryptoKeyReader, EncryptionKeyInfo
 from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration, InvalidTopicName
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.spark.engine import root_of
 from embeddedpulsar.topic_name import TopicName
 
 # Bytes of log; Spark's own default for files (spark.sql.files.maxPartitionBytes) is 128 MiB, of what is often

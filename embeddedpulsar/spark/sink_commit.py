@@ -19,13 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar._engine.format.columns import record_head, staged_records
-from embeddedpulsar._engine.format.control import split_tail
-from embeddedpulsar._engine.log.segment_snapshot import topic_incarnation
-from embeddedpulsar._engine.log.trimming import pin_for_commit, unpin
-from embeddedpulsar._engine.platform import disk, failpoints, timing
-from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.arrow.plan import topic_directory
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer.staged_entry import (
     StagedEntry,
@@ -47,6 +40,14 @@ from embeddedpulsar.exceptions import (
     StorageError,
 )
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.spark.engine import (
+    CLOCK,
+    failpoints,
+    record_head,
+    staged_records,
+    topic_directory,
+    topic_incarnation,
+)
 from embeddedpulsar.spark.options import SinkOptions, key_reader
 from embeddedpulsar.spark.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of, staged_name
 from embeddedpulsar.topic_name import TopicName
@@ -107,8 +108,7 @@ def sealed_files(
 
     def records(file: StagedFile) -> Iterator[list[Any]]:
         rows = RowsCipher(file.key)
-        staged = MappedFile.open(place.file(file.name), writable=False)
-        staged.close_descriptor()
+        staged = place.mapped(file.name)
         # The checksums are not verified: AES-GCM authenticates what it decrypts.
         for record in staged_records(staged.view, verifies=False):
             log, count = file.logs[record.log], record.count
@@ -148,7 +148,7 @@ def sealed_files(
 
 
 def _cipher(topic: str, encryption: Encryption) -> EntryCipher:
-    return EntryCipher(topic, encryption.names, encryption.reader, timing.CLOCK.monotonic, _nothing)
+    return EntryCipher(topic, encryption.names, encryption.reader, CLOCK.monotonic, _nothing)
 
 
 def _nothing(_: Exception) -> None:
@@ -288,12 +288,11 @@ class SinkCommit:
             # 1. The ends of the logs, behind which the batch will be, pinned: no trimming takes what tells
             # how far it came. A crash leaves pins that expire.
             logs = []
-            now_ms = timing.CLOCK.wall_ms()
             for name, producer in zip(names, producers, strict=True):
                 directory = topic_directory(self._root, TopicName.parse(name))
                 # Read before anything is published: what of this producer is behind it belongs to this batch.
                 floor = end_of_log(producer)
-                pin_for_commit(directory, split_tail(floor)[0], place.key, place.file(PENDING), now_ms)
+                place.pin(directory, floor)
                 logs.append([name, topic_incarnation(directory), floor])
                 # Ids above all that were ever used under the name, in every log: then one base does for all,
                 # and the ids of a repeated commit are the same.
@@ -305,7 +304,7 @@ class SinkCommit:
             # `pending` must not outlive the rows that it names in a power loss, so these are on the disk
             # before it is written.
             if is_durable:
-                disk.DISK.flush_files([place.file(file.name) for file in files])
+                place.flush(file.name for file in files)
             plan = {
                 "producer": self._identity.producer,
                 "run": self._identity.run,
@@ -461,7 +460,7 @@ def _publish(
 def _end(root: str, place: SinkPlace, plan: dict[str, Any]) -> None:
     for name, _, _ in plan["logs"]:
         # Pins first: one whose `pending` is gone stays until the topic is trimmed the next time.
-        unpin(topic_directory(root, TopicName.parse(name)), place.key)
+        place.unpin(topic_directory(root, TopicName.parse(name)))
     failpoints.hit("sink:unpinned")
     place.discard([PENDING])
     failpoints.hit("sink:finished")
@@ -476,15 +475,13 @@ def _entries(
 ) -> Iterator[StagedEntry]:
     """The entries that are not stored yet, with their sequence ids; ``following`` are the next ones."""
     for name, size, logs in plan["files"]:
-        path = place.file(name)
-        file = MappedFile.open(path, writable=False)
-        file.close_descriptor()  # the descriptor goes, the map stays as long as there are slices of it
+        file = place.mapped(name)
         # The map refers to the staged file, and the entries to the map: rows are copied once, into the
         # segment.
         # A file that is shorter lost rows: nothing is published of it rather than a part.
         if file.size != size:
             raise CorruptionError(
-                path=path, reason=f"it has {file.size} bytes where {size} were staged", remedy=_REMEDY
+                path=file.path, reason=f"it has {file.size} bytes where {size} were staged", remedy=_REMEDY
             )
         for record in staged_records(file.view, verifies=verifies):
             number = logs[record.log]

@@ -16,9 +16,11 @@ from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.columns import staged_chunks
 from embeddedpulsar._engine.format.control import split_tail
 from embeddedpulsar._engine.format.document import KIND_SINK_COMMIT, decode_document, encode_document
-from embeddedpulsar._engine.log.trimming import commit_pin
+from embeddedpulsar._engine.log.trimming import commit_pin, pin_for_commit, unpin
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, package_log
 from embeddedpulsar._engine.platform.file_lock import FileLock
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar._engine.platform.timing import CLOCK
 from embeddedpulsar._engine.store.care.store_cut import hold_for
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
@@ -193,6 +195,37 @@ class SinkPlace:
             if fd >= 0:
                 os.close(fd)
         return end
+
+    def flush(self, names: Iterable[str]) -> None:
+        """Have files on the disk."""
+        disk.DISK.flush_files([self.file(name) for name in names])
+
+    def mapped(self, name: str) -> MappedFile:
+        """The map of a file, which stays as long as there are slices of it; its descriptor is closed.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        file = MappedFile.open(self.file(name), writable=False)
+        file.close_descriptor()
+        return file
+
+    def pin(self, directory: str, end: int) -> None:
+        """Keep what is behind an end of a log while its batch may have to be published again.
+
+        Args:
+            directory: of the topic or partition.
+            end: a tail word of its log.
+        """
+        pin_for_commit(directory, split_tail(end)[0], self.key, self.file(PENDING), CLOCK.wall_ms())
+
+    def pin_file(self, directory: str, end: int) -> tuple[str, bytes]:
+        """The path and the content of the file that `pin` makes."""
+        return commit_pin(directory, split_tail(end)[0], self.key, self.file(PENDING))
+
+    def unpin(self, directory: str) -> None:
+        """The opposite of `pin`."""
+        unpin(directory, self.key)
 
     def discard_unfinished(self) -> None:
         """Remove what a process left that was killed while it wrote a document. Under the lock."""
@@ -378,7 +411,7 @@ class SinksCut:
             # The copied store finishes the commit as after a crash, so it needs the pins that keep the end of
             # each log.
             for directory, floor in logs:
-                path, content = commit_pin(directory, split_tail(floor)[0], key, place.file(PENDING))
+                path, content = place.pin_file(directory, floor)
                 self._target.take_bytes(os.path.relpath(path, self._root).replace(os.sep, "/"), content)
 
     def _changed(self) -> int:

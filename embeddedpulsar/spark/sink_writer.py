@@ -19,16 +19,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from embeddedpulsar._engine.format.columns import record_head
-from embeddedpulsar._engine.format.entry import EntryContent, ProducerPrefix, encode
-from embeddedpulsar._engine.format.entry_decoder import METADATA
-from embeddedpulsar._engine.platform import failpoints
-from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
-from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
-from embeddedpulsar._engine.store.store_session import read_settings
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.column_writer import ColumnNames, ColumnPortion, portions_of
-from embeddedpulsar.arrow.plan import partition_count, topic_directory
 from embeddedpulsar.arrow.typed_columns import TopicSchemas
 from embeddedpulsar.arrow.value_encoder import (
     PairEncoder,
@@ -46,6 +38,16 @@ from embeddedpulsar.enums import HashingScheme
 from embeddedpulsar.exceptions import InvalidConfiguration, MessageTooBig, TopicNotFound
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.batch_reader import spare_modules
+from embeddedpulsar.spark.engine import (
+    METADATA,
+    EntryContent,
+    ProducerPrefix,
+    encode,
+    entry_limits,
+    failpoints,
+    partition_count,
+    record_head,
+)
 from embeddedpulsar.spark.options import DELIVER_AT, SinkOptions
 from embeddedpulsar.spark.sink_commit import (
     SinkCommit,
@@ -280,8 +282,7 @@ class RowEncoder:
         self._options: Final = options
         self._name_bytes: Final = ProducerPrefix(producer).metadata_length - METADATA.size
         self._columns: Final = columns
-        self._settings: Final = read_settings(options.path)
-        self._policies: Final = PolicyDocuments(options.path, self._settings)
+        self._entry_limit: Final = entry_limits(options.path)
         self._limits: Final[dict[str, int]] = {}
         self._waiting: Final[dict[str, list[Any]]] = {}
         self._schemas: Final = TopicSchemas(options.path)
@@ -414,12 +415,9 @@ class RowEncoder:
         limit = self._limits.get(topic)
         if limit is None:
             name, _ = self._route(topic)  # so that it exists
-            # The policy of the topic or namespace, below the setting of the store.
-            own = self._policies.value(MAX_MESSAGE_SIZE, name.full, topic_directory(self._options.path, name))
-            setting = self._settings.maxMessageSize
             # The commit publishes entries as they were cut, so all that comes to the columns is taken off
             # here: a batch with an entry that no topic takes would be decided and never finished.
-            limit = self._limits[topic] = (min(own, setting) if own else setting) - self._reserved
+            limit = self._limits[topic] = self._entry_limit(name) - self._reserved
         return limit
 
     @property

@@ -26,17 +26,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
-from embeddedpulsar._engine.store.catalog.root_layout import read_meta
-from embeddedpulsar.arrow.plan import (
-    Bounds,
-    EntryRange,
-    first_publish_ms,
-    head,
-    messages_in,
-    plan_segments,
-    topic_directory,
-)
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
@@ -45,6 +34,19 @@ from embeddedpulsar.exceptions import ConsumerBusy, InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
 from embeddedpulsar.spark.batch_reader import LogPartition, read_task
+from embeddedpulsar.spark.engine import (
+    Bounds,
+    EntryRange,
+    SegmentInfo,
+    committed_segments,
+    first_publish_ms,
+    head,
+    incarnation_in,
+    is_trimmed_behind,
+    messages_in,
+    plan_segments,
+    topic_directory,
+)
 from embeddedpulsar.spark.log_plan import (
     DataLossPolicy,
     LogOffset,
@@ -55,7 +57,6 @@ from embeddedpulsar.spark.log_plan import (
     check_topics,
     decode_offsets,
     encode_offsets,
-    is_trimmed_behind,
     place_of,
     selected_logs,
     tasks_of,
@@ -288,11 +289,7 @@ class StreamPlanner:
         """The log from the ledger of ``begin`` on; None if it is gone."""
         directory = topic_directory(self._options.read.path, name)
         try:
-            incarnation = topic_incarnation(directory)
-            # No ledger yet: the description of the topic has its incarnation before the log has.
-            if not incarnation:
-                meta = read_meta(directory)
-                incarnation = 0 if meta is None else meta.incarnation
+            incarnation = incarnation_in(directory)
             # Ledgers before the offset are not looked at: a topic may have thousands.
             since = begin.ledger if begin is not None and begin.incarnation == incarnation else 0
             segments = committed_segments(directory, self._policy.segment_lost, since)
@@ -338,7 +335,7 @@ class StreamPlanner:
                 f"the checkpoint's offset {begin.text} lies behind the end of {name} ({end}): the "
                 f"store is older than the checkpoint; {_ANEW}"
             )
-        if is_trimmed_behind(begin.place, segments[0]):
+        if is_trimmed_behind((begin.ledger, begin.entry), segments[0]):
             oldest = LogOffset(view.incarnation, segments[0].ledger_id)
             self._policy.lost(
                 f"{name}: messages from {begin.text} on were trimmed before the query read them; "

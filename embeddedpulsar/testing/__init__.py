@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar._engine.store.care.store_check import StoreReport
 from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.trial_store import assert_clean, check_store, trial_store
+from embeddedpulsar.testing.trial_store import StoreReport, assert_clean, check_store, trial_store
 
 if TYPE_CHECKING:
     from embeddedpulsar.testing.stand_in import patched_pulsar

@@ -17,7 +17,7 @@ from embeddedpulsar._engine.store.store_root import ServiceUrl
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.exceptions import AlreadyClosed
 
-__all__ = ["assert_clean", "check_store"]
+__all__ = ["StoreReport", "assert_clean", "check_store", "trial_store"]
 
 
 def assert_clean(root: str | os.PathLike[str]) -> StoreReport:

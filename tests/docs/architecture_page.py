@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 import re
 
-from tests.source_tree import ROOT, imported_modules, modules, python_files
-from tests.test_layering import LAYERS, layer_name
+from tests.source_tree import PACKAGE, ROOT, imported_modules, modules, python_files
+from tests.test_layering import KNOWS_THE_ENGINE, LAYERS, layer_name
 
 PAGE = ROOT / "docs" / "architecture.md"
 WIDTH = 32
@@ -65,6 +65,16 @@ def diagram() -> str:
     return "\n".join([*lines, "```"])
 
 
+def ways_to_the_engine() -> str:
+    """The modules that know the engine, and what for, as a table."""
+    lines = ["| module | what it knows of the engine |", "|---|---|"]
+    for name, what in KNOWS_THE_ENGINE.items():
+        path = PACKAGE.joinpath(*name.split("."))
+        place = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        lines.append(f"| `{place.relative_to(PACKAGE)}` | {what} |")
+    return "\n".join(lines)
+
+
 def _node(name: str) -> str:
     return "values" if LAYERS[name] == 0 else name
 
@@ -78,7 +88,8 @@ def _below(node: str, graph: dict[str, set[str]]) -> set[str]:
 
 def rendered(page: str) -> str:
     """The text of the page with its generated parts replaced."""
-    for name, block in (("tree", tree()), ("layers", diagram())):
+    blocks = {"tree": tree(), "layers": diagram(), "ways to the engine": ways_to_the_engine()}
+    for name, block in blocks.items():
         begin, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
         pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
         assert len(pattern.findall(page)) == 1, f"{PAGE} needs {begin} and {end}"

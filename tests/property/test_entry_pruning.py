@@ -20,9 +20,10 @@ from embeddedpulsar._engine.format.entry import (  # noqa: E402
     encode,
 )
 from embeddedpulsar._engine.format.sealed_entry import seal_entry  # noqa: E402
+from embeddedpulsar._engine.log.entry_range import part_of  # noqa: E402
+from embeddedpulsar._engine.store.topic_lookup import plan_log  # noqa: E402
 from embeddedpulsar.arrow import entry_pruning  # noqa: E402
 from embeddedpulsar.arrow.entry_pruning import Wanted, with_wanted  # noqa: E402
-from embeddedpulsar.arrow.plan import part_of, plan_log  # noqa: E402
 from embeddedpulsar.topic_name import TopicName  # noqa: E402
 from tests.frames import shown_key  # noqa: E402
 from tests.support.log_files import BASE_MS, LogFiles  # noqa: E402

@@ -11,6 +11,8 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import Client, ConsumerCryptoFailureAction, CryptoKeyReader  # noqa: E402
+from embeddedpulsar._engine.log.entry_range import split  # noqa: E402
+from embeddedpulsar._engine.store.topic_lookup import plan_log, topic_partitions  # noqa: E402
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic, scan_topic  # noqa: E402
 from embeddedpulsar.arrow.columns import record_batches  # noqa: E402
 from embeddedpulsar.arrow.mapped_segment import (  # noqa: E402
@@ -18,7 +20,6 @@ from embeddedpulsar.arrow.mapped_segment import (  # noqa: E402
     raise_damage,
     raise_gone,
 )
-from embeddedpulsar.arrow.plan import plan_log, split, topic_partitions  # noqa: E402
 from tests.support.key_files import key_files  # noqa: E402
 from tests.support.mixed_topics import (  # noqa: E402
     TOPIC,

@@ -13,15 +13,16 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.cold.cold_ledger import (
+    OFFLOADED,
     ColdLedger,
     cold_ledgers,
     offloaded_ledger,
     parse_cold_ledger,
 )
-from embeddedpulsar._engine.cold.location import LocationError, is_own, location_of
+from embeddedpulsar._engine.cold.location import LocationError, hadoop_uri, is_own, location_of
 from embeddedpulsar._engine.filenames import COLD_SUFFIX, fetch_lock_path, log_path
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow, package_log, timing
@@ -233,6 +234,66 @@ def refusal(note: ColdLedger, reason: str, remedy: str = REMEDY) -> ColdReadErro
         f"{note.topic}: entries {note.ledger_id}:0 to {note.ledger_id}:{note.entries - 1} were offloaded to "
         f"{note.location} and cannot be read back: {reason}; {remedy}"
     )
+
+
+class MessageTable:
+    """The table of messages of an offloaded ledger, which is read without fetching the log.
+
+    Args:
+        note: of the ledger, which has such a table.
+
+    Attributes:
+        entries: of the ledger.
+        uri: of the table, as Hadoop and Spark write it.
+    """
+
+    def __init__(self, note: ColdLedger) -> None:
+        stored = note.object_named(MESSAGES)
+        # A note has the number of rows together with the name of their table.
+        assert stored is not None
+        self._note: Final = note
+        self._stored: Final = stored
+        self.entries: Final = note.entries
+        self.uri: Final = hadoop_uri(note.location, stored.name)
+
+    @contextlib.contextmanager
+    def opened(self, failure: type[Exception]) -> Iterator[Any]:
+        """Its bytes for reading at any place, compared as a whole with what was stored.
+
+        Args:
+            failure: what the library that reads them raises for bytes that it does not understand, besides
+                ValueError and LookupError.
+
+        Raises:
+            ColdReadError: the location, its library or the body of the ``with`` failed.
+        """
+        try:
+            with location_of(self._note.location).verified(self._stored) as file:
+                yield file
+        # Whatever a location, a library below it or foreign bytes raise becomes one refusal that names the
+        # ledger. LookupError: the table lacks a column.
+        except (LocationError, InvalidConfiguration, OSError, ValueError, LookupError, failure) as error:
+            raise refusal(self._note, text_of(error)) from error
+
+
+def message_table(directory: str, ledger_id: int) -> MessageTable | None:
+    """The table of messages of a ledger of a topic; None if it is not offloaded, or has none: its messages
+    are encrypted, and the offload had no key.
+
+    Raises:
+        ForeignFileError: as of `offloaded_ledger`.
+    """
+    note = offloaded_ledger(directory, ledger_id)
+    return MessageTable(note) if note is not None and note.rows >= 0 else None
+
+
+def message_tables(directory: str) -> dict[int, MessageTable]:
+    """All of a topic, by ledger; without those whose notes cannot be read."""
+    return {
+        note.ledger_id: MessageTable(note)
+        for note in cold_ledgers(directory)
+        if note.state == OFFLOADED and note.rows >= 0
+    }
 
 
 def _remove_unfinished(directory: str) -> None:

@@ -191,6 +191,25 @@ def segment_part(segment: Segment, entry_id: int) -> Part:
     return Part(header, body, partial(segment.file.not_needed, offset, end))
 
 
+class SegmentParts:
+    """The entries of a topic, for a `ChunkReader` without an open log. One segment at a time is mapped: the
+    parts of a message are in order.
+
+    Args:
+        directory: of the topic.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory: Final = directory
+        self._last: Segment | None = None
+
+    def __call__(self, place: RawPosition) -> Part:
+        ledger_id, entry_id = place
+        if self._last is None or self._last.ledger_id != ledger_id:
+            self._last = Segment.open(self._directory, ledger_id)
+        return segment_part(self._last, entry_id)
+
+
 def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
     """Where an entry is: by the index, or, where that does not fit, by the frames."""
     try:

@@ -195,6 +195,11 @@ class SegmentIndex:
             self._intact.add(block)
         return read_slots(data, first, stop)
 
+    def packed_slots(self, first: int, stop: int) -> bytes:
+        """The slots of entries `first` to `stop` - 1 as they are in the file, not verified; fewer where the
+        index ends before."""
+        return bytes(self.data[slot_offset(first) : slot_offset(stop)])
+
     def first_published_at(self, delta_ms: int, entries: int) -> int:
         """The first of `entries` slots whose publish delta is at least `delta_ms`; `entries` if none is.
 

@@ -125,6 +125,23 @@ def is_trimmed(directory: str, ledger_id: int) -> bool:
     return tail_and_trim is not None and ledger_id < tail_and_trim[1]
 
 
+def is_trimmed_behind(place: tuple[int, int], oldest: SegmentInfo) -> bool:
+    """Whether entries at or behind a place were trimmed; the oldest segment tells."""
+    # Ledger 0 is before everything, and no ledger that was trimmed.
+    if not 0 < place[0] < oldest.ledger_id:
+        return False
+    try:
+        # The oldest ledger says what was before it: the id of the last ledger and its last entry. If the
+        # place is behind those, it was at the very end and nothing behind it went.
+        segment = Segment.open(os.path.dirname(oldest.path), oldest.ledger_id)
+    except (FileNotFoundError, CorruptionError):
+        # It cannot tell any more, and the ledger of the place is gone: that counts as loss.
+        return True
+    last = segment.header.prev_ledger_id, segment.header.prev_last_entry_id
+    segment.close()
+    return last >= place
+
+
 def topic_incarnation(directory: str) -> int:
     """Which life of the topic this directory holds; 0 when its control file cannot tell.
 

@@ -24,6 +24,7 @@ from embeddedpulsar._engine.filenames import (
     LOG_SUFFIX,
     index_path,
     ledgers_of,
+    lock_path,
     log_path,
     pending_commit_path,
     pin_path,
@@ -39,17 +40,24 @@ from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofol
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import HeldFile, is_held, remove_if_free
 from embeddedpulsar._engine.platform.timing import CLOCK
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import CorruptionError, LockTimeout
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.records import NamedTuple
 
 LEASE_S: Final = 600
 """A plan of Spark is made by one process and read by others: so long may pass between, and after."""
 _NS: Final = 10**6
+_PATIENCE_S: Final = 0.2
+"""A trimming that holds the lock for longer is not waited for, and the read reports what it misses."""
 
 
-def pin_for_reading(directory: str, ledger_id: int, now_ms: int) -> HeldFile | None:
+def pin_for_reading(directory: str, ledger_id: int, now_ms: int | None = None) -> HeldFile | None:
     """Keep a ledger and all behind it, while the result is open and for `LEASE_S` from now on.
+
+    Args:
+        directory: of the topic.
+        ledger_id: the ledger.
+        now_ms: the time of day; None to ask the clock.
 
     Returns:
         None where the process may not write: a reader without that right reads unpinned.
@@ -60,10 +68,30 @@ def pin_for_reading(directory: str, ledger_id: int, now_ms: int) -> HeldFile | N
         held = HeldFile.open(path)
     except OSError:
         return None
-    nofollow.utime(path, (now_ms * _NS, now_ms * _NS))
+    now_ns = CLOCK.wall_ms() * _NS if now_ms is None else now_ms * _NS
+    nofollow.utime(path, (now_ns, now_ns))
     # A trimming that looked before this looks again: see `pinned_word`.
     word = CLOCK.wall_ns()  # finer than the time that the system would take
     nofollow.utime(pins_path(directory), (word, word))
+    return held
+
+
+def pin_for_plan(directory: str, ledger_id: int) -> HeldFile | None:
+    """As `pin_for_reading`, for a reader that looks next at what there is: waits for a trimming that has
+    decided already, so that what is there afterwards stays. None also for a topic that was deleted."""
+    if not os.path.isdir(directory):
+        return None
+    held = pin_for_reading(directory, ledger_id)
+    if held is not None:
+        # Taking the lock of the topic once waits for a trimming that looked at the pins before this one was
+        # there (decision 0281). Without the lock, the read goes on: it reports what is missing.
+        with contextlib.suppress(LockTimeout, OSError):
+            lock = FileLock(lock_path(directory))
+            try:
+                lock.acquire(_PATIENCE_S)
+            finally:
+                lock.release()
+                lock.close()
     return held
 
 

@@ -109,7 +109,7 @@ def irregular(path: str, mode: int) -> StorageOSError:
 
     Args:
         path: the place.
-        mode: as of ``os.lstat``.
+        mode: as of ``os.lstat``, or its kind alone (`nofollow.kind_of`).
     """
     what, code = _KINDS.get(stat.S_IFMT(mode), ("a device", errno.ENXIO))
     remedy = (

@@ -39,6 +39,13 @@ _STEP: Final = _SEARCH | _DIRECTORY
 _OPEN_NAME: Final = "/proc/self/fd/"
 _DELETED: Final = " (deleted)"
 
+# What lies at a path, as `kind_of` says it. Devices and sockets have numbers of their own.
+NOTHING: Final = 0
+FILE: Final = modes.S_IFREG
+DIRECTORY: Final = modes.S_IFDIR
+LINK: Final = modes.S_IFLNK
+FIFO: Final = modes.S_IFIFO
+
 R = TypeVar("R")
 
 
@@ -415,6 +422,11 @@ def held_status(path: str) -> os.stat_result | None:
     if series is None or path not in series:
         return None
     return series.statuses.get(path) or series.status(path)
+def kind_of(path: str) -> int:
+    """What lies at a path, a link being itself meant; `NOTHING` also for what is removed meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return modes.S_IFMT(status(path).st_mode)
+    return NOTHING
 
 
 def directory_status(path: str) -> os.stat_result:

@@ -21,10 +21,13 @@ import stat
 import zlib
 from typing import Final
 
+from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import KIND_STORE_META, decode_document, encode_document
 from embeddedpulsar._engine.format.frame import FORMAT_VERSION, REVISED_VERSION
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
 from embeddedpulsar._engine.platform.access import Refusal
+from embeddedpulsar._engine.platform import descriptors, disk, filesystem, nofollow
+from embeddedpulsar._engine.platform.access import Refusal, access_denied
 from embeddedpulsar._engine.platform.filesystem import PRIVATE, DirectoryLease
 from embeddedpulsar._engine.store.catalog import root_layout
 from embeddedpulsar._engine.store.catalog.root_layout import remove_tree
@@ -39,6 +42,7 @@ from embeddedpulsar.exceptions import (
     StorageOSError,
     StoreGoneError,
     UnsupportedFormatVersion,
+    UnsupportedVersionError,
 )
 from embeddedpulsar.records import NamedTuple
 
@@ -473,6 +477,41 @@ def read_meta(root: str) -> StoreMeta | None:
         raise CorruptionError(path=path, reason=e.reason, offset=e.offset, remedy=_RESTORE) from None
     except (ForeignFileError, UnsupportedFormatVersion) as e:
         raise e.at(path) from None
+
+
+_NAME_IT: Final = "name the directory of a store, as given to Client"
+
+
+def why_no_store(root: str) -> str:
+    """Why a directory is not a store that this release reads, for a user who named it; "" if it is one.
+
+    Raises:
+        OSError: it cannot be read, for another reason than that its owner does not allow it.
+    """
+    if not os.path.exists(root):
+        return f"{root} does not exist; {_NAME_IT}"
+    if not os.path.isdir(root):
+        return f"{root} is a file; {_NAME_IT}"
+    # Without the file that describes the store, the catalog tells whether there is one: a store that lost it
+    # is a case for a check, which says what is missing. Everything else gets the reason, in the words of a
+    # user who named the wrong directory.
+    has_catalog = os.path.exists(root_layout.in_root(root, root_layout.CATALOG))
+    try:
+        if read_meta(root) is not None or has_catalog:
+            return ""
+    except UnsupportedVersionError as e:
+        return str(e)
+    except AccessDeniedError as e:
+        denied = access_denied(f"cannot read the store {root}", e.path or root, e.errno or 0, to_read=True)
+        return f"{denied.reason}; {denied.remedy}"
+    except StorageError as e:
+        if has_catalog:
+            return ""  # it is a store, and a check reports what is wrong
+        # A topic has such a description, too; of another kind, so it could not be read as that of a store.
+        if os.path.exists(filenames.topic_meta_path(root)):
+            return f"{root} is a directory of one topic; name the directory of its store, two levels up"
+        return f"{root} is not a store: {e.reason}; {_NAME_IT}"
+    return f"{root} is not a store: it holds no {root_layout.META}"
 
 
 def _from_fields(fields: dict[str, object]) -> StoreMeta:

@@ -301,6 +301,22 @@ def test_a_second_compaction_at_the_same_time_is_refused(admin, client):
     use.release()
 
 
+def test_progress_of_a_compaction(admin, client):
+    """What is read in this process, in all partitions together; 0 of 0 without a compaction, or a use."""
+    admin.topics().create_partitioned_topic("shelves", 3)
+    assert admin.topics().compaction_progress("shelves") == (0, 0)
+    uses = []
+    for index, progress in ((0, (3, 10)), (2, (1, 4))):
+        client.create_producer(f"shelves-partition-{index}").send(b"a book")
+        uses.append(client._core.store.use_topic(f"shelves-partition-{index}"))
+        uses[-1].topic.compaction.get().work.progress = progress
+    assert admin.topics().compaction_progress("shelves") == (4, 14)
+    assert admin.topics().offload_progress("shelves") == (0, 0)
+    for use in uses:
+        use.topic.compaction.get().work.progress = None
+        use.release()
+
+
 def test_closing_waits_for_a_compaction(store_path):
     """A script that asks for one and ends has it done."""
     with Client(store_path) as client:

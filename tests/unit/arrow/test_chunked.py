@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, CompressionType, CorruptionError, InitialPosition, MessageId
+from embeddedpulsar._engine.log.entry_range import split
+from embeddedpulsar._engine.store.topic_lookup import plan_log
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.arrow.columns import record_batches, table
 from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_damage, raise_gone, warn_of_damage
-from embeddedpulsar.arrow.plan import plan_log, split
 from embeddedpulsar.topic_name import TopicName
 from tests.conformance.chunks import LIMIT, HalfSent, entries_in, log_of, payload, use_small_entries
 

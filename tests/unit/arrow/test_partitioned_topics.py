@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, TopicNotFound
+from embeddedpulsar._engine.store.topic_lookup import topic_partitions
 from embeddedpulsar.arrow import read_topic, scan_topic
-from embeddedpulsar.arrow.plan import topic_partitions
 
 BASE = "persistent://public/default/orders"
 

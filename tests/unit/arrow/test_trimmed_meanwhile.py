@@ -11,12 +11,13 @@ pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 import pyarrow.dataset as ds
 
 from embeddedpulsar import CorruptionError, TopicNotFound
+from embeddedpulsar._engine.log.entry_range import Bounds, plan_segments, split
 from embeddedpulsar._engine.platform import descriptors
+from embeddedpulsar._engine.store.topic_lookup import listed_segments, plan_log
 from embeddedpulsar.arrow import mapped_segment, read_topic, scan_topic
 from embeddedpulsar.arrow.columns import record_batches, table
 from embeddedpulsar.arrow.datasets import surviving
 from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_damage, raise_gone, warn_of_gone
-from embeddedpulsar.arrow.plan import Bounds, listed_segments, plan_log, plan_segments, split
 from embeddedpulsar.arrow.schema import KNOWN, arrow_schema
 from embeddedpulsar.topic_name import TopicName
 from tests.support.log_files import BASE_MS, LogFiles, write_topic

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.filenames import lock_path
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.trimming import (
     LEASE_S,
     pin_for_commit,
+    pin_for_plan,
     pin_for_reading,
     pinned_from,
     pinned_word,
     unpin,
 )
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import remove_if_free
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 
 NOW = 1_800_000_000_000
 LATER = NOW + LEASE_S * 1000 + 1
@@ -112,3 +116,37 @@ def test_a_reader_that_may_not_write_reads_unpinned(tmp_path: Path, monkeypatch:
     """There is no error."""
     monkeypatch.setattr(os, "mkdir", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "no")))
     assert pin_for_reading(str(tmp_path), 7, NOW) is None
+
+
+def test_a_plan_pins_before_it_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It takes the lock of the topic once, behind the pin: a trimming that did not see the pin is then over.
+    One that holds the lock for long is not waited for."""
+    directory = str(tmp_path)
+    seen: list[bool] = []
+    real = FileLock.acquire
+
+    def acquire(lock: FileLock, timeout_s: float = 30.0) -> None:
+        seen.append(bool(os.listdir(tmp_path / "pins")))
+        real(lock, timeout_s)
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    held = pin_for_plan(directory, 7)
+    assert held and seen == [True]
+    held.close()
+    monkeypatch.undo()
+    monkeypatch.setattr("embeddedpulsar._engine.log.trimming._PATIENCE_S", 0.01)
+    lock = FileLock(lock_path(directory))
+    try:
+        lock.acquire()
+        busy = pin_for_plan(directory, 9)
+    finally:
+        lock.release()
+        lock.close()
+    assert busy and pinned_from(directory, SYSTEM_CLOCK.wall_ms(), removes=False) == Position(7, -1)
+    busy.close()
+
+
+def test_a_deleted_topic_is_not_pinned(tmp_path: Path):
+    """Nothing is made in its place."""
+    assert pin_for_plan(str(tmp_path / "gone"), 7) is None
+    assert not os.listdir(tmp_path)

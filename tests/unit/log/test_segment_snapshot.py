@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.format.entry import ProducerPrefix, encode_plain, encode_single
-from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
+from embeddedpulsar._engine.log.segment_snapshot import (
+    SegmentInfo,
+    committed_segments,
+    is_trimmed_behind,
+    topic_incarnation,
+)
 from embeddedpulsar.exceptions import CorruptionError
 from tests.support.log_files import LogFiles
 
@@ -140,3 +145,17 @@ def test_nothing_was_ever_published(tmp_path):
     assert topic_incarnation(str(tmp_path / "t")) == 0
     with pytest.raises(FileNotFoundError):
         committed_segments(str(tmp_path / "nothing"))
+
+
+def test_what_was_trimmed_behind_a_place(tmp_path):
+    """The oldest segment says where the one before it ended: a place at that end lost nothing."""
+    log = two_ledgers(tmp_path)
+    log.finish()
+    first, second = committed_segments(str(log.directory))
+    assert not is_trimmed_behind((0, 0), second)  # before everything, and no ledger that went
+    assert not is_trimmed_behind((7, 0), first)
+    # Entry 1 is the last of ledger 7, of which the place names the first that was not read.
+    assert is_trimmed_behind((7, 0), second) and is_trimmed_behind((7, 1), second)
+    assert not is_trimmed_behind((7, 2), second)
+    log.log_path(9).unlink()
+    assert is_trimmed_behind((7, 2), second)  # nothing tells any more

@@ -45,6 +45,25 @@ def content(place: Path) -> object:
     )
 
 
+def test_what_lies_at_a_path(tmp_path: Path, naming: str):
+    """A link is itself meant, wherever it leads; what is not there, or went meanwhile, is nothing."""
+    nofollow.mkfifo(f"{tmp_path}/fifo", 0o600)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "none")
+    names = ("file", "fifo", "link", "nowhere", "none")
+    assert {name: nofollow.kind_of(f"{tmp_path}/{name}") for name in names} == {
+        "file": nofollow.FILE,
+        "fifo": nofollow.FIFO,
+        "link": nofollow.LINK,
+        "nowhere": nofollow.LINK,
+        "none": nofollow.NOTHING,
+    }
+    assert nofollow.kind_of(str(tmp_path)) == nofollow.DIRECTORY
+    with pytest.raises(StorageOSError, match="symbolic link"):  # a part above is none that is followed
+        nofollow.kind_of(f"{tmp_path}/link/file")
+
+
 CALLS: dict[str, Callable[[str], object]] = {
     "open": lambda at: nofollow.open_file(f"{at}/file", os.O_RDWR | os.O_NOFOLLOW),
     "create": lambda at: nofollow.open_file(f"{at}/new", NEW_FILE),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -785,7 +784,7 @@ def _check_leases(root: str) -> tuple[int, list[Problem]]:
     living, problems = 0, []
     for name in sorted(descriptors.names_in(clients) if os.path.isdir(clients) else ()):
         path = os.path.join(clients, name)
-        if _is_stranger(path):
+        if nofollow.kind_of(path) in (nofollow.DIRECTORY, nofollow.LINK):  # put there by another program
             problems.append(Problem(LEFTOVER, path, 0, _STRANGER))
         elif _lives(root, path):
             living += 1
@@ -793,13 +792,6 @@ def _check_leases(root: str) -> tuple[int, list[Problem]]:
         else:
             problems.append(Problem(LEFTOVER, path, 0, "the lease of a process that is gone"))
     return living, problems
-
-
-def _is_stranger(path: str) -> bool:
-    with contextlib.suppress(FileNotFoundError):  # the process ended meanwhile
-        mode = nofollow.status(path).st_mode
-        return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
-    return False
 
 
 def _lives(root: str, path: str) -> bool:
@@ -831,11 +823,10 @@ def _check_lock_files(root: str) -> Iterator[Problem]:
             if not name.endswith(filenames.LOCK):
                 continue
             path = os.path.join(listing.path, name)
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                mode = nofollow.status(path).st_mode
-                if not stat.S_ISREG(mode):
-                    problem = unverified(META, path, irregular(path, mode))
-                    yield problem._replace(remedy="move it away: the lock is made again when it is needed")
+            kind = nofollow.kind_of(path)
+            if kind not in (nofollow.NOTHING, nofollow.FILE):
+                problem = unverified(META, path, irregular(path, kind))
+                yield problem._replace(remedy="move it away: the lock is made again when it is needed")
 
 
 def _check_unfinished(root: str) -> Iterator[Problem]:
@@ -895,5 +886,6 @@ def _topic_directories(topics: str) -> list[str]:
 def _directories(path: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         names = descriptors.names_in(path)
-        return sorted(name for name in names if root_layout.is_directory(os.path.join(path, name)))
+        places = ((name, os.path.join(path, name)) for name in names)
+        return sorted(name for name, place in places if nofollow.kind_of(place) == nofollow.DIRECTORY)
     return []

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -295,7 +294,7 @@ class TopicCut:
                 for name in descriptors.names_in(parent)
                 if not name.startswith(NON_DURABLE_PREFIX)
                 and not filenames.is_gone(name)
-                and not _is_file(os.path.join(parent, name))
+                and not _is_of_another(os.path.join(parent, name))
             ]
         return []
 
@@ -718,13 +717,10 @@ class StoreCut:
         return StorageError(path=self._root, reason=reason, remedy=remedy)
 
 
-def _is_file(path: str) -> bool:
-    """Whether it is a file beside the directories of subscriptions, put there by another program. A link is
-    none: it may stand in the place of a subscription, which a backup must not leave out without a word."""
-    with contextlib.suppress(FileNotFoundError):
-        mode = nofollow.status(path).st_mode
-        return not stat.S_ISDIR(mode) and not stat.S_ISLNK(mode)
-    return False
+def _is_of_another(path: str) -> bool:
+    """Whether it was put beside the directories of subscriptions by another program. A link was not: it may
+    stand in the place of a subscription, which a backup must not leave out without a word."""
+    return nofollow.kind_of(path) not in (nofollow.NOTHING, nofollow.DIRECTORY, nofollow.LINK)
 
 
 def _copied_last(item: tuple[TopicEntry, TopicCut | None]) -> int:

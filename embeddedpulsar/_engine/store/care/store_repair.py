@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -514,7 +513,7 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
         is_topic = is_place_of(path, root_layout.in_root(root, root_layout.TOPICS))
         if is_topic and not problem.text.endswith("was deleted"):
             return [step(DESCRIBE)]  # made, and not in the catalog yet
-        return [step(REMOVE if _is_fifo(path) else PUT_AWAY)]
+        return [step(REMOVE if nofollow.kind_of(path) == nofollow.FIFO else PUT_AWAY)]
     if kind in NOTES:
         return [step(PUT_AWAY), step(PUT_AWAY, _index_beside(path))] if kind == log_check.STRAY else []
     if kind == META:
@@ -559,13 +558,6 @@ def _of_root(name: str, problem: Problem) -> list[str]:
 
 def _index_beside(path: str) -> str:
     return path.removesuffix(filenames.LOG_SUFFIX) + filenames.INDEX_SUFFIX
-
-
-def _is_fifo(path: str) -> bool:
-    try:
-        return stat.S_ISFIFO(nofollow.status(path).st_mode)
-    except FileNotFoundError:
-        return False
 
 
 failpoints.declare("repair:moved")

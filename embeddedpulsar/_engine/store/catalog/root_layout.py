@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterator
 from typing import Final
 
@@ -103,15 +102,19 @@ def directories_in(topics: str) -> Iterator[str]:
     reports what is wrong.
     """
     for name in _names_below(topics):
-        if is_topic_directory(name) or is_directory(os.path.join(topics, name)):
+        if is_topic_directory(name) or _is_directory(topics, name):
             yield name
 
 
 def strangers_in(topics: str) -> Iterator[str]:
     """What lies in ``topics``, or in a directory that topics are spread over, and is no directory."""
     for name in _names_below(topics):
-        if not is_topic_directory(name) and not is_directory(os.path.join(topics, name)):
+        if not is_topic_directory(name) and not _is_directory(topics, name):
             yield name
+
+
+def _is_directory(topics: str, name: str) -> bool:
+    return nofollow.kind_of(os.path.join(topics, name)) == nofollow.DIRECTORY
 
 
 def _names_below(topics: str) -> Iterator[str]:
@@ -121,13 +124,6 @@ def _names_below(topics: str) -> Iterator[str]:
             continue
         with contextlib.suppress(NotADirectoryError):
             yield from [f"{name}/{below}" for below in descriptors.names_in(os.path.join(topics, name))]
-
-
-def is_directory(path: str) -> bool:
-    """Whether a directory lies there; a link to one is none."""
-    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-        return stat.S_ISDIR(nofollow.status(path).st_mode)
-    return False
 
 
 def is_topic_directory(relative: str) -> bool:

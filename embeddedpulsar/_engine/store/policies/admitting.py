@@ -33,6 +33,7 @@ from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import (
     NON_PARTITIONED,
     PARTITIONED,
+    SUBSCRIPTION_TYPE_NAMES,
     AutoSubscriptionCreationOverride,
     AutoTopicCreationOverride,
     DelayedDeliveryPolicies,
@@ -429,14 +430,6 @@ MAX_UNACKED_PER_SUBSCRIPTION: Final = limit_policy(
 )
 
 # -- creation ----------------------------------------------------------------------------------------------
-
-SUBSCRIPTION_TYPE_NAMES: Final = {
-    "Exclusive": ConsumerType.Exclusive,
-    "Failover": ConsumerType.Failover,
-    "Shared": ConsumerType.Shared,
-    "Key_Shared": ConsumerType.KeyShared,
-}
-"""The types by the names that Pulsar's documents have."""
 
 
 def _topic_creation(settings: BrokerSettings, own: Sequence[Fields]) -> AutoTopicCreationOverride:

@@ -1,30 +1,34 @@
-"""From "this topic, from here to there" to ranges of entries, looked up in the entry index.
+"""Ranges of entries of one segment: planned by places and times, cut, counted and mapped.
 
 A plan freezes the committed ends at the moment it is made; what is published later is not in it. Reading it
-later needs no lock and no right to write.
+later needs no lock and no right to write. What lies where is looked up in the entry index.
 
-The head of a range of entries: as many messages and bytes of it as a limit allows.
+Readers of whole logs read by ranges: `plan_segments` makes them of a listing of the committed segments, a
+range opens what it lies in, `part_of`, `split` and `head` cut it, and `resumed` says what is behind damage.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass, replace
-from typing import Any, Final
 
-from embeddedpulsar._engine.format.catalog_record import TopicEntry
-from embeddedpulsar._engine.format.frame import FrameHeader
-from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOT
+from embeddedpulsar._engine.cold.cold_ledger import is_away
+from embeddedpulsar._engine.cold.ledger_log import map_log
+from embeddedpulsar._engine.format.frame import FrameHeader, read_header, verify_body
+from embeddedpulsar._engine.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    SLOT,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+    slot_offset,
+)
 from embeddedpulsar._engine.log.chain_scan import scan_log
-from embeddedpulsar._engine.log.segment import Segment
-from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
-from embeddedpulsar._engine.store.catalog.catalog import Catalog
-from embeddedpulsar._engine.store.catalog.root_layout import CATALOG, TOPICS, find_directory, read_meta
-from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
+from embeddedpulsar._engine.log.segment import Segment, find_segment_header
+from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, is_trimmed
+from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.topic_name import TopicName, directory_name
+from embeddedpulsar.topic_name import TopicName
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,44 @@ class EntryRange:
         """Bytes of the segment the range covers."""
         return self.end_offset - self.first_offset
 
+    @property
+    def directory(self) -> str:
+        """The directory of the topic, or of its partition."""
+        return os.path.dirname(self.path)
+
+    def segment(self) -> Segment:
+        """The segment, mapped with its index. Errors as of `Segment.open`."""
+        return Segment.open(self.directory, self.ledger_id)
+
+    def log(self) -> MappedFile:
+        """The log of the segment, fetched if it is in a location. Its descriptor is closed: the map stays as
+        long as there are slices of it, whatever is trimmed.
+
+        Raises:
+            FileNotFoundError: the segment is gone.
+            CorruptionError: it is shorter than what was committed.
+            ColdReadError, LockTimeout: as of `map_log`.
+        """
+        mapped = map_log(self.path)
+        mapped.close_descriptor()
+        # The end was committed when the plan was made, and a segment is never shortened: the file was cut by
+        # something else.
+        if self.end_offset > mapped.size:
+            raise CorruptionError(
+                path=self.path,
+                reason=f"the segment has {mapped.size} bytes where {self.end_offset} were committed",
+                remedy="restore the file from a backup",
+            )
+        return mapped
+
+    def is_offloaded(self) -> bool:
+        """Whether the log is in an offload location and not here."""
+        return not os.path.exists(self.path) and is_away(self.directory, self.ledger_id)
+
+    def is_trimmed(self) -> bool:
+        """Whether the segment, which is gone, was trimmed, or went with its topic; else its file is lost."""
+        return is_trimmed(self.directory, self.ledger_id)
+
 
 _LATEST = MessageId.latest
 
@@ -81,120 +123,21 @@ class Bounds:
 
 
 EVERYTHING = Bounds()
-_NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
-
-
-def topic_partitions(root: str, topic: str) -> list[TopicName]:
-    """The logs behind a name: the topic itself, or those of its partitions that were ever used.
-
-    Raises:
-        InvalidTopicName: `topic` is not a topic name.
-        TopicNotFound: there is no such topic in the store.
-    """
-    name = TopicName.parse(topic)
-    is_there = os.path.isdir(topic_directory(root, name))
-    # A partitioned topic has a description of its own in its directory and no log; a partition that was never
-    # used has no directory.
-    partitions = partition_total(root, name)
-    if partitions:
-        every = map(name.of_partition, range(partitions))
-        return [partition for partition in every if os.path.isdir(topic_directory(root, partition))]
-    if is_there:
-        return [name]
-    # Four cases without a directory: a topic that was created and not yet opened, a partition that was not
-    # yet used, a partitioned topic of which only partitions are left, and no topic at all.
-    if _catalogued(root, name) is not None:
-        return []  # it exists, and was never opened
-    if name.partition >= 0:
-        if name.partition < partition_total(root, TopicName.parse(name.base)):
-            return []  # it exists, and was never used
-    else:
-        partition_names: list[TopicName] = []  # of a store whose list of topics is lost
-        # How many partitions there were is in no file any more, so they are counted up to the first that is
-        # missing.
-        while os.path.isdir(topic_directory(root, name.of_partition(len(partition_names)))):
-            partition_names.append(name.of_partition(len(partition_names)))
-        if partition_names:
-            return partition_names
-    # The commonest mistake is a path that is no store.
-    store = "" if os.path.isdir(os.path.join(root, TOPICS)) else ", which is not the directory of a store"
-    raise TopicNotFound(f"{name.full} is not in {root}{store}; see `embeddedpulsar topics list`")
-
-
-def partition_count(root: str, name: TopicName) -> int:
-    """How many partitions a topic has; 0 without partitions.
-
-    Raises:
-        TopicNotFound: there is no such topic in the store.
-    """
-    entry = _catalogued(root, name)
-    if entry is None:
-        raise TopicNotFound(f"{name.full} is not in {root}")
-    return entry.partitions
-
-
-def _catalogued(root: str, name: TopicName) -> TopicEntry | None:
-    """What the list of topics says of the topic: one that was never opened has no directory."""
-    # A store that is being made, or whose catalog is damaged, has topics by their directories still.
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, CorruptionError, ForeignFileError):
-        # Read-only: nothing is appended, so the catalog needs no lock.
-        catalog = Catalog(os.path.join(root, CATALOG), _NO_LOCK, is_read_only=True)
-        try:
-            return catalog.find(name.full)
-        finally:
-            catalog.close()
-    return None
-
-
-def partition_total(root: str, name: TopicName) -> int:
-    """How many partitions a topic has, as its own directory says; 0 for none."""
-    # A damaged description is not for a reader to report: the topic is then read as one without partitions.
-    with contextlib.suppress(CorruptionError, ForeignFileError, NotADirectoryError):
-        entry = read_meta(topic_directory(root, name))
-        return 0 if entry is None else entry.partitions
-    return 0
-
-
-def topic_directory(root: str, name: TopicName) -> str:
-    """Where the log of a topic (or of one partition) lies: in the directory of the last life of its name."""
-    topics = os.path.join(root, TOPICS)
-    return find_directory(topics, name.full) or os.path.join(topics, directory_name(name.full))
-
-
-def plan_log(
-    root: str, name: TopicName, bounds: Bounds = EVERYTHING, on_lost: DamageHook | None = None
-) -> list[EntryRange]:
-    """The entries of one topic or partition within `bounds`, one range for each segment, in order.
-
-    Args:
-        on_lost: called with segments that are missing or unreadable, and left out; may raise.
-
-    Raises:
-        CorruptionError: a segment is missing or unreadable, and there is no ``on_lost``.
-    """
-    return plan_segments(listed_segments(root, name, on_lost), name, bounds)
-
-
-def listed_segments(root: str, name: TopicName, on_lost: DamageHook | None = None) -> list[SegmentInfo]:
-    """The committed segments of one topic or partition, oldest first; arguments and errors as in `plan_log`.
-
-    Raises:
-        TopicNotFound: the topic was deleted meanwhile.
-    """
-    try:
-        # The list and the end of each segment are taken here and nowhere else: what is appended later is not
-        # in the plan.
-        return committed_segments(topic_directory(root, name), on_lost)
-    except FileNotFoundError:
-        raise TopicNotFound(f"{name.full} is not in {root} any more: it was deleted") from None
 
 
 def plan_segments(
     segments: list[SegmentInfo], name: TopicName, bounds: Bounds = EVERYTHING
 ) -> list[EntryRange]:
-    """As `plan_log`, from a listing of the segments that was made before.
+    """The entries of one topic or partition within `bounds`, one range for each segment, in order.
 
-    Segments that were trimmed since then are left out, as if they had been trimmed before.
+    Args:
+        segments: a listing of the committed segments. Those that were trimmed since it was made are left out,
+            as if they had been trimmed before.
+        name: of the topic or partition.
+        bounds: from where to where.
+
+    Raises:
+        FileNotFoundError: a segment is gone, and was not trimmed.
     """
     ranges: list[EntryRange] = []
     # The start is the first segment that was listed, also where bounds leave it out.
@@ -495,3 +438,90 @@ def head(planned: EntryRange, messages: int, size: int, *, takes_one: bool = Fal
     if end == first:
         return None
     return replace(planned, end_entry=end, end_offset=lookup.offset_of(end), keep=keep)
+
+
+def resumed(
+    planned: EntryRange, view: memoryview, at: int, expected: int
+) -> tuple[CorruptionError, int, int]:
+    """What is wrong at byte `at` of a range, where entry `expected` should be; and where reading continues.
+
+    Args:
+        view: the log up to the end of the range.
+
+    Returns:
+        The error, without its place; the offset and the id of the next entry that can be read.
+    """
+    # Two cases. The header is whole and only the body is damaged: the next frame begins right behind. Or
+    # nothing here can be believed: the next place is looked for, first by the index, which is quick and may
+    # itself be damaged, then by a scan of all frames, as recovery does it.
+    error, header = _diagnose(view, at, planned.end_offset, expected)
+    if header is not None:
+        return error, at + header.length, expected + 1
+    place = _next_readable(planned, view, at, expected, _indexed(planned))
+    place = place or _next_readable(planned, view, at, expected, _scanned(planned))
+    # Committed bytes behind the last entry that could be counted are at least one entry more.
+    return error, *(place or (planned.end_offset, max(planned.end_entry, expected + 1)))
+
+
+def _diagnose(
+    view: memoryview, at: int, end: int, expected: int
+) -> tuple[CorruptionError, FrameHeader | None]:
+    """What is wrong at `at`, and the header if that much of the frame can be believed."""
+    try:
+        # In the order of the checks of a reader, so the same one fails, with its reason.
+        header = read_header(view, at, end)
+    except CorruptionError as error:
+        return error, None
+    if header.entry_id != expected:
+        return CorruptionError(reason=f"entry {header.entry_id} where entry {expected} belongs"), None
+    try:
+        verify_body(view, at, header)
+    except CorruptionError as error:
+        return error, header
+    # Checksums are right, and yet the reader refused the frame: only its counts are left to be wrong.
+    return CorruptionError(reason=f"entry {expected} has no messages"), header
+
+
+def _indexed(planned: EntryRange) -> bytes:
+    """The index slots of all entries up to the end of the range; empty if there is no such index."""
+    try:
+        # Mapped with the size that the range needs: a shorter index is refused.
+        index = MappedFile.open(planned.index_path, writable=False, size=slot_offset(planned.end_entry))
+    except (FileNotFoundError, CorruptionError):
+        return b""
+    slots = bytes(index.view[SLOTS_OFFSET:])
+    index.close()
+    return slots
+
+
+def _scanned(planned: EntryRange) -> bytes:
+    """The same, derived from all frames of the segment, as recovery would."""
+    header = find_segment_header(os.path.dirname(planned.path), planned.ledger_id).header
+    scan = scan_log(
+        planned.path,
+        chain_seed=header.chain_seed,
+        base_publish_ms=header.base_publish_ms,
+        end=planned.end_offset,
+    )
+    return bytes(scan.slots)
+
+
+def _next_readable(
+    planned: EntryRange, view: memoryview, at: int, expected: int, slots: bytes
+) -> tuple[int, int] | None:
+    """The next entry behind `at` whose slot and frame agree; the index alone promises nothing."""
+    # Slots of the index, or of a scan, count from the first entry of the segment.
+    for entry in range(expected + 1, min(planned.end_entry, len(slots) // SLOT_SIZE)):
+        offset, *_, crc = SLOT.unpack_from(slots, SLOT_SIZE * entry)
+        offset <<= 3
+        # A slot that leads backwards, or out of the range, is damaged.
+        if not at < offset < planned.end_offset:
+            continue
+        try:
+            header = read_header(view, offset, planned.end_offset)
+        except CorruptionError:
+            continue
+        # Header checksum and number agree, so it is the entry that the slot means.
+        if header.crc == crc and header.entry_id == entry:
+            return offset, entry
+    return None

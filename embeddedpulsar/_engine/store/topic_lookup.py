@@ -1,0 +1,207 @@
+"""Topics found in the files of a store that this process has not opened: no lock, and no right to write.
+
+Which logs a name stands for, where they lie, which segments they have, and what else their directories say.
+Each call looks again: topics come, grow and go meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from embeddedpulsar._engine import filenames
+from embeddedpulsar._engine.format.catalog_record import TopicEntry
+from embeddedpulsar._engine.log.entry_range import EVERYTHING, Bounds, EntryRange, plan_segments
+from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
+from embeddedpulsar._engine.platform.descriptors import late_imports
+from embeddedpulsar._engine.store.catalog.catalog import Catalog
+from embeddedpulsar._engine.store.catalog.root_layout import (
+    CATALOG,
+    TOPICS,
+    directories_in,
+    find_directory,
+    read_meta,
+)
+from embeddedpulsar._engine.store.schema_registry import SchemaDocument, read_schemas
+from embeddedpulsar.damage import DamageHook
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
+from embeddedpulsar.topic_name import TopicName, directory_name
+
+_NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
+
+
+def topic_partitions(root: str, topic: str) -> list[TopicName]:
+    """The logs behind a name: the topic itself, or those of its partitions that were ever used.
+
+    Raises:
+        InvalidTopicName: `topic` is not a topic name.
+        TopicNotFound: there is no such topic in the store.
+    """
+    name = TopicName.parse(topic)
+    is_there = os.path.isdir(topic_directory(root, name))
+    # A partitioned topic has a description of its own in its directory and no log; a partition that was never
+    # used has no directory.
+    partitions = partition_total(root, name)
+    if partitions:
+        every = map(name.of_partition, range(partitions))
+        return [partition for partition in every if os.path.isdir(topic_directory(root, partition))]
+    if is_there:
+        return [name]
+    # Four cases without a directory: a topic that was created and not yet opened, a partition that was not
+    # yet used, a partitioned topic of which only partitions are left, and no topic at all.
+    if _catalogued(root, name) is not None:
+        return []  # it exists, and was never opened
+    if name.partition >= 0:
+        if name.partition < partition_total(root, TopicName.parse(name.base)):
+            return []  # it exists, and was never used
+    else:
+        partition_names: list[TopicName] = []  # of a store whose list of topics is lost
+        # How many partitions there were is in no file any more, so they are counted up to the first that is
+        # missing.
+        while os.path.isdir(topic_directory(root, name.of_partition(len(partition_names)))):
+            partition_names.append(name.of_partition(len(partition_names)))
+        if partition_names:
+            return partition_names
+    # The commonest mistake is a path that is no store.
+    store = "" if os.path.isdir(os.path.join(root, TOPICS)) else ", which is not the directory of a store"
+    raise TopicNotFound(f"{name.full} is not in {root}{store}; see `embeddedpulsar topics list`")
+
+
+def partition_count(root: str, name: TopicName) -> int:
+    """How many partitions a topic has; 0 without partitions.
+
+    Raises:
+        TopicNotFound: there is no such topic in the store.
+    """
+    entry = _catalogued(root, name)
+    if entry is None:
+        raise TopicNotFound(f"{name.full} is not in {root}")
+    return entry.partitions
+
+
+def _catalogued(root: str, name: TopicName) -> TopicEntry | None:
+    """What the list of topics says of the topic: one that was never opened has no directory."""
+    # A store that is being made, or whose catalog is damaged, has topics by their directories still.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, CorruptionError, ForeignFileError):
+        # Read-only: nothing is appended, so the catalog needs no lock.
+        catalog = Catalog(os.path.join(root, CATALOG), _NO_LOCK, is_read_only=True)
+        try:
+            return catalog.find(name.full)
+        finally:
+            catalog.close()
+    return None
+
+
+def partition_total(root: str, name: TopicName) -> int:
+    """How many partitions a topic has, as its own directory says; 0 for none."""
+    # A damaged description is not for a reader to report: the topic is then read as one without partitions.
+    with contextlib.suppress(CorruptionError, ForeignFileError, NotADirectoryError):
+        entry = read_meta(topic_directory(root, name))
+        return 0 if entry is None else entry.partitions
+    return 0
+
+
+def topic_directory(root: str, name: TopicName) -> str:
+    """Where the log of a topic (or of one partition) lies: in the directory of the last life of its name."""
+    topics = os.path.join(root, TOPICS)
+    return find_directory(topics, name.full) or os.path.join(topics, directory_name(name.full))
+
+
+def plan_log(
+    root: str, name: TopicName, bounds: Bounds = EVERYTHING, on_lost: DamageHook | None = None
+) -> list[EntryRange]:
+    """The entries of one topic or partition within `bounds`, one range for each segment, in order.
+
+    Args:
+        on_lost: called with segments that are missing or unreadable, and left out; may raise.
+
+    Raises:
+        CorruptionError: a segment is missing or unreadable, and there is no ``on_lost``.
+    """
+    return plan_segments(listed_segments(root, name, on_lost), name, bounds)
+
+
+def listed_segments(root: str, name: TopicName, on_lost: DamageHook | None = None) -> list[SegmentInfo]:
+    """The committed segments of one topic or partition, oldest first; arguments and errors as in `plan_log`.
+
+    Raises:
+        TopicNotFound: the topic was deleted meanwhile.
+    """
+    try:
+        # The list and the end of each segment are taken here and nowhere else: what is appended later is not
+        # in the plan.
+        return committed_segments(topic_directory(root, name), on_lost)
+    except FileNotFoundError:
+        raise TopicNotFound(f"{name.full} is not in {root} any more: it was deleted") from None
+
+
+def topics_in(root: str, known: dict[str, str]) -> set[str]:
+    """The full names of the topics of a store that were ever opened; of partitions, those of their topics.
+
+    Args:
+        known: the topics of directories, to which those of new ones are added. A directory never changes its
+            topic, so a caller that asks again reads only the descriptions of new ones.
+
+    Raises:
+        TopicNotFound: there is no such store, or a directory does not say whose it is.
+    """
+    topics = os.path.join(root, TOPICS)
+    try:
+        directories = list(directories_in(topics))
+    except (FileNotFoundError, NotADirectoryError):
+        raise TopicNotFound(f"{root} is not the directory of a store") from None
+    for directory in directories:
+        if directory not in known:
+            try:
+                entry = read_meta(os.path.join(topics, directory))
+            except (CorruptionError, ForeignFileError) as error:
+                raise TopicNotFound(f"cannot tell which topic this is: {error}") from error
+            # A topic that is being made has no description yet: the next call finds it.
+            if entry is not None:
+                known[directory] = TopicName.parse(entry.name).base
+    return {known[directory] for directory in directories if directory in known}
+
+
+def incarnation_in(directory: str) -> int:
+    """Which life of the topic a directory holds, also before it has a log; 0 if nothing says it."""
+    incarnation = topic_incarnation(directory)
+    # The description of a topic is made before its log, and has the incarnation of it.
+    if not incarnation:
+        entry = read_meta(directory)
+        incarnation = 0 if entry is None else entry.incarnation
+    return incarnation
+
+
+def schemas_of(root: str, topic: str) -> SchemaDocument:
+    """The schemas of a topic; of a partition, those of its topic, which its partitions share.
+
+    Raises:
+        InvalidTopicName: ``topic`` is not a topic name.
+        CorruptionError, ForeignFileError: as of `read_schemas`.
+    """
+    name = TopicName.parse(topic)
+    base = TopicName.parse(name.base)
+    # A partition that is a topic of its own, since no partitioned topic has its base name, has its own.
+    if name.partition >= 0 and partition_total(root, base):
+        name = base
+    return read_schemas(filenames.schemas_path(topic_directory(root, name)))[0]
+
+
+def entry_limits(root: str) -> Callable[[TopicName], int]:
+    """Returns what says of a topic how many bytes an entry of it may have: by the policy of the topic or its
+    namespace, below the setting of the store as it is now."""
+    # Of those that look into a store without opening it, writers alone ask.
+    with late_imports():
+        from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
+        from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments
+        from embeddedpulsar._engine.store.store_session import read_settings
+    settings = read_settings(root)
+    policies = PolicyDocuments(root, settings)
+
+    def limit(name: TopicName) -> int:
+        own = policies.value(MAX_MESSAGE_SIZE, name.full, topic_directory(root, name))
+        return min(own, settings.maxMessageSize) if own else settings.maxMessageSize
+
+    return limit
