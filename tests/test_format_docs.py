@@ -225,6 +225,8 @@ def example_transaction_ack() -> bytes:
     """One entry, in a transaction."""
     ack = acknowledgement.Ack(3, 4, acknowledgement.group_entries([(9, 1)]), ())
     return subscription_record.encode(subscription_record.TransactionAck((0, 17), ack, None))[1]
+
+
 def example_revised() -> bytes:
     """The columns of a message whose key is bytes, in an entry that came from another cluster."""
     content = entry.EntryContent(

@@ -32,9 +32,7 @@ from embeddedpulsar.arrow.engine import (
     sticky_key_hash,
     unpack_text_map,
 )
-from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar.records import NamedTuple, Protocol
-from embeddedpulsar.records import NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar.arrow.row_values import RecordRows

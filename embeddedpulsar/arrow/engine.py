@@ -62,6 +62,7 @@ from embeddedpulsar._engine.format.frame import (
     FrameHeader,
 )
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
+from embeddedpulsar._engine.format.sealed_entry import opened_columns
 from embeddedpulsar._engine.format.segment_header import SLOT_SIZE
 
 # Ranges of entries, and what they lie in.

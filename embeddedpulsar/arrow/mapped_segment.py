@@ -21,13 +21,6 @@ import pyarrow as pa
 from embeddedpulsar.arrow.cold_table import ColdTable, cold_table
 from embeddedpulsar.arrow.engine import (
     FIELD_KEYS,
-    EntryView,
-    RawPosition,
-    SealedView,
-    decode,
-    sealed_view,
-)
-from embeddedpulsar._engine.format.frame import (
     FLAG_CHUNK,
     FLAG_ENCRYPTED,
     FLAG_TXN,
@@ -46,23 +39,13 @@ from embeddedpulsar._engine.format.frame import (
     SealedView,
     SegmentParts,
     decode,
-    decompressed_columns,
     descriptors,
+    opened_columns,
     package_log,
     parse_ledger,
     resumed,
     sealed_view,
 )
-from embeddedpulsar._engine.format.sealed_entry import opened_columns
-from embeddedpulsar._engine.format.segment_header import SLOT, SLOTS_OFFSET, slot_offset
-from embeddedpulsar._engine.log.chain_scan import scan_log
-from embeddedpulsar._engine.log.log_view import ChunkReader, Part, segment_part
-from embeddedpulsar._engine.log.segment import Segment, find_segment_header
-from embeddedpulsar._engine.log.segment_snapshot import is_trimmed
-from embeddedpulsar._engine.platform import descriptors, package_log
-from embeddedpulsar._engine.platform.mapped_file import MappedFile
-from embeddedpulsar.arrow.cold_table import ColdTable, cold_table
-from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.crypto.entry_cipher import EntryOpener
 from embeddedpulsar.crypto.keys import CryptoKeyReader
 from embeddedpulsar.damage import Damage

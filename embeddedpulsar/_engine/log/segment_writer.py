@@ -82,7 +82,7 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.policies import TopicHeld
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import Protocol
 
 failpoints.declare("append:index_reserved")
 

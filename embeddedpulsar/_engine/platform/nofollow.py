@@ -422,6 +422,8 @@ def held_status(path: str) -> os.stat_result | None:
     if series is None or path not in series:
         return None
     return series.statuses.get(path) or series.status(path)
+
+
 def kind_of(path: str) -> int:
     """What lies at a path, a link being itself meant; `NOTHING` also for what is removed meanwhile."""
     with contextlib.suppress(FileNotFoundError):

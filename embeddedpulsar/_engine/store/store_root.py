@@ -25,8 +25,6 @@ from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import KIND_STORE_META, decode_document, encode_document
 from embeddedpulsar._engine.format.frame import FORMAT_VERSION, REVISED_VERSION
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, filesystem, nofollow
-from embeddedpulsar._engine.platform.access import Refusal
-from embeddedpulsar._engine.platform import descriptors, disk, filesystem, nofollow
 from embeddedpulsar._engine.platform.access import Refusal, access_denied
 from embeddedpulsar._engine.platform.filesystem import PRIVATE, DirectoryLease
 from embeddedpulsar._engine.store.catalog import root_layout

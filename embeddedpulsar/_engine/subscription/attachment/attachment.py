@@ -6,10 +6,8 @@ It acknowledges by commands, under the lock of the subscription.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import (
