@@ -360,9 +360,8 @@ def translate(error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
         if is_within_another_call():
             return
-        raise Interrupted(
-            str(error)
-        ) from None  # where it struck says nothing to the caller; it is the context
+        # The place where it struck says nothing to the caller; it stays the context of the error.
+        raise Interrupted(str(error)) from None
     # `named` returns the same object where the error has its text already.
     if isinstance(error, OSError) and (told := named(error)) is not error:
         raise told from error

@@ -25,10 +25,9 @@ from embeddedpulsar.testing.trial_store import assert_clean
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\x7f\r\nforged line\t\u2066\u2028[red]x[/red]"
 PROGRAM = [sys.executable, "-m", "embeddedpulsar"]
 STYLES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-PROGRESS = re.compile(
-    r"(?:\r[^\r\n]+)*\r +\r"
-)  # written over in place, and removed; after a second, on a busy machine
 """Sequences that the program may send itself: styles, and those that draw a screen."""
+PROGRESS = re.compile(r"(?:\r[^\r\n]+)*\r +\r")
+"""What is written over in place and then removed: it shows after a second, on a busy machine."""
 
 
 @pytest.fixture(scope="module")
