@@ -157,6 +157,7 @@ OWNERS = {
     "portalocker": ("platform",),
     "pulsar": ("cluster",),
     "_pulsar": ("cluster",),
+    "sortedcontainers": ("subscription",),
 }
 
 

@@ -45,6 +45,7 @@ from embeddedpulsar._engine.format.frame import (
     FLAG_ENCRYPTED,
     FLAG_EVENT_TIMES,
     FLAG_KEY_ABSENT,
+    FLAG_KEY_BYTES,
     FLAG_KEYS,
     FLAG_NULL_VALUES,
     FLAG_ORDERING_KEY_ABSENT,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-NEEDED = "pyarrow", "pyspark", "py4j", "lz4", "mmh3", "msgpack", "portalocker"
+NEEDED = "pyarrow", "pyspark", "py4j", "lz4", "mmh3", "msgpack", "portalocker", "sortedcontainers"
 """What programs and workers of Spark need beside the zip."""
 
 

@@ -10,11 +10,10 @@ Redeliveries of entries that were given to an application, while no consumer is 
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_left, bisect_right, insort
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import neg
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.subscription_record import (
     DETACH_CLOSED,
@@ -29,6 +28,7 @@ from embeddedpulsar._engine.format.subscription_record import (
     Share,
 )
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
 from embeddedpulsar._engine.subscription.state.entry_states import (
     FIRST_OWNER,
@@ -48,6 +48,10 @@ from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
     selector_of,
 )
 from embeddedpulsar.records import NamedTuple
+
+if TYPE_CHECKING:
+    from sortedcontainers import SortedDict
+
 
 Range = tuple[int, int, int]
 Scattered = tuple[int, int, bytes, int]
@@ -366,13 +370,10 @@ class RestingCounts:
     ([(3, 2)], 1)
     """
 
-    __slots__ = ("_entries", "_ledgers")
+    __slots__ = ("_ledgers",)
 
     def __init__(self) -> None:
-        self._ledgers: dict[int, dict[int, int]] = {}
-        # Of each ledger, the highest entry first: what is read or dropped next stands last, and goes in one
-        # step.
-        self._entries: dict[int, list[int]] = {}
+        self._ledgers: dict[int, SortedDict[int, int]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._ledgers.values()))
@@ -381,15 +382,14 @@ class RestingCounts:
         return bool(self._ledgers)
 
     def keep(self, counted: Iterable[tuple[int, int, int]]) -> None:
-        """Add counts, as (ledger, entry, count). Sorts once, however many there are."""
-        fresh: dict[int, list[int]] = {}
         for ledger_id, entry, count in counted:
-            known = self._ledgers.setdefault(ledger_id, {})
-            if entry not in known:
-                fresh.setdefault(ledger_id, []).append(entry)
+            known = self._ledgers.get(ledger_id)
+            if known is None:
+                # Late: few subscriptions have such counts, and the package takes 1 MB.
+                with late_imports():
+                    from sortedcontainers import SortedDict
+                known = self._ledgers[ledger_id] = SortedDict()
             known[entry] = count
-        for ledger_id, entries in fresh.items():
-            self._entries[ledger_id] = sorted([*self._entries.get(ledger_id, ()), *entries], reverse=True)
 
     def pop_range(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
         """Remove and return the counts of the entries ``first..last`` of a ledger, which were read: (entry,
@@ -397,13 +397,11 @@ class RestingCounts:
         known = self._ledgers.get(ledger_id)
         if known is None:
             return []
-        entries = self._entries[ledger_id]
-        start, stop = bisect_left(entries, -last, key=neg), bisect_right(entries, -first, key=neg)
-        popped = [(entry, known.pop(entry)) for entry in reversed(entries[start:stop])]
-        del entries[start:stop]
+        # The list comes first: removing entries while `irange` walks over them would break its walk.
+        taken = [(entry, known.pop(entry)) for entry in list(known.irange(first, last))]
         if not known:
-            self._drop(ledger_id)
-        return popped
+            del self._ledgers[ledger_id]
+        return taken
 
     def count(self, ledger_id: int, entry: int) -> int:
         """How often an entry came back."""
@@ -416,27 +414,22 @@ class RestingCounts:
         Called each time the mark-delete position moves, so it costs as much as it drops and no more.
         """
         for ledger_id in [each for each in self._ledgers if each < position.ledger_id]:
-            self._drop(ledger_id)
+            del self._ledgers[ledger_id]
         known = self._ledgers.get(position.ledger_id)
         if known is None:
             return
-        entries = self._entries[position.ledger_id]
-        while entries and entries[-1] < position.entry_id:
-            del known[entries.pop()]
+        while known and known.peekitem(0)[0] < position.entry_id:
+            known.popitem(0)
         if not known:
-            self._drop(position.ledger_id)
-
-    def _drop(self, ledger_id: int) -> None:
-        del self._ledgers[ledger_id], self._entries[ledger_id]
+            del self._ledgers[position.ledger_id]
 
     def clear(self) -> None:
-        self._ledgers, self._entries = {}, {}
+        self._ledgers = {}
 
     def pack(self) -> list[Any]:
         """The content for a snapshot; equal contents give equal values."""
         return [
-            [ledger_id, *([entry, known[entry]] for entry in reversed(self._entries[ledger_id]))]
-            for ledger_id, known in sorted(self._ledgers.items())
+            [ledger_id, *map(list, self._ledgers[ledger_id].items())] for ledger_id in sorted(self._ledgers)
         ]
 
     @classmethod
