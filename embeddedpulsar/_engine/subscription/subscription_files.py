@@ -636,14 +636,16 @@ def open_files(
 
 def _mapped(directory: str, is_new: bool, boot: bytes, *, is_empty: bool) -> SubscriptionControl:
     """The control words, made if there are none. ``is_new``: the lock was not there, so they hardly are.
-    ``is_empty``: nor is anything else, because the directory was just made.
+    ``is_empty``: the caller made the directory and the lock, so nothing else is there, unless another process
+    was faster in locking it.
 
     Words that are lost are derived from the files (`SharedState.open`). Where there are neither, there is
     nothing to derive, and the words are true as they are made.
     """
-    if is_empty:
+    has_words = not is_new or os.path.lexists(control_path(directory))
+    if is_empty and not has_words:
         return SubscriptionControl.create_first(directory, boot)
-    if not is_new or os.path.lexists(control_path(directory)):
+    if has_words:
         with contextlib.suppress(FileNotFoundError, CorruptionError):
             return SubscriptionControl.open(directory)
     if is_new and is_bare(directory):

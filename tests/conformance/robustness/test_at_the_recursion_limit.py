@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import traceback
@@ -35,6 +36,7 @@ def at_depth(room: int, action: Callable[[], object]) -> BaseException | None:
     while frame is not None:
         depth, frame = depth + 1, frame.f_back  # type: ignore[assignment]
     before = sys.getrecursionlimit()
+    gc.disable()  # what is left of other tests is not to end its life here, and fail at it
     failure: BaseException | None = None
     try:
         sys.setrecursionlimit(depth + room)
@@ -46,6 +48,7 @@ def at_depth(room: int, action: Callable[[], object]) -> BaseException | None:
         failure = error
     finally:
         sys.setrecursionlimit(before)
+        gc.enable()
     return failure
 
 

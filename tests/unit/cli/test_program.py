@@ -479,6 +479,8 @@ VERBS = {
         "get_list": "list",
         "get_partitioned_topic_list": "list-partitioned-topics",
         "get_stats": "stats",
+        "compaction_progress": "compact",
+        "offload_progress": "offload",
         "get_partitioned_stats": "partitioned-stats",
         "get_internal_stats": "stats-internal",
         "analyze_subscription_backlog": "analyze-backlog",

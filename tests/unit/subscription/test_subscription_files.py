@@ -13,6 +13,7 @@ from embeddedpulsar import Client
 from embeddedpulsar._engine.format.control import SubscriptionWord, journal_word
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import failpoints
+from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.timing import boot_id
 from embeddedpulsar._engine.subscription import subscription_files
 from embeddedpulsar._engine.subscription.subscription_files import (
@@ -110,3 +111,23 @@ def test_gone_while_its_words_are_compared(directory: Path):
         control.words[SubscriptionWord.JOURNAL] = journal_word(1, 0)
         shutil.rmtree(directory)
         assert not is_word_damaged(str(directory), control)
+
+
+def test_the_directory_of_another_one_is_not_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of two processes that make a subscription, one makes the directory and the lock file, and the other
+    locks it first: the words of that one stay."""
+    real, others = FileLock.acquire, [True]
+
+    def after_another(lock: FileLock, timeout_s: float, *rest: object) -> None:
+        if others and others.pop():
+            quick_lock, quick = subscription_files.open_files(str(tmp_path), 1, boot_id())
+            quick.words[SubscriptionWord.JOURNAL] = journal_word(1, 100)
+            quick_lock.release()
+            quick_lock.close()
+            quick.close()
+        real(lock, timeout_s, *rest)
+
+    monkeypatch.setattr(FileLock, "acquire", after_another)
+    lock, control = subscription_files.open_files(str(tmp_path), 1, boot_id(), is_fresh=True)
+    with contextlib.closing(lock), contextlib.closing(control):
+        assert control.words[SubscriptionWord.JOURNAL] == journal_word(1, 100)
