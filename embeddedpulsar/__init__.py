@@ -12,7 +12,6 @@ Example:
 from __future__ import annotations
 
 from sys import modules
-from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar import exceptions, schema
 from embeddedpulsar._engine import EXTENSIONS as _EXTENSIONS
@@ -89,9 +88,12 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.care.backup_target import BackupTarget
     from embeddedpulsar.admin.admin import Admin

@@ -9,7 +9,11 @@ Enumerations of schemas that a program which has none does not load.
 from __future__ import annotations
 
 from enum import EnumMeta, IntEnum
-from typing import TYPE_CHECKING, NoReturn
+
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 # SchemaType and Result have more members than a line of an error should have.
 _MOST_LISTED = 20

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, TypeVar, cast
 
 from embeddedpulsar.enums import Result
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar, cast
 
-F = TypeVar("F", bound=Callable[..., Any])
-K = TypeVar("K", bound=type[Any])
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    F = TypeVar("F", bound=Callable[..., Any])
+    K = TypeVar("K", bound=type[Any])
 
 _UNEXPECTED = "got an unexpected keyword argument "
 _PREFIX = "Pulsar error: "
@@ -122,7 +125,7 @@ def naming_arguments(function: F) -> F:
                 raise
             raise told from None
 
-    return cast(F, call)
+    return cast("F", call)
 
 
 def naming_fields(kind: K) -> K:

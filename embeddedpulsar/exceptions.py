@@ -13,10 +13,13 @@ from __future__ import annotations
 import builtins
 import errno as errno_codes
 import os
-from typing import Any, ClassVar, TypeVar
 
 from embeddedpulsar import error_text
 from embeddedpulsar.enums import Result
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
 
 _Error = TypeVar("_Error", bound="StorageError")
 

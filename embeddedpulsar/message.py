@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, cast
 
 from embeddedpulsar.message_id import MessageId, make
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Generic, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, Final, Self
 
     # A type checker provides typing_extensions itself; nothing needs to be installed for it.
     from typing_extensions import TypeVar
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     T = TypeVar("T", default=bytes)
     """The type of values that a producer, consumer or reader handles: that of its schema, or ``bytes``."""
 else:
-    from typing import TypeVar
+    from embeddedpulsar.records import TypeVar
 
     T = TypeVar("T")
 

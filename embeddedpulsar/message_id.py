@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from operator import index
-from typing import Any, ClassVar, SupportsIndex
+
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, SupportsIndex
 
 LARGEST_ID = 0x7FFFFFFFFFFFFFFF
 _MASK = 0xFFFFFFFFFFFFFFFF

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
 
 from embeddedpulsar.enums import KeySharedMode
 from embeddedpulsar.error_text import naming_arguments, naming_fields
 from embeddedpulsar.exceptions import InvalidConfiguration, LockTimeout
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 # The limit that Pulsar's clients have where none is given.
 _DEFAULT_BATCH_BYTES = 10 * 1024 * 1024

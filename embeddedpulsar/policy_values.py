@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
-
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.error_text import naming_fields
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"

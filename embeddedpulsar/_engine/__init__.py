@@ -6,10 +6,11 @@ them by itself, such a package adds to `EXTENSIONS`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.background.housekeeping import ExtraChore

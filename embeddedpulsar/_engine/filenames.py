@@ -13,7 +13,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Final
+
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 CONTROL: Final = "ctl"
 LOCK: Final = "lock"

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.document import pack_map, pack_text_map
 from embeddedpulsar._engine.format.entry import EntryContent
 from embeddedpulsar.enums import PulsarEnum
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
+    from typing import Any, Final
 
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
 
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
@@ -27,6 +26,7 @@ from embeddedpulsar.enums import (
     SubscriptionMode,
 )
 from embeddedpulsar.message import T
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic_name import TopicName
@@ -34,6 +34,7 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     import os
     import re
+    from typing import Any, Self
 
     from embeddedpulsar.client.cluster_options import Authentication, ServiceInfo
     from embeddedpulsar.client.consumer.consumer import Consumer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.store_root import ServiceUrl
@@ -20,7 +19,10 @@ from embeddedpulsar.client.arguments import (
 )
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.enums import LoggerLevel
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any
 
 _SEVERAL = ("AutoClusterFailover", "ServiceInfoProvider")  # addresses of several clusters
 _CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")

@@ -7,13 +7,12 @@ Closing of a consumer or reader once, and the error for acknowledgements that co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar
-
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any, NoReturn, SupportsIndex
 
     from embeddedpulsar._engine.platform.timing import SchedulerLike
     from embeddedpulsar._engine.store.open_topics import TopicUse

@@ -8,7 +8,6 @@ import warnings
 import weakref
 from collections import deque
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
@@ -27,9 +26,11 @@ from embeddedpulsar.client.client_threads import (
 )
 from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, Timeout
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, Final
 
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar.client.client_config import ClientConfig

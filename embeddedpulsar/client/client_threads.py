@@ -22,16 +22,17 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from sys import modules
-from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine.platform import fork, package_log, threads, timing
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.client.client_config import ConsoleLogger, FileLogger
 from embeddedpulsar.enums import LoggerLevel
 from embeddedpulsar.exceptions import AlreadyClosed, MemoryBufferIsFull
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.platform.timing import ThreadLike
 
 

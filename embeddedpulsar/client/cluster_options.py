@@ -8,9 +8,12 @@ with the class. Most processes never load them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from embeddedpulsar.client.arguments import check_type, check_type_or_none
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Authentication:

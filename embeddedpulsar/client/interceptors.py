@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import make
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.client_threads import ClientLog
     from embeddedpulsar.client.consumer.consumer import Consumer

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 from embeddedpulsar._engine.format.pulsar_batch import Single, singles
 from embeddedpulsar.message import Message, ValueDecoder
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.schema import BytesSchema
+
+if TYPE_CHECKING:
+    from typing import Any, Self
 
 # Numbers of the fields of Pulsar's `SingleMessageMetadata`.
 _KEY, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID, _NULL = 2, 5, 7, 8, 9

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine.platform import fork, threads
 from embeddedpulsar._engine.store.policies.admitting import SCHEMA_VALIDATION
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.exceptions import AlreadyClosed, IncompatibleSchema, TopicNotFound
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.timing import Timer
     from embeddedpulsar._engine.store.store import Store

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
 
 from embeddedpulsar._engine.format.entry import EncodedEntry
 from embeddedpulsar._engine.format.entry_decoder import ENVELOPE, TAG_SIZE, EntryView, SealedView
@@ -17,6 +16,10 @@ from embeddedpulsar._engine.platform import fork
 from embeddedpulsar.crypto.keys import DATA_KEY_SIZE, CryptoKeyReader, require_cryptography, unwrap, wrap
 from embeddedpulsar.encryption import EncryptedKey, EncryptionContext, EncryptionFacts
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, PulsarException
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 # Four hours, as Pulsar's Java client keeps a data key.
 REFRESH_S: Final = 4 * 3600.0

@@ -13,12 +13,13 @@ key`` and both public keys. Pulsar's Java client uses the ECIES of a library the
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import CryptoError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.padding import OAEP
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from sys import modules
-from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from embeddedpulsar.enums import KeyValueEncodingType
     from embeddedpulsar.schema.auto_schema import AutoConsumeSchema, AutoProduceBytesSchema, GenericRecord
     from embeddedpulsar.schema.definition import (

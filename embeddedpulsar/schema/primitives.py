@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import struct
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Final
 
 from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.schema.schema import Schema, T
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_OF_EPOCH: Final = date(1970, 1, 1).toordinal()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from sys import modules
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.schema_info import KeyValueInfo as KeyValueInfo
 from embeddedpulsar._engine.store.schema_info import SchemaInfo as SchemaInfo
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.message import MessageOrigin
+from embeddedpulsar.records import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any, Final
 
     from embeddedpulsar._engine.store.store import Store
 

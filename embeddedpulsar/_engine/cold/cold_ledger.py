@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.filenames import (
     COLD_SUFFIX,
@@ -21,10 +20,11 @@ from embeddedpulsar._engine.format.segment_header import (
 )
 from embeddedpulsar._engine.platform import descriptors, disk
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any, Final
 
 _REMEDY: Final = "restore it from a backup; or, if the log is here, move it away and offload again"
 UPLOADING: Final = "uploading"

@@ -13,7 +13,6 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.cold.cold_ledger import (
     OFFLOADED,
@@ -37,8 +36,11 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     StorageFullError,
 )
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.cold.location import Location
 
 

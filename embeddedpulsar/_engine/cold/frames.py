@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +25,10 @@ from embeddedpulsar._engine.format.frame import (
     verify_body,
 )
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 SCHEMA: Final = pa.schema(
     [

@@ -6,16 +6,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.cold.cold_ledger import offloaded_ledger
 from embeddedpulsar._engine.filenames import parse_ledger
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Final
 
 Opened = TypeVar("Opened")
 

@@ -27,7 +27,6 @@ import stat
 import tempfile
 import weakref
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
 
 from embeddedpulsar._engine.cold.cold_ledger import ColdLedger, ColdObject
 from embeddedpulsar._engine.format.document import KIND_OBJECT_OWNER, decode_document, encode_document
@@ -44,6 +43,10 @@ from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.ownership import Rights
 from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, InvalidConfiguration, StorageError
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Final
 
 _CHUNK: Final = 4 << 20
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.frame import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, is_directory_of, spread_directory_name
+
+if TYPE_CHECKING:
+    from typing import Final
 
 # Record types. Persistent values, never renumber.
 NAMESPACE: Final = 1

@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.document import pack_map
@@ -43,7 +42,10 @@ from embeddedpulsar._engine.format.frame import (
     FrameHeader,
 )
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 PADDING: Final = tuple(bytes(n) for n in range(8))
 """`PADDING[-n & 7]` fills n bytes up to a multiple of 8."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.columns import NO_FIELDS, PADDING, EntryFields, read_fields
@@ -33,7 +32,10 @@ from embeddedpulsar._engine.format.frame import (
 )
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 COMPACTED_HEADER: Final = struct.Struct(
     "<"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any, Final
 
 from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
@@ -23,7 +22,10 @@ from embeddedpulsar._engine.format.frame import (
     MAX_FRAME_SIZE,
 )
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _SMALL: Final = 256
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"

@@ -16,13 +16,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.acknowledgement import MAX_BATCH_SIZE, MAX_ENTRY_ID
 from embeddedpulsar._engine.format.frame import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 CONTROL_HEADER: Final = struct.Struct(
     "<"

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.frame import FORMAT_VERSION
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 MAX_MAP_BYTES: Final = 5 << 20
 """Largest packed map a message may carry: Pulsar's default maximum message size."""

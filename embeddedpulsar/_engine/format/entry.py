@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.columns import (
@@ -71,9 +70,11 @@ from embeddedpulsar._engine.format.frame import (
 )
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.format.pulsar_batch import PulsarMetadata
 
 __all__ = [

@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.columns import (
@@ -50,9 +49,11 @@ from embeddedpulsar._engine.format.frame import (
     FrameHeader,
 )
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar.encryption import EncryptedKey, EncryptionFacts
 
 METADATA: Final = struct.Struct(

@@ -22,11 +22,13 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final, NoReturn
 
 HEADER: Final = struct.Struct(
     "<"

@@ -21,12 +21,14 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.frame import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final, TypeAlias
 
 JOURNAL_HEADER: Final = struct.Struct(
     "<"
@@ -550,7 +552,7 @@ class Terminate(NamedTuple):
 
 
 ProducerCommand = AttachProducer | EnqueueProducer
-TopicCommand = tuple[Any, ...]
+TopicCommand: TypeAlias = "tuple[Any, ...]"
 """Any of the commands that are added to `RECORDS`."""
 
 RECORDS: Final = RecordTypes("topic")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.enums import HashingScheme
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Final
 
 _31_BITS: Final = 0x7FFFFFFF
 _32_BITS: Final = 0xFFFFFFFF

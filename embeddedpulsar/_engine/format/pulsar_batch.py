@@ -10,7 +10,6 @@ The records are protobuf messages, of which a field is a number and a value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
 
 from embeddedpulsar._engine.format.columns import (
     OPTIONAL,
@@ -39,7 +38,10 @@ from embeddedpulsar._engine.format.frame import (
 )
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.message_id import read_varint, skip_field
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 # Numbers of the fields of the metadata of one message of a batch.
 _PROPERTY, _KEY, _SIZE, _COMPACTED_OUT, _EVENT_TIME, _KEY_IS_BASE64 = 1, 2, 3, 4, 5, 6

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.columns import PADDING
@@ -47,6 +46,10 @@ from embeddedpulsar._engine.format.frame import (
 )
 from embeddedpulsar.encryption import EncryptedKey, EncryptionContext
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _ALSO_CLEAR: Final = FLAG_DELIVER_AT | FLAG_CHUNKS | FLAG_TRANSACTION | FLAG_FIELDS
 

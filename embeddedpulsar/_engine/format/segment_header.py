@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.frame import (
@@ -30,7 +29,10 @@ from embeddedpulsar._engine.format.frame import (
     refuse,
 )
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 SEGMENT_HEADER: Final = struct.Struct(
     "<"

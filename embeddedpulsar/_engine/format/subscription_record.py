@@ -21,7 +21,6 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import (
     ACK,
@@ -37,7 +36,10 @@ from embeddedpulsar._engine.format.acknowledgement import (
 )
 from embeddedpulsar._engine.format.journal_record import RecordTypes, unpack
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final, TypeAlias
 
 # Record types. Persistent values, never renumber.
 ATTACH: Final = 2
@@ -711,7 +713,7 @@ class Summary(NamedTuple):
     content: bytes
 
 
-Command = tuple[Any, ...]
+Command: TypeAlias = "tuple[Any, ...]"
 """Any of the commands that are added to `RECORDS`."""
 
 RECORDS: Final = RecordTypes("subscription")

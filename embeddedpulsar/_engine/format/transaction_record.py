@@ -10,11 +10,13 @@ with JOIN, before it uses them.
 from __future__ import annotations
 
 import struct
-from typing import Final
 
 from embeddedpulsar._engine.format.journal_record import RecordTypes, unpack
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 Buffer = bytes | bytearray | memoryview
 

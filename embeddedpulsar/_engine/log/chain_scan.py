@@ -26,7 +26,6 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from typing import Final
 from zlib import crc32
 
 from embeddedpulsar._engine.cold.ledger_log import with_log
@@ -56,7 +55,10 @@ from embeddedpulsar._engine.format.segment_header import (
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.access import irregular
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 WINDOW: Final = 1 << 20
 

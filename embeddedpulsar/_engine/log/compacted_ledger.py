@@ -11,7 +11,6 @@ import contextlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.filenames import compacted_in, compacted_path, compaction_path
@@ -41,9 +40,11 @@ from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.damage import COMPACT_AGAIN, HOLE, TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.log.log import Log
 
 failpoints.declare("compaction:block_written", "compaction:written", "compaction:synced")

@@ -7,7 +7,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.compacted import Block, only_key
 from embeddedpulsar._engine.format.entry import EntryView
@@ -22,9 +21,11 @@ from embeddedpulsar._engine.log.compacted_ledger import (
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar.exceptions import CorruptionError, StorageError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Cursor, Log
 
 _INDEX_BITS: Final = 24

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final
 
 from embeddedpulsar._engine.filenames import log_path, sync_lock_path
 from embeddedpulsar._engine.format.control import TopicWord
@@ -30,6 +29,10 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     PoisonedSegment,
 )
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 failpoints.declare("sync:before", "sync:alone", "sync:after")
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
 
 from embeddedpulsar._engine.filenames import journal_path
 from embeddedpulsar._engine.format.control import journal_word, split_journal
@@ -29,6 +28,10 @@ from embeddedpulsar._engine.log.journal_file import (
     write_records,
 )
 from embeddedpulsar._engine.platform import disk, failpoints
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Final
 
 COMPACT_COMMANDS: Final = 3000
 """The same by number of commands, some 10 us each to replay; or one per KiB of a larger snapshot."""

@@ -26,7 +26,6 @@ import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
 
 from embeddedpulsar._engine.filenames import (
     NEW_SUFFIX,
@@ -64,7 +63,10 @@ from embeddedpulsar.exceptions import (
     StorageError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _PREV_CRC: Final = struct.Struct("<I")
 Record = tuple[int, bytes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.entry import EncodedFields
 from embeddedpulsar._engine.format.entry_decoder import EntryView
@@ -15,7 +14,7 @@ from embeddedpulsar._engine.log.segment_writer import AppendGuard, AppendHold
 from embeddedpulsar._engine.log.trimming import Trimming
 from embeddedpulsar._engine.log.waiter_slots import TailWait
 from embeddedpulsar._engine.platform.file_lock import FileLock
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log_survey import LogSurvey

@@ -9,7 +9,6 @@ import os
 import stat
 import struct
 from collections.abc import Callable
-from typing import Final
 from zlib import crc32
 
 from embeddedpulsar import damage
@@ -77,8 +76,11 @@ from embeddedpulsar.exceptions import (
     StorageError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX
+
+if TYPE_CHECKING:
+    from typing import Final
 
 LINK: Final = "link"
 """What a segment's header says about the ledger before it is not what that ledger holds."""

@@ -15,7 +15,6 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
 
 from embeddedpulsar import damage
 from embeddedpulsar._engine.filenames import control_path, index_path, ledgers_of, lock_path
@@ -34,9 +33,12 @@ from embeddedpulsar._engine.platform.mapped_file import NO_FILE, MemoryFile
 from embeddedpulsar._engine.platform.timing import SchedulerLike
 from embeddedpulsar.damage import CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import NON_PERSISTENT
+
+if TYPE_CHECKING:
+    from typing import Final
 
 PROCESS: Final = "process"
 INTERVAL: Final = "interval"

@@ -8,7 +8,6 @@ Single entries of a log, by position.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.entry_decoder import EntryView, decode
 from embeddedpulsar._engine.format.frame import FLAG_CHUNK
@@ -18,8 +17,11 @@ from embeddedpulsar._engine.log.segments import LedgerChain
 from embeddedpulsar.damage import HOLE, Damage
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
 
 from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
@@ -38,7 +37,10 @@ from embeddedpulsar._engine.log.segment_reader import EntryCursor
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
 from embeddedpulsar._engine.log.segments import ClosedLedger
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _ATTEMPTS: Final = 100
 _WORTH_A_LOOK_UP: Final = 200

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NoReturn
 from zlib import crc32
 
 from embeddedpulsar import damage
@@ -53,7 +52,10 @@ from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final, NoReturn
 
 _LARGE: Final = 256 << 10
 

@@ -7,7 +7,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.format.entry import EncodedEntry
@@ -44,9 +43,12 @@ from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, StoreGoneError
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import NON_PERSISTENT
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log_survey import LedgerStatistics, LogSurvey
     from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
-from embeddedpulsar.records import NamedTuple
+if TYPE_CHECKING:
+    from typing import Final
 
 
 class Position(NamedTuple):

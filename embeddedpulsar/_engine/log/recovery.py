@@ -23,7 +23,6 @@ The tail ledger after an accident: what is known of it where it is damaged, what
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from embeddedpulsar import damage
 from embeddedpulsar._engine.cold.cold_ledger import is_away
@@ -50,7 +49,10 @@ from embeddedpulsar._engine.log.topic_control import (
 from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 failpoints.declare(
     "recover:scanned",

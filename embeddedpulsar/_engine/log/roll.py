@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Final
 
 from embeddedpulsar._engine.filenames import (
     INDEX_SUFFIX,
@@ -24,7 +23,10 @@ from embeddedpulsar._engine.log.segment_index import SegmentIndex
 from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TOUCHED, has_frame, overwritten
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, file_lock, nofollow
 from embeddedpulsar.exceptions import CorruptionError, StorageError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 failpoints.declare("roll:file_created", "roll:header_written", "roll:synced", "roll:tail_switched")
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from typing import TYPE_CHECKING, Any, Final, cast
 from zlib import crc32
 
 from embeddedpulsar._engine.cold.cold_ledger import ColdLedger, offloaded_ledger
@@ -54,9 +53,11 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.log.chain_scan import LogWindow
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, cast
 
 from embeddedpulsar._engine.filenames import index_path, under_construction
 from embeddedpulsar._engine.format.segment_header import (
@@ -37,8 +36,11 @@ from embeddedpulsar.exceptions import (
     ForeignFileError,
     UnsupportedFormatVersion,
 )
+from embeddedpulsar.records import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.segments import Link
 
 FIRST_ALLOCATION: Final = INDEX_HEADER_SIZE + 4096

@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.control import TopicWord
@@ -29,6 +28,10 @@ from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar.damage import HOLE, Damage
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 WINDOW: Final = 16 << 10
 _SMALL: Final = WINDOW // 4

@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from os import fstat, getpid, lstat
-from typing import Final, NoReturn
 from zlib import crc32
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
@@ -82,7 +81,10 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.policies import TopicHeld
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing import Final, NoReturn
 
 failpoints.declare("append:index_reserved")
 

@@ -13,7 +13,6 @@ import os
 import weakref
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from typing import Final
 
 from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold
 from embeddedpulsar._engine.filenames import log_path
@@ -24,7 +23,10 @@ from embeddedpulsar._engine.log.topic_control import DirectoryIdentity, is_delet
 from embeddedpulsar._engine.platform import descriptors, disk, fork, mapped_file, threads
 from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _DEFAULT_CAPACITY: Final = 32
 _FEWEST: Final = 8

@@ -9,7 +9,6 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import ClassVar, Final, Self
 
 from embeddedpulsar._engine.filenames import CONTROL, control_path, ledgers_of, log_path, under_construction
 from embeddedpulsar._engine.format.control import (
@@ -31,7 +30,10 @@ from embeddedpulsar._engine.platform import descriptors, disk, lease, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError, StorageError, StoreGoneError, UnsupportedFormatVersion
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import ClassVar, Final, Self
 
 STORE_CONTROL: Final = "store.ctl"
 CLIENTS: Final = "clients"

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
 
 from embeddedpulsar._engine.filenames import (
     INDEX_SUFFIX,
@@ -42,7 +41,10 @@ from embeddedpulsar._engine.platform.mapped_file import HeldFile, is_held, remov
 from embeddedpulsar._engine.platform.timing import CLOCK
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout
 from embeddedpulsar.policies import Retention
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 LEASE_S: Final = 600
 """A plan of Spark is made by one process and read by others: so long may pass between, and after."""

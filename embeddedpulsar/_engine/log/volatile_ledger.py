@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.control import TopicWord
@@ -20,6 +19,10 @@ from embeddedpulsar._engine.log.trimming import EVERYTHING, remove_trimmed
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _LEDGERS: Final = 4
 """Ledgers in a full ring, the tail's among them: a quarter of the messages goes at once."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
-from typing import Final
 
 from embeddedpulsar._engine.format.control import (
     GROUP_SIZE,
@@ -29,6 +28,10 @@ from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.threads import system
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 EACH: Final = 0
 """The group, and the key, of waiters that are all rung: readers, and consumers that share with no other."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Final
 
 from embeddedpulsar.exceptions import (
     AccessDeniedError,
@@ -15,7 +14,10 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
     StorageOSError,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 # What the caller can do is the same for all three: free space, raise the quota, or raise the limit of
 # a file's size (RLIMIT_FSIZE, which Python reports as EFBIG because it ignores SIGXFSZ).

@@ -11,10 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
 
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.threads import system
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _WATCHED: Final = "EMBEDDEDPULSAR_PARENT_PIPE"
 """The variable with the descriptor of a pipe of which the process that started a program has the other

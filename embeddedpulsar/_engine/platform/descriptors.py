@@ -12,12 +12,14 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, TypeVar
 
 from embeddedpulsar._engine.platform import fork, nofollow, threads
 from embeddedpulsar._engine.platform.access import explained
 from embeddedpulsar.exceptions import DescriptorLimitError, StorageOSError
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 # ENOMEM is what ``mmap`` gives at the limit of maps (vm.max_map_count), which is cured by the same
 # means.

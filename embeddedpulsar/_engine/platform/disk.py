@@ -23,12 +23,15 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from embeddedpulsar._engine.platform import descriptors, failpoints, nofollow, ownership
 from embeddedpulsar._engine.platform.access import FULL, irregular
 from embeddedpulsar._engine.platform.threads import system
 from embeddedpulsar.exceptions import StorageFullError
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 Buffer = bytes | bytearray | memoryview
 

@@ -22,13 +22,15 @@ import errno
 import os
 import stat
 from collections import deque
-from typing import Final
 
 from embeddedpulsar._engine.platform import descriptors, filesystem, lease, nofollow, ownership
 from embeddedpulsar._engine.platform.lease import Liveness
 from embeddedpulsar._engine.platform.threads import RLock, system
 from embeddedpulsar.exceptions import DescriptorLimitError
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -17,9 +17,12 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Callable
-from typing import Final
 
 from embeddedpulsar._engine.platform.threads import system
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 ENVIRONMENT: Final = "EMBEDDEDPULSAR_FAILPOINTS"
 EXIT_STATUS: Final = 86

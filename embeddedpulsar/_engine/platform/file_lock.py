@@ -32,11 +32,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
 from operator import call
-from typing import Final, NoReturn
 
 from embeddedpulsar._engine.platform import descriptors, fork, nofollow, ownership, threads, timing
 from embeddedpulsar._engine.platform.threads import system
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final, NoReturn
 
 Step = Callable[[], object]
 _NEVER = object()

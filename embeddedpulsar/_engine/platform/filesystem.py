@@ -13,10 +13,13 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterable
-from typing import Final
 
 from embeddedpulsar._engine.platform import access, descriptors, disk, nofollow, ownership
 from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError, StorageOSError
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
 PRIVATE: Final = 0o700

@@ -16,9 +16,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
 
 from embeddedpulsar._engine.platform.threads import RLock
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Final
 
 GENERATION: int = 0
 

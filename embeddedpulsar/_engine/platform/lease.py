@@ -25,10 +25,12 @@ import os
 import stat
 import struct
 import sys
-from typing import Final
 
 from embeddedpulsar._engine.platform import descriptors, nofollow
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 HEX_LENGTH: Final = 32
 BUILDING: Final = ".new"

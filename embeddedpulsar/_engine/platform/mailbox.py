@@ -13,14 +13,16 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
 
 from embeddedpulsar import exceptions
 from embeddedpulsar._engine.platform import fork, threads
 from embeddedpulsar._engine.platform.doorbell import open_doorbell
 from embeddedpulsar._engine.platform.lease import Liveness
 from embeddedpulsar._engine.platform.threads import RLock, system
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _POLL_S: Final = 0.02
 _STOP_S: Final = 1.0

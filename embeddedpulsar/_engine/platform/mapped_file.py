@@ -22,17 +22,17 @@ import os
 import stat
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar._engine.platform import descriptors, disk, fork, nofollow
 from embeddedpulsar._engine.platform.access import irregular
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import LOCK_EX_NB, flock
 from embeddedpulsar.exceptions import CorruptionError, StorageOSError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any, Final
 
 
 SMALL_FILE: Final = 64 * 1024  # up to here a file is reserved whole when created

@@ -27,11 +27,13 @@ import os
 import stat as modes
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
-from typing import Final, TypeVar
 
 from embeddedpulsar._engine.platform import fork
 from embeddedpulsar.exceptions import ForeignFileError, StorageOSError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _SEARCH: Final = getattr(os, "O_PATH", os.O_RDONLY)
 _DIRECTORY: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

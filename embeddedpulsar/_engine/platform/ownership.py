@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import Final
 
 from embeddedpulsar._engine.platform import descriptors, nofollow
 from embeddedpulsar._engine.platform.access import access_denied
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _CREATE: Final = (
     os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)

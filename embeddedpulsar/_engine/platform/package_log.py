@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 NAME: Final = "embeddedpulsar"
 

@@ -15,14 +15,16 @@ import os
 import stat
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from embeddedpulsar._engine.platform import descriptors, fork, lease, nofollow
 from embeddedpulsar._engine.platform.doorbell import ring_file
 from embeddedpulsar._engine.platform.lease import Liveness, OnlookerLiveness
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.threads import RLock, system
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _OPEN_BELLS_MAX: Final = 64
 _SIGPIPE: Final = getattr(signal, "SIGPIPE", None)

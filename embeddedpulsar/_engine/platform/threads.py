@@ -39,9 +39,12 @@ from importlib import import_module
 from itertools import repeat
 from operator import call as _call
 from types import BuiltinFunctionType
-from typing import Any, Final
 
 from embeddedpulsar.exceptions import ThreadLimitError
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _SUB_INTERPRETERS: Final = ("_xxsubinterpreters", "_interpreters")
 

@@ -37,14 +37,16 @@ from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
 from types import FrameType, TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
 
 from embeddedpulsar._engine.platform import descriptors, fork, threads
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar._engine.platform.threads import Empty, RLock, SimpleQueue, system
 from embeddedpulsar.error_text import with_nearest_argument
 from embeddedpulsar.exceptions import DescriptorLimitError, Interrupted, LockTimeout, PulsarException
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _boot_id: bytes | None = None

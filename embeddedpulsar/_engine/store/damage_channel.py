@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
 
 from embeddedpulsar._engine.platform import package_log
 from embeddedpulsar.damage import Damage, DamageHook
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _REMEMBERED: Final = 4096
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.control import StoreWord, TopicWord
@@ -19,9 +18,12 @@ from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
     InactiveTopicPolicies,
 )
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, PERSISTENT, TopicName, is_system_topic
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.open_topics import TopicUse

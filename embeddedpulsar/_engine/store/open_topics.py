@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import ref
 
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.descriptors import Usage, within_limit
 from embeddedpulsar._engine.platform.threads import RLock
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.store.topic import Topic
 
 

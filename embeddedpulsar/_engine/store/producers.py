@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.journal_record import (
@@ -52,10 +51,12 @@ from embeddedpulsar.exceptions import (
     Timeout,
     TopicTerminated,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
 from embeddedpulsar.settings import BrokerSettings
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
 
 _MOST_PASSES: Final = 8

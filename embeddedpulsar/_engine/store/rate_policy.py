@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.control import SUBSCRIBERS, SubscriptionWord, TopicWord
 from embeddedpulsar._engine.platform.descriptors import late_imports
@@ -27,8 +26,11 @@ from embeddedpulsar._engine.store.policies.resource_groups import (
 )
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.policy_values import DispatchRate
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.policies.policy_documents import ValueOf

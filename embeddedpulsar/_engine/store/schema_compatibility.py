@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from binascii import a2b_base64
 from collections.abc import Sequence
-from typing import Any, Final
 
 from embeddedpulsar._engine.format.avro_definition import (
     DefinitionNode,
@@ -16,6 +15,10 @@ from embeddedpulsar._engine.format.avro_definition import (
 )
 from embeddedpulsar._engine.store.schema_info import KeyValueInfo, SchemaInfo
 from embeddedpulsar.enums import SchemaCompatibilityStrategy, SchemaType
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _Strategy = SchemaCompatibilityStrategy
 _TRANSITIVE: Final = (_Strategy.BACKWARD_TRANSITIVE, _Strategy.FORWARD_TRANSITIVE, _Strategy.FULL_TRANSITIVE)

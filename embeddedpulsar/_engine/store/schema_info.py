@@ -3,15 +3,14 @@ which has those of its two parts, and where the key is stored."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
 from embeddedpulsar import enums
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.enums import SchemaType
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from types import ModuleType
+    from typing import Any, Final
 
     from embeddedpulsar.enums import KeyValueEncodingType
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import KIND_SCHEMAS, decode_document, encode_document
@@ -25,10 +24,12 @@ from embeddedpulsar.exceptions import (
     StorageError,
     TopicNotFound,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.topic_name import TopicName, is_system_topic
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar._engine.store.store_session import StoreSession

@@ -10,7 +10,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.log.log_opening import (
@@ -40,10 +39,13 @@ from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar._engine.store.topic_list import TopicList
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AccessDeniedError, AlreadyClosed, StoreGoneError, TopicNotFound
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.store.schema_registry import SchemaRegistry
 
 

@@ -16,10 +16,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 import zlib
-from typing import Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.document import KIND_STORE_META, decode_document, encode_document
@@ -42,7 +40,10 @@ from embeddedpulsar.exceptions import (
     UnsupportedFormatVersion,
     UnsupportedVersionError,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 SCHEME: Final = "memory://"
 SHARED_MEMORY: Final = "/dev/shm"
@@ -295,8 +296,8 @@ def _parent_of(pid: int) -> int:
 
 
 _CLUSTER_SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
-_WINDOWS_PATH = r"[A-Za-z]:|.*\\"  # compiled where a URL is refused
-_MEMORY_NAME = r"[A-Za-z0-9_.-]*"
+_WINDOWS_PATH = r"[A-Za-z]:|.*\\"
+_OF_MEMORY_NAMES = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 _HOST_AND_PORT = r"[\w.-]+:\d+$"
 _PATH_STARTS = ("/", "./", "../", "~")
 
@@ -345,6 +346,8 @@ class ServiceUrl(NamedTuple):
         # Not a path, and no URL: the hint says what may have been meant, a directory, a path of Windows or an
         # address.
         if not separator:
+            import re  # for this error alone
+
             hint = f"for a directory write ./{service_url}"
             if re.match(_WINDOWS_PATH, service_url):
                 hint = _windows_hint(service_url)
@@ -358,7 +361,7 @@ class ServiceUrl(NamedTuple):
         if scheme == "memory":
             # The name becomes the name of a directory on /dev/shm.
             name, _, settings = rest.partition("?")
-            if not re.fullmatch(_MEMORY_NAME, name):
+            if not _OF_MEMORY_NAMES.issuperset(name):
                 raise ValueError(
                     f"{service_url}: the name of a memory:// store has letters, digits, '-', '_' and '.' only"
                 )

@@ -16,7 +16,6 @@ import itertools
 import os
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine import EXTENSIONS
 from embeddedpulsar._engine.filenames import under_construction
@@ -58,10 +57,13 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
     UnsupportedFormatVersion,
 )
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar.policy_values import AutoTopicCreationOverride
 
 

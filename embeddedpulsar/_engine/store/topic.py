@@ -16,7 +16,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from embeddedpulsar._engine import EXTENSIONS
 from embeddedpulsar._engine.cold.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
@@ -66,11 +65,13 @@ from embeddedpulsar.exceptions import (
     NotAllowedError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import NON_PERSISTENT, TopicName
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Cursor, Log
     from embeddedpulsar._engine.store.background.topic_compaction import (
         ExclusiveWork,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.store.store import Store
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.subscription import Subscription

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import ATTENTION, DELETED
@@ -25,8 +24,11 @@ from embeddedpulsar._engine.platform import failpoints, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.catalog.root_layout import OFFLOADED, in_root, remove_tree
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNotFound
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar._engine.store.store_session import StoreSession

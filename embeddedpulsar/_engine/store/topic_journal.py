@@ -6,7 +6,6 @@ The producers of a topic: a pure state machine over the commands of the topic's 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from typing import Any, Final, TypeVar
 
 from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar._engine.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
@@ -36,7 +35,10 @@ from embeddedpulsar._engine.platform.timing import Clock
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced, TopicNotFound
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 
 class Remembered(NamedTuple):

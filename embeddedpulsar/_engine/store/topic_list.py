@@ -8,12 +8,12 @@ the list of topics, and get the names that match and how they change.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.log.position import BEFORE_FIRST
 from embeddedpulsar._engine.platform import failpoints
 from embeddedpulsar.error_text import nearest
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import (
     NON_PERSISTENT,
     PARTITION_SUFFIX,
@@ -25,6 +25,7 @@ from embeddedpulsar.topic_name import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Final
 
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar._engine.platform.timing import Clock

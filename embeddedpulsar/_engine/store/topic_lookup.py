@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Any, Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
@@ -27,7 +26,11 @@ from embeddedpulsar._engine.store.catalog.root_layout import (
 from embeddedpulsar._engine.store.schema_registry import SchemaDocument, read_schemas
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import TopicName, directory_name
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.log.log_opening import PROCESS
@@ -37,12 +36,13 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     SubscriptionNotFound,
 )
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Final
 
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.access import Refusal

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.filenames import is_gone
@@ -18,10 +17,12 @@ from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import SubscriptionNotFound
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.format.journal_record import AttachProducer
     from embeddedpulsar._engine.log.journal_file import JournalView
     from embeddedpulsar._engine.log.log import Log

@@ -10,7 +10,6 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
 
 from embeddedpulsar._engine.filenames import acks_path, consumers_in
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_batches, group_entries
@@ -39,6 +38,10 @@ from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.subscription.log_queries import news_for
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 MOST_ENTRIES: Final = RingWord.PARTS - RingWord.ENTRIES
 """Whole entries that fit. The caller writes before there are as many, so that none is overwritten."""

@@ -9,7 +9,6 @@ import contextlib
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckGroup
 from embeddedpulsar._engine.format.control import ConsumerSlotWord
@@ -43,9 +42,11 @@ from embeddedpulsar.exceptions import (
     PulsarException,
     StoreGoneError,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar._engine.format.entry import EntryView
@@ -20,7 +19,7 @@ from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from embeddedpulsar._engine.log.log import Log

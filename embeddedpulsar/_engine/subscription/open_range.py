@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack
@@ -27,8 +26,11 @@ from embeddedpulsar._engine.subscription.subscription_files import (
     SubscriptionControl,
     handed_tag,
 )
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
 
 _OWNER: Final = SubscriptionWord.RANGE_OWNER

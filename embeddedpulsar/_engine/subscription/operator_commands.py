@@ -10,7 +10,6 @@ there and leaves out what is acknowledged (docs/decisions/0165).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup, group_entries
 from embeddedpulsar._engine.format.entry_decoder import EntryView
@@ -37,9 +36,12 @@ from embeddedpulsar._engine.subscription.log_queries import (
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar._engine.subscription.state.replica import HOUSEKEEPER, SubscriptionState
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.settings import BrokerSettings
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
 
 _NAME: Final = "operator"

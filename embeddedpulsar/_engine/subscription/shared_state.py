@@ -10,7 +10,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
@@ -46,6 +45,10 @@ from embeddedpulsar._engine.subscription.subscription_files import (
 )
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, StorageError, StorageFullError
+from embeddedpulsar.records import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Final
 
 EVERY_BYTES: Final = 2048
 """Bytes of commands between two summaries, some 20 commands: applying them costs as much as a summary."""

@@ -13,7 +13,6 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import SubscriptionWord, TopicWord
@@ -75,9 +74,12 @@ from embeddedpulsar.exceptions import (
     SubscriptionNotFound,
 )
 from embeddedpulsar.policies import KeySharedPolicy
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.settings import BrokerSettings
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.subscription.attachment.active_attachment import CompactedSource
     from embeddedpulsar._engine.subscription.operator_commands import OperatorCommands

@@ -22,7 +22,6 @@ import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, Self
 
 from embeddedpulsar._engine.filenames import control_path, gone_path, journal_path, lock_path, snapshot_path
 from embeddedpulsar._engine.format import subscription_record as record
@@ -53,10 +52,12 @@ from embeddedpulsar._engine.subscription.state.entry_states import FIRST_OWNER
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
 if TYPE_CHECKING:
+    from typing import Final, Self
+
     from embeddedpulsar._engine.log.log import Log
 
 BITMAP_WORDS: Final = 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import (
@@ -48,9 +47,11 @@ from embeddedpulsar._engine.subscription.subscription_files import (
 )
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
 
 R = TypeVar("R")

@@ -13,7 +13,6 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
 
 from embeddedpulsar._engine.filenames import (
     TRANSACTIONS,
@@ -83,7 +82,10 @@ from embeddedpulsar.exceptions import (
     StorageError,
     StorageFullError,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Final
 
 R = TypeVar("R")
 

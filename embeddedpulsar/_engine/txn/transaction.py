@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NoReturn
 
 from embeddedpulsar._engine.format import transaction_record as record
 from embeddedpulsar._engine.format.control import TransactionSlotWord
@@ -35,7 +34,10 @@ from embeddedpulsar.exceptions import (
     TransactionNotFound,
     TransactionTimeout,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final, NoReturn
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
 LONGEST_TIMEOUT_MS: Final = 900_000

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Final
 
 from embeddedpulsar._engine.filenames import outcome_path, under_construction
 from embeddedpulsar._engine.format.control import (
@@ -34,7 +33,10 @@ from embeddedpulsar._engine.platform import disk, failpoints
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar._engine.txn.transaction_state import SlotState
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 failpoints.declare("txn:table_built", "txn:table_named")
 

@@ -11,7 +11,6 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from embeddedpulsar._engine.filenames import outcome_path, outcomes_in
 from embeddedpulsar._engine.format import transaction_record as record
@@ -43,7 +42,10 @@ from embeddedpulsar.exceptions import (
     NotAllowedError,
     TransactionNotFound,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 failpoints.declare("txn:lowest_recorded", "txn:lowest_raised", "txn:table_unlinked")
 

@@ -13,7 +13,6 @@ committed, which are prepared, and what other processes use in those that they j
 from __future__ import annotations
 
 import enum
-from typing import Final
 
 from embeddedpulsar._engine.format import transaction_record as record
 from embeddedpulsar._engine.format.control import OUTCOMES_PER_FILE
@@ -32,7 +31,10 @@ from embeddedpulsar._engine.format.transaction_record import (
     txn_id_of,
 )
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 
 class Outcome(enum.IntEnum):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Final
 
 from embeddedpulsar._engine.filenames import TRANSACTIONS
 from embeddedpulsar._engine.format import transaction_record as record
@@ -38,7 +37,10 @@ from embeddedpulsar._engine.txn.transaction_state import (
 )
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _OPEN_S: Final = 1000.0
 

@@ -9,7 +9,6 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import bitsets_of
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
@@ -25,8 +24,11 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import NO_ORIGIN, is_skipped
 from embeddedpulsar.message_id import LARGEST_ID
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.subscription.ack_ring import AckRing
     from embeddedpulsar.client.client_threads import ClientLog

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, Self
 
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
@@ -11,9 +10,11 @@ from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import NO_ORIGIN, Message, T
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import TYPE_CHECKING, Generic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any, Self
 
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
     from embeddedpulsar.client.consumer.topic_group.topic_group import ConsumerGroup

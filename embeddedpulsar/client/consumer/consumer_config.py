@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
@@ -32,11 +31,13 @@ from embeddedpulsar.policies import (
     ConsumerKeySharedPolicy,
     KeySharedPolicy,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.topic_name import NON_PERSISTENT
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from embeddedpulsar.client.consumer.due_entries import MultiplierRedeliveryBackoff
     from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.crypto.keys import CryptoKeyReader

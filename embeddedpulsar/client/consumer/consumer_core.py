@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.entry import EntryView
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
@@ -35,9 +34,11 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import Message, size_of
 from embeddedpulsar.message_id import LARGEST_ID
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, Final
 
     from embeddedpulsar._engine.platform.timing import Timer
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession

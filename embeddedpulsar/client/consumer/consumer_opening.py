@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.client.consumer.consumer import Consumer
@@ -19,10 +18,13 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
     from embeddedpulsar.client.consumer.reader import Reader, ReaderCore

@@ -12,7 +12,6 @@ import os
 import weakref
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, cast
 
 from embeddedpulsar._engine.format.entry_decoder import SEEN
 from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED
@@ -24,9 +23,12 @@ from embeddedpulsar.client.partition_watch import MOST_ATTEMPTS
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import CryptoError, LockTimeout, SubscriptionNotFound
 from embeddedpulsar.message_id import LARGEST_ID, MessageId
+from embeddedpulsar.records import TYPE_CHECKING, cast
 from embeddedpulsar.schema.schema import origin_of
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.format.entry_decoder import SealedView
     from embeddedpulsar._engine.log.log import Log

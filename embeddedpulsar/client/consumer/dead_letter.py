@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.log.log_positions import read_whole_entry
@@ -31,12 +30,13 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
 )
 from embeddedpulsar.message import Message, is_skipped
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any, Final
 
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.log.log import Log

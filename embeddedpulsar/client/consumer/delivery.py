@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.topic_control import DELETED, is_deleted
@@ -12,9 +11,11 @@ from embeddedpulsar._engine.log.waiter_slots import OTHERS_POLL_S
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError, Timeout
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.timing import Clock

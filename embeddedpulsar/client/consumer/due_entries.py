@@ -9,7 +9,6 @@ import heapq
 import math
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
 from embeddedpulsar._engine.platform import threads, timing
@@ -17,8 +16,11 @@ from embeddedpulsar._engine.platform.timing import Backoff, is_idle
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.error_text import naming_arguments
 from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.platform.timing import Timer
 
 

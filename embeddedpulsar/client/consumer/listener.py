@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK, Backoff
 from embeddedpulsar.client.consumer.delivery import NEVER_S
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar.client.client_threads import ClientLog
     from embeddedpulsar.client.consumer.delivery import Source

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.timing import LONGEST_S, TURN_S, Backoff, within
 from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockTimeout, Timeout
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig

@@ -5,8 +5,6 @@ The state of a reader of one topic behind its interface: its position, and what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Generic, Self
-
 from embeddedpulsar._engine.log.log_positions import has_chunks
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.platform import fork, timing
@@ -22,10 +20,12 @@ from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError
 from embeddedpulsar.message import T
 from embeddedpulsar.message_id import LARGEST_ID, MessageId, make
+from embeddedpulsar.records import TYPE_CHECKING, Generic
 from embeddedpulsar.schema.schema import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, Final, Self
 
     import pyarrow as pa
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.message import Message, Origin, is_skipped, messages_left, messages_of, size_of
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.format.entry_decoder import RawPosition
     from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.client.client_threads import CallbackThread, WaiterSet
@@ -11,9 +10,11 @@ from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWait
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.message_id import make
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Final
 
     from embeddedpulsar.client.producer.producer_session import ProducerMeter, ProducerSession
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.compression import compress
 from embeddedpulsar._engine.format.entry import (
@@ -41,9 +40,11 @@ from embeddedpulsar.client.producer.pending_entry import (
     payload_of,
 )
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, Final
 
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession

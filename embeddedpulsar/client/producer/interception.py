@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from embeddedpulsar.client.arguments import NO_OPTIONS, with_key
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker, tell_failure
 from embeddedpulsar.client.producer.producer_message import ProducerMessage
 from embeddedpulsar.exceptions import PulsarException, UnknownError
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.interceptors import InterceptorChain

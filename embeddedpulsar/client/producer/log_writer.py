@@ -11,7 +11,6 @@ deduplication.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.position import Position
@@ -20,9 +19,11 @@ from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException
 from embeddedpulsar.policies import TopicHeld
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Set
+    from typing import Final
 
     from embeddedpulsar._engine.format.entry import EncodedEntry
     from embeddedpulsar._engine.log.segment_writer import AppendHold

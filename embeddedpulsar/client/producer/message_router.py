@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from functools import lru_cache, partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.key_hash import partition_hash
 from embeddedpulsar.client.arguments import NO_OPTIONS, PARTITION_KEY, SEQUENCE_ID
@@ -13,10 +12,12 @@ from embeddedpulsar.client.producer.pending_entry import BatchContainer, shut_ba
 from embeddedpulsar.enums import PartitionsRoutingMode
 from embeddedpulsar.exceptions import UnknownError
 from embeddedpulsar.message import Message
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.schema import BytesSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, Final
 
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.producer.producer_config import ProducerConfig

@@ -6,7 +6,6 @@ The producers of the partitions to which a producer is attached.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 from embeddedpulsar._engine.format.entry import NO_EXTRAS, Extras
 from embeddedpulsar._engine.platform import fork, threads, timing
@@ -21,6 +20,7 @@ from embeddedpulsar.client.producer.producer_session import BURST, PartitionMemb
 from embeddedpulsar.client.producer.publisher import attach_publisher
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, TopicNotFound
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

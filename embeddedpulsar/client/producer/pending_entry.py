@@ -17,7 +17,6 @@ from enum import IntEnum, auto
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 from embeddedpulsar._engine.format.entry import EncodedEntry, EntryContent
 from embeddedpulsar._engine.platform import threads
@@ -27,10 +26,12 @@ from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.records import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from queue import SimpleQueue
+    from typing import Any, Final, NoReturn, TypeAlias
 
     from embeddedpulsar._engine.format.entry_decoder import Chunk
     from embeddedpulsar.client.arguments import Options
@@ -152,7 +153,7 @@ class EncodeAhead(Generic[R]):
             job = None
 
 
-Item = tuple[Any, ...]
+Item: TypeAlias = "tuple[Any, ...]"
 """(payload, callback), or (payload, callback, properties, key), or (payload, callback, *options)."""
 VALUE, CALLBACK = 0, 1
 FIRST_OPTION = 2

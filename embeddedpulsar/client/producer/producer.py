@@ -6,7 +6,6 @@ Hot: benchmarks measure `Producer.send_async` and `Producer.send`.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
@@ -31,6 +30,7 @@ from embeddedpulsar.client.producer.publisher import Publisher, attach_publisher
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import T
+from embeddedpulsar.records import TYPE_CHECKING, Generic
 from embeddedpulsar.schema import BytesSchema, StringSchema
 from embeddedpulsar.schema.schema import BYTES, checked_version
 from embeddedpulsar.topic_name import TopicName
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import timedelta
     from types import TracebackType
+    from typing import Any
 
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_context import ClientContext

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from embeddedpulsar._engine.format.compression import require_codec
 from embeddedpulsar.client.arguments import (
     INT32_MAX,
@@ -25,11 +23,12 @@ from embeddedpulsar.enums import (
     PartitionsRoutingMode,
     ProducerAccessMode,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.crypto.keys import Encryption

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from embeddedpulsar.client.arguments import Options, check_options
 from embeddedpulsar.client.producer.message_router import RoutedEntry
 from embeddedpulsar.message import Message, T
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 
 class Sender(Protocol):

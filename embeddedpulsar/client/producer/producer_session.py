@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.frame import METADATA_SIZE
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
@@ -25,12 +24,13 @@ from embeddedpulsar.exceptions import (
     StorageError,
 )
 from embeddedpulsar.policies import PRODUCER_REQUEST_HOLD
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Final
 
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.timing import Timer

@@ -5,8 +5,6 @@ Hot: benchmarks measure `Publisher.send_alone`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
 from embeddedpulsar._engine.format.entry import (
     NO_EXTRAS,
     Extras,
@@ -35,9 +33,11 @@ from embeddedpulsar.client.producer.send_queue import TURN_S, SendQueue
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policies import TopicHeld
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, Final
 
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_context import ClientContext

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar.client.arguments import DELIVER_AT, SEQUENCE_ID
 from embeddedpulsar.client.producer.completions import CALLBACK_BACKLOG, Completions
@@ -24,9 +22,11 @@ from embeddedpulsar.client.producer.pending_entry import (
     unanswered,
 )
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull, Timeout
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, Final
 
     from embeddedpulsar._engine.platform.threads import RLock
     from embeddedpulsar._engine.store.producers import ProducerRegistration

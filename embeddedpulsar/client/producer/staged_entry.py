@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from embeddedpulsar._engine.format.entry import EncodedEntry, ProducerPrefix, encode_columns
@@ -13,9 +12,12 @@ from embeddedpulsar.client.producer.producer import open_producer
 from embeddedpulsar.client.producer.producer_config import ProducerConfig
 from embeddedpulsar.crypto.keys import CryptoKeyReader, Encryption
 from embeddedpulsar.exceptions import MessageTooBig
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.schema.schema import BYTES
 
 if TYPE_CHECKING:
+    from typing import Any, ClassVar
+
     from embeddedpulsar.client.client_context import ClientContext
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.producer.publisher import Publisher

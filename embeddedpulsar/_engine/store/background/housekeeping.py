@@ -11,7 +11,6 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.control import TopicWord, split_tail
 from embeddedpulsar._engine.log.position import Position
@@ -24,9 +23,11 @@ from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException, TopicTerminated
 from embeddedpulsar.policies import Retention
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.timing import SchedulerLike, Timer
     from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies

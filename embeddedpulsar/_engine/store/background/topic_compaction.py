@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.filenames import compacted_path, compaction_lock_path, under_construction
 from embeddedpulsar._engine.log.compacted_ledger import (
@@ -24,10 +23,12 @@ from embeddedpulsar._engine.platform import disk, failpoints, lease, package_log
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.timing import Clock, ThreadLike
 from embeddedpulsar.exceptions import LockTimeout, NotAllowedError, PulsarException, StorageError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.settings import BrokerSettings
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
 
 NOT_RUN: Final = "NOT_RUN"

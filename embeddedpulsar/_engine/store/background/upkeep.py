@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.position import Position
@@ -43,7 +42,10 @@ from embeddedpulsar.policies import (
     PRODUCER_REQUEST_HOLD,
     BacklogQuota,
 )
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _LOOK_S: Final = 0.05
 """How often a producer that is held back looks whether it still is."""

@@ -11,7 +11,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, takewhile
-from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format import catalog_record
 from embeddedpulsar._engine.format.catalog_record import (
@@ -46,10 +45,12 @@ from embeddedpulsar.exceptions import (
     StorageFullError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
 from embeddedpulsar.topic_name import NON_PERSISTENT, PARTITION_SUFFIX, PERSISTENT
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.store.catalog.topic_index import TopicIndex
 
 

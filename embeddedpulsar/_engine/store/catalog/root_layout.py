@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
@@ -20,7 +19,11 @@ from embeddedpulsar._engine.format.document import KIND_TOPIC_META, decode_docum
 from embeddedpulsar._engine.log import topic_control
 from embeddedpulsar._engine.platform import descriptors, disk, nofollow
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, directory_name, spread_directory_name
+
+if TYPE_CHECKING:
+    from typing import Final
 
 SETTINGS: Final = "broker.conf"
 META: Final = "store.meta"

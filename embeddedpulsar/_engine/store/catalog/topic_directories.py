@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
@@ -28,7 +27,11 @@ from embeddedpulsar._engine.store.catalog.root_layout import (
 )
 from embeddedpulsar.damage import CATALOG, TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageFullError, TopicNotFound
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name, is_directory_of
+
+if TYPE_CHECKING:
+    from typing import Final
 
 _NOTE: Final = ".end"
 

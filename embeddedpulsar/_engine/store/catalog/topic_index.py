@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.catalog_record import (
@@ -26,6 +25,10 @@ from embeddedpulsar._engine.format.journal_record import record_at
 from embeddedpulsar._engine.platform import disk
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _GALLOP: Final = 16
 _LENGTH: Final = 12

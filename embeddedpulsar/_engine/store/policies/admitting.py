@@ -6,7 +6,6 @@ A sheet of `_engine.store.policies.policy_documents`, which says what a row is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
 
 from embeddedpulsar._engine.store.policies import resource_groups
 from embeddedpulsar._engine.store.policies.policy import (
@@ -41,7 +40,11 @@ from embeddedpulsar.policy_values import (
     PublishRate,
     SubscribeRate,
 )
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _MOST_A_PERIOD: Final = 1 << 50
 _MOST_UNACKED: Final = (1 << 32) - 1

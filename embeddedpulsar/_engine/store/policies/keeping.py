@@ -6,7 +6,6 @@ A sheet of `_engine.store.policies.policy_documents`, which says what a row is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
 
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.store.policies.policy import (
@@ -39,8 +38,11 @@ from embeddedpulsar.policy_values import (
     InactiveTopicPolicies,
     OffloadPolicies,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _UNSET: Final = "Unset the {}, so that the inherited one applies. Does nothing if it is not set."
 _ENABLE: Final = "-e/-d --enable/--disable"

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Final, Generic, TypeVar
-from typing import NamedTuple as GenericTuple
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.policy_values import from_fields, to_fields
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 from embeddedpulsar.settings import BrokerSettings
 
+if TYPE_CHECKING:
+    from typing import Any, Final, TypeAlias
+
 Value = TypeVar("Value")
-Fields = dict[str, Any]
+Fields: TypeAlias = "dict[str, Any]"
 
 OWNER: Final = "pulsar/system"
 """The namespace whose document has what holds for the whole store."""
@@ -149,7 +150,7 @@ class Calls(NamedTuple):
     text_form: str = ""
 
 
-class TopicPolicy(GenericTuple, Generic[Value]):
+class TopicPolicy(NamedTuple, Generic[Value]):
     """One policy.
 
     Attributes:
@@ -313,7 +314,7 @@ def checked_number(key: str, lowest: int) -> Callable[[int], int]:
     return check
 
 
-Limits = Callable[[Sequence[TopicPolicy[Any]]], list[Any]]
+Limits: TypeAlias = "Callable[[Sequence[TopicPolicy[Any]]], list[Any]]"
 """Reads the values of some policies that hold for a topic."""
 
 

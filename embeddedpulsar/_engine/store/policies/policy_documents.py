@@ -17,7 +17,6 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
@@ -45,11 +44,13 @@ from embeddedpulsar.exceptions import (
     NotAllowedError,
     StorageError,
 )
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from embeddedpulsar.settings import BrokerSettings, read_setting, write_setting
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName, directory_name, namespace_file_name
 
 if TYPE_CHECKING:
+    from typing import Any, Final, TypeAlias
+
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.timing import SchedulerLike
     from embeddedpulsar._engine.store.catalog.catalog import Catalog
@@ -401,7 +402,7 @@ def _policies(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 Answer = TypeVar("Answer")
-ValueOf = Callable[[TopicPolicy[Any]], Any]
+ValueOf: TypeAlias = "Callable[[TopicPolicy[Any]], Any]"
 
 _POLICIES: Final = StoreWord.POLICIES
 _ABANDONED_S: Final = 1.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.filenames import compacted_start_path
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
@@ -30,9 +29,11 @@ from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import ConsumerBusy, CorruptionError, ForeignFileError, PulsarException
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Cursor, Log
 
 _AT_ONCE: Final = 100

@@ -6,7 +6,6 @@ Expiry of incomplete chunked messages, so that they do not hold back a subscript
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup
 from embeddedpulsar._engine.format.entry_decoder import EntryView, RawPosition
@@ -22,9 +21,11 @@ from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff, is_idle
 from embeddedpulsar._engine.subscription.shared_state import SharedState
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
     from embeddedpulsar._engine.platform.timing import Timer
 

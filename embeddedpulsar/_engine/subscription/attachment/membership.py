@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.control import ConsumerSlotWord
@@ -26,10 +25,12 @@ from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar._engine.subscription.subscription_files import StateOptions, acked_word, slot_of
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
-from embeddedpulsar.records import NamedTuple, Protocol
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from embeddedpulsar.settings import BrokerSettings
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.log.log import Log
 
 _ALIVE: Final = ConsumerSlotWord.ALIVE_MS

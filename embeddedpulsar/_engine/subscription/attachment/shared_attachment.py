@@ -6,7 +6,6 @@ How a consumer of Shared or Key_Shared sleeps among many of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, AckGroup, group_entries
@@ -49,9 +48,11 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     PulsarException,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.log.log import Log
 
 failpoints.declare("range:taken")

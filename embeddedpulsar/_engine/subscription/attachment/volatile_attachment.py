@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format import subscription_record as record
 from embeddedpulsar._engine.format.acknowledgement import Ack, group_entries
@@ -16,8 +15,11 @@ from embeddedpulsar._engine.subscription.attachment.shared_attachment import Sha
 from embeddedpulsar._engine.subscription.log_queries import ledgers_of, news_for
 from embeddedpulsar._engine.subscription.subscription_files import given_word
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy
+from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.format.entry import EntryView
     from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer
     from embeddedpulsar._engine.subscription.state.replica import SubscriptionState

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter, ne
-from typing import ClassVar, Final
 
 from embeddedpulsar._engine.format.subscription_record import (
     FLAG_RING,
@@ -30,8 +29,11 @@ from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.subscription.state.dispatch_state import Consumer, ConsumerRegistry, DispatchState
 from embeddedpulsar._engine.subscription.subscription_files import Facts
 from embeddedpulsar.policies import KeySharedPolicy
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from typing import ClassVar, Final
 
 _MANY_RANGES: Final = 8
 _GAP: Final = 256

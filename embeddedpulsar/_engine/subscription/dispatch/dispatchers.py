@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final
 
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import (
@@ -47,6 +46,10 @@ from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
 from embeddedpulsar._engine.subscription.subscription_files import Facts
 from embeddedpulsar.enums import ConsumerType, KeySharedMode
 from embeddedpulsar.policies import KeySharedPolicy
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 
 class SharedDispatcher(ClaimDispatcher):

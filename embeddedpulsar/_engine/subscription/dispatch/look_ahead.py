@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby, repeat, takewhile
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, AckGroup
 from embeddedpulsar._engine.format.entry import EntryView
@@ -21,9 +20,11 @@ from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import FreshEnt
 from embeddedpulsar._engine.subscription.log_queries import skipped_entries
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
 from embeddedpulsar._engine.subscription.subscription_files import SubscriptionControl
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.log.log import Log
 
 NO_KEY: Final = "NON_KEY"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
 
 from embeddedpulsar._engine.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar._engine.format.subscription_record import FLAG_SEVERAL_TOPICS
@@ -26,6 +25,10 @@ from embeddedpulsar._engine.subscription.subscription_files import (
     SubscriptionControl,
     slot_of,
 )
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 STRANGER: Final = FIRST_OWNER + 255
 """Stands for consumers that are not attached any more, and wait until they may join again."""

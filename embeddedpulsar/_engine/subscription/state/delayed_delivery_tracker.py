@@ -7,7 +7,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import compress, pairwise
 from operator import eq, le
-from typing import Final
+
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 # Above each time that fits into the column.
 _NEVER: Final = 1 << 63

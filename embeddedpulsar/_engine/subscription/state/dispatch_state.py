@@ -13,7 +13,6 @@ import contextlib
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.format.subscription_record import (
     DETACH_CLOSED,
@@ -47,9 +46,11 @@ from embeddedpulsar._engine.subscription.state.sticky_key_selector import (
     make_selector,
     selector_of,
 )
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from sortedcontainers import SortedDict
 
 

@@ -16,9 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import compress, repeat
-from typing import Final
 
 from embeddedpulsar._engine.format.entry_decoder import RawPosition
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 NONE: Final = 0
 """Acknowledged, or not read yet."""
@@ -44,11 +47,12 @@ _LOW_HALF: Final = 0 if sys.byteorder == "little" else 1
 _KEEP: Final = bytes(range(256))
 SETTLE: Final = bytes(256)
 """Every state becomes `NONE`."""
-_IS_ANYBODYS: Final = (WAITING, *range(FIRST_OWNER, LAST_OWNER + 1))
+_IS_ANYBODYS: Final = frozenset((WAITING, *range(FIRST_OWNER, LAST_OWNER + 1)))
 # Delayed entries and parts of chunked messages keep their states: neither goes to a consumer as it is.
 HOLD: Final = bytes(IN_TRANSACTION if code in _IS_ANYBODYS else code for code in range(256))
 """What waits or has a consumer becomes `IN_TRANSACTION`."""
-RELEASE: Final = bytes(WAITING if code in (*_IS_ANYBODYS, IN_TRANSACTION) else code for code in range(256))
+_IS_OR_WAS_ANYBODYS: Final = _IS_ANYBODYS | {IN_TRANSACTION}
+RELEASE: Final = bytes(WAITING if code in _IS_OR_WAS_ANYBODYS else code for code in range(256))
 """That, and what has a consumer, becomes `WAITING`."""
 
 

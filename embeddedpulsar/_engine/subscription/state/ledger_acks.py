@@ -12,10 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Final
 
 from embeddedpulsar._engine.format.acknowledgement import AckGroup
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Final
 
 OPEN: Final = -1
 """Number of entries of a ledger that may still grow."""

@@ -7,7 +7,6 @@ The rules for them are here as well: the process that writes the command compare
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
 
 from embeddedpulsar._engine.format.acknowledgement import (
     FORM_BITMAP,
@@ -29,6 +28,10 @@ from embeddedpulsar._engine.format.subscription_record import (
 )
 from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
 from embeddedpulsar._engine.subscription.state.ledger_acks import AckBitmaps
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _FURTHEST: Final = Position(1 << 63, 0)
 """Behind every entry."""

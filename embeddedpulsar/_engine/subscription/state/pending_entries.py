@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import Any, Final
 from zlib import crc32
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_BITMAP, FORM_RANGE, MAX_ENTRY_ID, AckGroup
@@ -28,6 +27,10 @@ from embeddedpulsar._engine.subscription.state.entry_states import (
     changing,
     moving,
 )
+from embeddedpulsar.records import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 # So many entries are let go of at once: cutting the front of a column moves the rest.
 _TRIM_STEP: Final = 4096

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
 from zlib import crc32
 
 from embeddedpulsar._engine.format import subscription_record as record
@@ -49,7 +48,10 @@ from embeddedpulsar._engine.subscription.state.entry_states import DELAYED, WAIT
 from embeddedpulsar._engine.subscription.state.ledger_acks import OPEN, AckBitmaps, LedgerAcks
 from embeddedpulsar._engine.subscription.state.pending_acks import PendingAcks, TransactionAcks
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _WINDOW_MS: Final = 60_000
 _MOST_LATELY: Final = 60

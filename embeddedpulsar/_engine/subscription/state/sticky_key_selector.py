@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final
 
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 # Kinds are persistent: they are never renumbered.
 HASH_RANGE: Final = 1

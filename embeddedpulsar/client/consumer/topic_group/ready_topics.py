@@ -12,15 +12,16 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import compress, count
 from operator import getitem, ne
-from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff
 from embeddedpulsar.client.consumer.delivery import IDLE_BACK_STOP_S, NEVER_S, REAL_TIME, Source, back_stop
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.timing import Clock
     from embeddedpulsar.client.consumer.delivery import Delivery

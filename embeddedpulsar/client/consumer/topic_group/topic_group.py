@@ -11,7 +11,6 @@ import os
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.store.topic_list import partition_names
@@ -35,11 +34,13 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import NO_ORIGIN, Message
 from embeddedpulsar.message_id import LARGEST_ID, MessageId
+from embeddedpulsar.records import TYPE_CHECKING, Generic, TypeVar
 from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any, Final
 
     import pyarrow as pa
 

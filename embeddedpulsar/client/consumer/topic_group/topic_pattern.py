@@ -13,17 +13,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.store.topic_list import partition_names
 from embeddedpulsar.enums import RegexSubscriptionMode
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidTopicName, TopicNotFound
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT, is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, Final
 
     from embeddedpulsar._engine.format.catalog_record import TopicEntry
     from embeddedpulsar.client.client_context import ClientContext
