@@ -42,7 +42,6 @@ MAY_PICKLE: dict[str, str] = {
 # Modules whose named tuples are those of `typing` -> why.
 MAY_USE_TYPING: dict[str, str] = {
     "embeddedpulsar.records": "it says that its own are these",
-    "embeddedpulsar._engine.store.policies.policy": "a generic one",
     "embeddedpulsar.functions.windows": "a generic one",
 }
 

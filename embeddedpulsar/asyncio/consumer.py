@@ -7,12 +7,13 @@ import contextlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, renumber, try_or_start
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.message import T
+from embeddedpulsar.records import Generic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

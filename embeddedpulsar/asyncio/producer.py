@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, in_thread_to_its_end, renumber
 from embeddedpulsar.client.arguments import Options, check_options
@@ -16,6 +16,7 @@ from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import T
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import Generic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

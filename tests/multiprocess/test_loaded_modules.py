@@ -34,6 +34,7 @@ with Client(sys.argv[1]) as client:
 print(*sys.modules)
 """
 SELDOM = (
+    "_engine.cold.cold_ledger",
     "client.cluster_options",
     "client.consumer.due_entries",
     "_engine.log.log_survey",
@@ -59,13 +60,16 @@ def loaded(program: str, *arguments: str) -> set[str]:
 @pytest.mark.parametrize("consumer_type", ["Exclusive", "Failover", "Shared", "KeyShared"])
 def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
     """A consumer loads no producers and dead letters, a producer no consumers; neither loads
-    OpenSSL, enumerations of signals or queues, and sortedcontainers is for counts of redeliveries alone."""
+    OpenSSL, enumerations of signals or queues or `typing`, no producer loads patterns, and sortedcontainers
+    is for counts of redeliveries alone."""
     root = str(tmp_path / "store")
     producing, consuming = loaded(PRODUCE, root), loaded(CONSUME, root, consumer_type)
     for names in (producing, consuming):
         assert PACKAGE + "_engine.store.store" in names
         assert names.isdisjoint(("_hashlib", "asyncio", "inspect", "logging", "queue", "signal", "traceback"))
+        assert "typing" not in names
         assert "sortedcontainers" not in names
+    assert "re" not in producing
     assert not [name for name in producing if name.startswith(PACKAGE + "client.consumer.consumer")]
     unwanted: tuple[str, ...] = ("client.producer.", "client.consumer.dead_letter")
     rare = ("_engine.log.log_survey", "_engine.log.log_check")
@@ -82,7 +86,7 @@ def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
 
 def test_what_is_seldom_needed_is_loaded_by_who_needs_it(tmp_path):
     """A producer and a Shared consumer of a new topic load nothing of readers, interceptors, encryption,
-    recovery, surveys, changes of policies and the compatibility of schemas."""
+    offloading, recovery, surveys, changes of policies and the compatibility of schemas."""
     names = [name.removeprefix(PACKAGE) for name in loaded(BOTH, str(tmp_path)) if name.startswith(PACKAGE)]
     assert not set(names) & set(SELDOM)
     assert len(names) <= 175, sorted(names)

@@ -23,7 +23,6 @@ from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, Storage
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any, Final
 
 _REMEDY: Final = "restore it from a backup; or, if the log is here, move it away and offload again"
@@ -195,21 +194,6 @@ def damaged_notes(directory: str) -> dict[int, StorageError]:
             except CorruptionError as e:
                 errors[ledger_id] = e
     return errors
-
-
-def ledgers_with_cold(directory: str, names: Iterable[str]) -> list[int]:
-    """The ledgers of a directory that have a log, here or in a location, ascending."""
-    names = list(names)
-    ledgers = set(ledgers_of(names))
-    # Only ledgers that have a note and no log cost a read. Most topics have none.
-    for ledger_id in set(ledgers_of(names, COLD_SUFFIX)) - ledgers:
-        try:
-            is_readable = offloaded_ledger(directory, ledger_id) is not None
-        except ForeignFileError:
-            is_readable = True  # reading its header raises the error
-        if is_readable:
-            ledgers.add(ledger_id)
-    return sorted(ledgers)
 
 
 def is_away(directory: str, ledger_id: int) -> bool:

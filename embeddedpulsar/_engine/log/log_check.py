@@ -15,7 +15,6 @@ from embeddedpulsar import damage
 from embeddedpulsar._engine.cold.cold_ledger import (
     ColdLedger,
     is_away,
-    ledgers_with_cold,
     offloaded_ledger,
 )
 from embeddedpulsar._engine.filenames import (
@@ -63,7 +62,7 @@ from embeddedpulsar._engine.format.segment_header import (
 )
 from embeddedpulsar._engine.log.chain_scan import ChainScan, scan_log
 from embeddedpulsar._engine.log.journal_file import JournalFile, choose, generations, note_lost
-from embeddedpulsar._engine.log.segment import find_segment_header
+from embeddedpulsar._engine.log.segment import find_segment_header, ledgers_with_cold
 from embeddedpulsar._engine.log.segments import Link, walk_segments
 from embeddedpulsar._engine.log.topic_control import is_of_this_boot
 from embeddedpulsar._engine.platform import descriptors, disk

@@ -16,8 +16,7 @@ import os
 import struct
 from zlib import crc32
 
-from embeddedpulsar._engine.cold.cold_ledger import ColdLedger, offloaded_ledger
-from embeddedpulsar._engine.filenames import index_path, ledgers_of, log_path
+from embeddedpulsar._engine.filenames import COLD_SUFFIX, cold_path, index_path, ledgers_of, log_path
 from embeddedpulsar._engine.format.frame import (
     HEADER,
     KIND_ENTRY,
@@ -56,8 +55,10 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any, Final
 
+    from embeddedpulsar._engine.cold.cold_ledger import ColdLedger
     from embeddedpulsar._engine.log.chain_scan import LogWindow
 
 
@@ -82,6 +83,36 @@ class FoundHeader(NamedTuple):
         return Damage(path, self.header.ledger_id, 0, -1, 0, 0, self.damage, SEGMENT_HEADER)
 
 
+def note_of_offloaded(directory: str, ledger_id: int) -> ColdLedger | None:
+    """The note of a ledger whose log was offloaded; None if there is none.
+
+    Raises:
+        ForeignFileError: it is damaged.
+    """
+    # Looked for where a log is missing. Most stores offload nothing, and load nothing of it.
+    if not os.path.exists(cold_path(directory, ledger_id)):
+        return None
+    with descriptors.late_imports():
+        from embeddedpulsar._engine.cold.cold_ledger import offloaded_ledger
+
+    return offloaded_ledger(directory, ledger_id)
+
+
+def ledgers_with_cold(directory: str, names: Iterable[str]) -> list[int]:
+    """The ledgers of a directory that have a log, here or in a location, ascending."""
+    names = list(names)
+    ledgers = set(ledgers_of(names))
+    # Only ledgers that have a note and no log cost a read. Most topics have none.
+    for ledger_id in set(ledgers_of(names, COLD_SUFFIX)) - ledgers:
+        try:
+            is_readable = note_of_offloaded(directory, ledger_id) is not None
+        except ForeignFileError:
+            is_readable = True  # reading its header raises the error
+        if is_readable:
+            ledgers.add(ledger_id)
+    return sorted(ledgers)
+
+
 def read_segment_header(directory: str, ledger_id: int) -> SegmentHeader:
     """The header of a ledger's segment as it was written.
 
@@ -96,7 +127,7 @@ def read_segment_header(directory: str, ledger_id: int) -> SegmentHeader:
         # fetching the log.
         page = disk.DISK.read_file(path, SEGMENT_HEADER_SIZE)
     except FileNotFoundError:
-        note = offloaded_ledger(directory, ledger_id)
+        note = note_of_offloaded(directory, ledger_id)
         if note is None:
             raise
         page = note.page()
@@ -366,7 +397,7 @@ class Segment:
             # ledgers are offloaded.
             file = MappedFile.open(log_path(directory, ledger_id), writable=writable, lean=lean)
         except FileNotFoundError:
-            note = None if writable else offloaded_ledger(directory, ledger_id)
+            note = None if writable else note_of_offloaded(directory, ledger_id)
             if note is None:
                 raise
             return ColdSegment(directory, note, lean=lean)

@@ -11,7 +11,6 @@ import os
 from contextlib import closing
 
 from embeddedpulsar._engine import filenames
-from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold
 from embeddedpulsar._engine.format.control import (
     CONTROL_SIZE,
     KIND_TOPIC,
@@ -21,7 +20,12 @@ from embeddedpulsar._engine.format.control import (
 )
 from embeddedpulsar._engine.format.segment_header import SegmentHeader
 from embeddedpulsar._engine.log.chain_scan import scan_log
-from embeddedpulsar._engine.log.segment import Segment, find_segment_header, is_never_written
+from embeddedpulsar._engine.log.segment import (
+    Segment,
+    find_segment_header,
+    is_never_written,
+    ledgers_with_cold,
+)
 from embeddedpulsar._engine.log.topic_control import is_of_this_boot
 from embeddedpulsar._engine.platform import descriptors
 from embeddedpulsar._engine.platform.mapped_file import MappedFile

@@ -37,13 +37,7 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOTS_OFFSET,
     SLOTS_PER_BLOCK,
 )
-from embeddedpulsar._engine.log.roll import (
-    NewLedger,
-    RollPolicy,
-    WriterOptions,
-    remove_strays,
-    start_ledger,
-)
+from embeddedpulsar._engine.log.roll import NewLedger, RollPolicy, WriterOptions, remove_strays, start_ledger
 from embeddedpulsar._engine.log.segment import (
     KEPT_FREE,
     Ending,

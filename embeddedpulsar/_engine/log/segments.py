@@ -14,11 +14,10 @@ import weakref
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 
-from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold
 from embeddedpulsar._engine.filenames import log_path
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.segment_header import SegmentHeader
-from embeddedpulsar._engine.log.segment import Segment, find_segment_header
+from embeddedpulsar._engine.log.segment import Segment, find_segment_header, ledgers_with_cold
 from embeddedpulsar._engine.log.topic_control import DirectoryIdentity, is_deleted
 from embeddedpulsar._engine.platform import descriptors, disk, fork, mapped_file, threads
 from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from embeddedpulsar._engine import EXTENSIONS
-from embeddedpulsar._engine.cold.cold_ledger import OFFLOADED, ColdLedger, cold_ledgers
 from embeddedpulsar._engine.filenames import (
     compaction_lock_path,
     compaction_path,
@@ -72,6 +71,7 @@ from embeddedpulsar.topic_name import NON_PERSISTENT, TopicName
 if TYPE_CHECKING:
     from typing import Final
 
+    from embeddedpulsar._engine.cold.cold_ledger import ColdLedger
     from embeddedpulsar._engine.log.log import Cursor, Log
     from embeddedpulsar._engine.store.background.topic_compaction import (
         ExclusiveWork,
@@ -319,6 +319,9 @@ class LateOffload(LatePart[Offloading]):
         """The offloaded ledgers, by their ids."""
         if not self.exists:
             return {}
+        with late_imports():
+            from embeddedpulsar._engine.cold.cold_ledger import OFFLOADED, cold_ledgers
+
         notes = cold_ledgers(self._topic.directory)
         return {note.ledger_id: note for note in notes if note.state == OFFLOADED}
 

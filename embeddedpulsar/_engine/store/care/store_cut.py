@@ -40,7 +40,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from embeddedpulsar._engine import filenames
-from embeddedpulsar._engine.cold.cold_ledger import ledgers_with_cold, offloaded_ledger
+from embeddedpulsar._engine.cold.cold_ledger import offloaded_ledger
 from embeddedpulsar._engine.filenames import compacted_in
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.format.control import (
@@ -60,7 +60,7 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOTS_OFFSET,
 )
 from embeddedpulsar._engine.log.log_check import trusted_words
-from embeddedpulsar._engine.log.segment import read_segment_header
+from embeddedpulsar._engine.log.segment import ledgers_with_cold, read_segment_header
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, nofollow
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.store.care.backup_target import BackupTarget
