@@ -35,6 +35,8 @@ INDEX_SUFFIX: Final = ".idx"
 TOPICS: Final = "topics"
 TRANSACTIONS: Final = "txn"
 """In the directory of a store, like the next one."""
+OUTBOX: Final = "outbox."
+"""Begins the names of the producers of outboxes, and of the locks of their relays, which lie there, too."""
 SINKS: Final = "sinks"
 PENDING: Final = "pending"
 """In the directory of a sink, like the next one."""
@@ -98,6 +100,16 @@ def compaction_lock_path(directory: str) -> str:
 def function_lock_path(directory: str) -> str:
     """Held by the instance that commits to the state of a function, in the directory of its state topic."""
     return os.path.join(directory, FUNCTION_LOCK)
+
+
+def outbox_lock_path(root: str, producer_name: str) -> str:
+    """Held by the relay that publishes under a name, which begins with `OUTBOX`.
+
+    Example:
+        >>> outbox_lock_path("data", "outbox.4f0a")
+        'data/outbox.4f0a.lock'
+    """
+    return f"{root}{os.sep}{producer_name}.lock"
 
 
 def compacted_path(directory: str, number: int) -> str:

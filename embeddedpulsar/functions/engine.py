@@ -19,7 +19,6 @@ from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.timing import Backoff, Clock
 
 # Definitions are policies of a namespace, and topics of a function have policies of their own.
-from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar._engine.store.policies.keeping import COMPACTION_THRESHOLD, INACTIVE_TOPICS
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments

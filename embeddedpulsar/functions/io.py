@@ -19,7 +19,7 @@ from embeddedpulsar import schema as schemas
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
 from embeddedpulsar.enums import CompressionType, ConsumerType, HashingScheme, SchemaType
 from embeddedpulsar.exceptions import InvalidConfiguration, ProducerBusy, Timeout
-from embeddedpulsar.functions.engine import DEDUPLICATION, Backoff, partition_hash
+from embeddedpulsar.functions.engine import Backoff, partition_hash
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.state import Output, Pending
 from embeddedpulsar.functions.user_code import find_code, serde_of
@@ -222,8 +222,7 @@ class OutputProducers:
             # again would be there twice. Other topics have no log in which a second copy could be found.
             store = self._client._core.store
             partitions = self._partitions[topic] = store.topics.resolve(topic)
-            if TopicName.parse(topic).is_persistent and not store.policy(topic, DEDUPLICATION):
-                store.set_policy(topic, DEDUPLICATION, True)
+            store.drop_duplicates(topic)
         return partitions
 
     def _close(self, keys: Iterable[tuple[str, str]]) -> None:

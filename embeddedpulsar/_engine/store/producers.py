@@ -39,6 +39,7 @@ from embeddedpulsar._engine.store.topic_journal import (
     ProducerTable,
     Remembered,
     TopicJournal,
+    is_kept,
 )
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import (
@@ -126,7 +127,8 @@ class SequenceMemory:
             if not isinstance(command, AttachProducer):
                 continue
             known = names.get(command.name)
-            if known is not None and known.since_ms < before_ms and not self._is_in_use(command.name):
+            is_old = known is not None and known.since_ms < before_ms and not is_kept(command.name)
+            if is_old and not self._is_in_use(command.name):
                 found.append(ForgetProducer(command.name))
                 known = None
             if known is None or known.final:

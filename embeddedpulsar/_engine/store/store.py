@@ -30,6 +30,7 @@ from embeddedpulsar._engine.store import store_root
 from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.store.inactive_topics import InactiveTopics
 from embeddedpulsar._engine.store.open_topics import OpenTopics, TopicUse
+from embeddedpulsar._engine.store.policies.admitting import DEDUPLICATION
 from embeddedpulsar._engine.store.policies.keeping import LETTERS
 from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyWatch, ValueOf
@@ -597,11 +598,23 @@ class Store:
         """What holds for a topic or namespace, set there or not."""
         return self._current().policies.value(policy, existing(self._current(), name))
 
+    def drop_duplicates(self, topic: str) -> None:
+        """Have a persistent topic drop duplicates from now on, whatever is set for it and its namespace: for
+        producers that publish again what they may have published before. Other topics have no log in which a
+        second copy could be found."""
+        if TopicName.parse(topic).is_persistent and not self.policy(topic, DEDUPLICATION):
+            self.set_policy(topic, DEDUPLICATION, True)
+
     def note_letters(self, name: str) -> None:
         """Note that letters are about to be stored in a topic; see the function of that name."""
         note_letters(self._current(), name)
 
     # -- what it is made of ------------------------------------------------------------------------
+
+    @property
+    def store_id(self) -> bytes:
+        """The id of the store, 16 bytes; its copies have it, too."""
+        return self._current().meta.store_id
 
     @property
     def is_read_only(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
+from embeddedpulsar._engine.filenames import OUTBOX
 from embeddedpulsar._engine.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar._engine.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
 from embeddedpulsar._engine.format.journal_record import (
@@ -55,6 +56,17 @@ class Remembered(NamedTuple):
     word: int
     final: bool
     since_ms: int
+
+
+def is_kept(name: str) -> bool:
+    """Whether a name is never forgotten: that of an outbox, whose rows may wait for longer than any time that
+    is set, and have to be found published when its relay comes back.
+
+    Example:
+        >>> is_kept("outbox.4f0a"), is_kept("till-1")
+        (True, False)
+    """
+    return name.startswith(OUTBOX)
 
 
 class SequenceTable:
@@ -110,7 +122,11 @@ class SequenceTable:
             most: how many names may be remembered.
             before_ms: ms since the epoch.
         """
-        idle = [(known.since_ms, name) for name, known in self.names.items() if name not in in_use]
+        idle = [
+            (known.since_ms, name)
+            for name, known in self.names.items()
+            if name not in in_use and not is_kept(name)
+        ]
         # Two limits: names unused for too long, and of the others the oldest that are too many.
         forgotten = [name for since_ms, name in idle if since_ms < before_ms]
         too_many = len(self.names) - len(forgotten) - most

@@ -50,6 +50,10 @@ _NOWHERE: Final = (-1, -1, -1)
 failpoints.declare("ack:noted")
 
 
+def _nobody() -> None:
+    return None
+
+
 class AckGroupingTracker:
     """Collects acknowledgements and writes them every ``group_time_ms`` or 1,000 entries.
 
@@ -75,6 +79,7 @@ class AckGroupingTracker:
         ready: whether the ring exists and the flush timer runs.
         words, slots, firsts: of the ring.
         armed: whether the flush timer runs.
+        consumer: returns the consumer that acknowledges with it, or None if that is gone.
         most_quick: length of `done` at which the fast path ends.
         sent: number of written acknowledgements of entries and of partly acknowledged batches, and of
             cumulative ones.
@@ -101,6 +106,7 @@ class AckGroupingTracker:
         "_ring",
         "_through",
         "armed",
+        "consumer",
         "done",
         "firsts",
         "lock",
@@ -129,6 +135,7 @@ class AckGroupingTracker:
         self.done: list[RawPosition] = []
         self.open: dict[RawPosition, bytearray] = {}
         self.armed = False
+        self.consumer: Callable[[], Any] = _nobody
         self.origin = origin
         is_quick = not index_acks and group_time_ms > 0 and not receipts
         self.quick_origin: object = origin if is_quick else NO_ORIGIN

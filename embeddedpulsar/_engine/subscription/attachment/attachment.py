@@ -469,6 +469,11 @@ class Attachment:
         # Tries again to leave if another process stayed in the lock.
         self._detaching: Final = BackgroundWork(membership.call_later, self._depart)
 
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to here is acknowledged; or one a moment older. Lock-free."""
+        return self._shared.control.mark_delete
+
     def end_transaction(self, transaction: record.TransactionId, outcome: int) -> bool:
         """Have the subscription follow the end of a transaction; see `SharedState.end_transaction`."""
         self._check_usable()
