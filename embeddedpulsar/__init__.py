@@ -239,8 +239,10 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     # As attributes without an import, as `pulsar.asyncio` and `pulsar.functions` are.
-    if name in ("asyncio", "functions"):
+    if name in ("asyncio", "functions", "outbox"):
         return import_module(f"embeddedpulsar.{name}")
+    if name == "inbox":
+        return import_module("embeddedpulsar.outbox.inbox")
     # With `name` and `obj` the interpreter adds the most similar name.
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=modules[__name__])
 

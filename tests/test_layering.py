@@ -48,6 +48,7 @@ LAYERS: dict[str, int] = {
     "functions": 9,
     "tableview": 9,
     "cluster": 9,
+    "outbox": 9,
     "asyncio": 10,
     "testing": 11,
     "cli": 12,
@@ -66,6 +67,7 @@ RINGS: tuple[tuple[str, ...], ...] = (
     (
         "admin",
         "functions",
+        "outbox",
         "tableview",
         "cluster",
         "asyncio",
@@ -90,6 +92,7 @@ KNOWS_THE_ENGINE: dict[str, str] = {
     "spark.sink_place": "called by stores without Spark: files of a sink, its chore, its part of a backup",
     "offload": "called by topics with an offload location: the part of the engine with pyarrow",
     "functions.engine": "the policies that are definitions, the lock of a state, and processes of workers",
+    "outbox.engine": "the lock of relays, waiting for files and sockets, and the partition of a key",
     "cli.engine": "the files of a store that cannot be opened, values that are printed, and the clock",
     "testing.manual_clock": "the clock of stores, which the test moves",
     "testing.trial_store": "a store that stays open, and the check at its end",
@@ -155,9 +158,11 @@ OWNERS = {
     "orjson": ("schema",),
     "polars": ("arrow",),
     "portalocker": ("platform",),
+    "psycopg": ("outbox",),
     "pulsar": ("cluster",),
     "_pulsar": ("cluster",),
     "sortedcontainers": ("subscription",),
+    "sqlalchemy": ("outbox",),
 }
 
 

@@ -1,0 +1,551 @@
+"""The relay of an outbox: it publishes what transactions of the application have committed.
+
+One relay at a time serves an outbox, by a lock of the store that ends with its process. A batch takes four
+steps, each of which may be the last one of a process:
+
+1. Read the first rows, and open their topics.
+2. Note in the database up to which row each topic may now be published (the claim), and commit.
+3. Publish. A row is in its topic if its id is not higher than the last one stored there under the name of the
+   outbox.
+4. Remove the rows, and commit.
+
+A relay that begins finds rows that are claimed, and looks for each whether it is in its topic. Rows that are
+not claimed were never published. If a topic has a higher id than the claim, the database has forgotten
+commits: a power loss with ``synchronous = NORMAL``, or a backup put back. Then ids are given a second time,
+and the rows that are not claimed get new ones, so that none is taken for a duplicate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError
+from embeddedpulsar.outbox.databases import (
+    Connect,
+    Session,
+    checked_table,
+    has_table,
+    opener_of,
+    own_session,
+    transaction_of,
+)
+from embeddedpulsar.outbox.engine import (
+    OUTBOX,
+    SYSTEM_CLOCK,
+    ChangeWatch,
+    FileLock,
+    failpoints,
+    outbox_lock_path,
+    threads,
+)
+from embeddedpulsar.outbox.publishing import TopicPublisher, partitions_of
+from embeddedpulsar.outbox.tables import Claim, OutboxRow, OutboxTables, channel_of, create_tables
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client import Client
+
+failpoints.declare("outbox:read", "outbox:claimed", "outbox:all_published", "outbox:removed")
+
+_LOG: Final = logging.getLogger("embeddedpulsar.outbox")
+_NAME: Final = re.compile(re.escape(OUTBOX) + "[0-9a-f]{1,32}")
+POLL_S: Final = 1.0
+"""How often a relay looks without being told of a commit."""
+MOST_ROWS: Final = 1000
+_TAKEOVER_S: Final = 0.2
+"""How often a relay that waits for its turn tries the lock."""
+_FIRST_LOOK_S: Final = 0.0005
+_LOOKS: Final = 9
+"""A file changes before the commit is visible: after each change a relay looks again, this often, with pauses
+that double; 0.25 s in all."""
+_FIRST_RETRY_S: Final = 0.1
+_LONGEST_RETRY_S: Final = 30.0
+_PARTITIONS_S: Final = 60.0
+"""How often the number of partitions of a topic is asked for."""
+
+_running: Final[set[ChangeWatch]] = set()
+
+
+def ring() -> None:
+    """Have the relays of this process look."""
+    for watch in list(_running):
+        watch.wake()
+
+
+class _Held:
+    """A topic whose rows wait until the relay tries again."""
+
+    def __init__(self) -> None:
+        self.pause_s = _FIRST_RETRY_S
+        self.until = 0.0
+
+    def again(self) -> None:
+        self.until = SYSTEM_CLOCK.monotonic() + self.pause_s
+        self.pause_s = min(2 * self.pause_s, _LONGEST_RETRY_S)
+
+
+class Relay:
+    """Publishes the messages of an outbox, each once, and removes them.
+
+    Any number of processes may have a relay for an outbox: one works, the others wait, and one of them takes
+    over within 0.2 s when that one is stopped or its process dies. What was published and not removed by then
+    is recognized.
+
+    It is woken by commits: in SQLite by those of any process on the machine (the kernel tells of changes of
+    the file), in PostgreSQL by ``NOTIFY``, which the table's trigger sends. It also looks every
+    ``poll_interval_s``, for databases on network file systems.
+
+    A row that its topic refuses stays, and those behind it in its topic; the relay logs the reason, shows it
+    in `status` and tries again after 0.1 s, up to every 30 s. Other topics go on. If the database cannot be
+    reached, it tries that again, too.
+
+    Topics of an outbox drop duplicates from their first message on (`Topics.set_deduplication_status`),
+    whatever their namespace says; the store never forgets the last sequence id of a relay.
+
+    Thread-safe. After a fork the child has no relay; it may start one of its own.
+
+    Args:
+        client: of the store. The relay uses its connection to the store, and ends when it is closed.
+        connect: ``sqlite:///app.db``, ``sqlite:////srv/app.db``, ``postgresql://user@host/name``, the path of
+            a file of SQLite as a path object, an Engine of SQLAlchemy, or a function that returns a new
+            connection of ``sqlite3`` or ``psycopg``. The relay has one connection, in its own thread.
+        table: of `create`.
+        max_rows: most rows that it publishes at a time.
+        poll_interval_s: how often it looks without being told of a commit, in seconds.
+        durability: of what it publishes, see `Client`. With the default it is on the disk before its row is
+            removed, so a power loss loses nothing that the database has kept.
+
+    Raises:
+        InvalidConfiguration: ``connect`` or ``table`` cannot be used.
+        ValueError: a number out of its range.
+
+    Example:
+        >>> import sqlite3
+        >>> from embeddedpulsar import Client, outbox
+        >>> connection = sqlite3.connect("app.db")
+        >>> with connection:
+        ...     outbox.send(connection, "orders", b"tea")
+        >>> with Client("./data") as client, client.subscribe("orders", "kitchen") as consumer:
+        ...     with outbox.Relay(client, "sqlite:///app.db"):
+        ...         consumer.receive(10_000).data()
+        b'tea'
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        connect: Connect,
+        *,
+        table: str = "outbox",
+        max_rows: int = MOST_ROWS,
+        poll_interval_s: float = POLL_S,
+        durability: str | None = "flush",
+    ) -> None:
+        if not 1 <= max_rows <= 100_000:
+            raise ValueError(f"max_rows is from 1 to 100,000, not {max_rows}")
+        if not 0 < poll_interval_s <= 3600:
+            raise ValueError(
+                f"poll_interval_s is more than 0 and at most 3,600 seconds, not {poll_interval_s}"
+            )
+        self._client: Final = client
+        self._open: Final = opener_of(connect)
+        self._table: Final = checked_table(table)
+        self._max_rows: Final = max_rows
+        self._poll_s: Final = poll_interval_s
+        self._durability: Final = durability
+        self._is_stopping = False
+        self._is_active = False
+        self._published = 0
+        self._error = ""
+        self._watch: ChangeWatch | None = None
+        self._thread: threads.Daemon | None = None
+        self._rung = False
+        self._pid = 0
+
+    # -- running -------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Run in a daemon thread, until `stop`. Does nothing if it runs."""
+        if self._thread is None or self._thread.is_over or self._pid != os.getpid():
+            self._begin()
+            self._thread = threads.start_daemon(self._work, "outbox")
+        return self
+
+    def run(self) -> None:
+        """Run in the calling thread, until another thread or a signal handler calls `stop`."""
+        self._begin()
+        self._work()
+
+    def drain(self) -> int:
+        """Publish what is committed now, in the calling thread, and return how many messages that were.
+
+        Rows that their topic refuses stay; `last_error` says why.
+
+        Raises:
+            NotAllowedError: this relay runs, or another one serves the outbox.
+            PulsarException: the store cannot be used.
+            Exception: what the database raises.
+
+        Example:
+            >>> import sqlite3
+            >>> from embeddedpulsar import Client, outbox
+            >>> connection = sqlite3.connect("app.db")
+            >>> with connection:
+            ...     outbox.send(connection, "orders", b"tea")
+            >>> with Client("./data") as client:
+            ...     outbox.Relay(client, "sqlite:///app.db").drain()
+            1
+        """
+        if self._watch is not None and self._watch in _running:
+            raise NotAllowedError("the relay runs, and publishes what is committed by itself")
+        before, self._error = self._published, ""
+        watch = ChangeWatch()
+        try:
+            self._serve(watch, _Service.drain, waits=False)
+        finally:
+            watch.close()
+        return self._published - before
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Finish the batch that is under way, and end. May be called by a signal handler.
+
+        Args:
+            timeout_s: how long to wait for the thread.
+        """
+        self._is_stopping = True
+        if self._watch is not None:
+            self._watch.wake()
+        thread = self._thread
+        if thread is not None and not thread.is_current and self._pid == os.getpid():
+            thread.join(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it holds the lock and publishes. Another relay may, or the database may be away."""
+        return self._is_active
+
+    @property
+    def published(self) -> int:
+        """How many messages it has published and removed."""
+        return self._published
+
+    @property
+    def last_error(self) -> str:
+        """Why it cannot go on, as long as that is so: of the database or of a topic; else ``""``."""
+        return self._error
+
+    def wake(self) -> None:
+        """Have it look at once. Needed only where nothing tells it of commits: see the class."""
+        if self._watch is not None:
+            self._watch.wake()
+
+    def _begin(self) -> None:
+        self._is_stopping, self._pid = False, os.getpid()
+        self._watch = ChangeWatch()
+        _running.add(self._watch)
+
+    def _work(self) -> None:
+        watch = self._watch
+        assert watch is not None
+        pause_s = _FIRST_RETRY_S
+        try:
+            while not self._is_stopping:
+                begun = self._published
+                try:
+                    self._serve(watch, _Service.run)
+                except Exception as error:  # noqa: BLE001 - a driver may raise anything
+                    if self._client._core.is_closed:
+                        return
+                    self._note_error(str(error) or type(error).__name__)
+                    if self._published > begun:
+                        pause_s = _FIRST_RETRY_S
+                    watch.wait(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
+        finally:
+            self._is_active = False
+            _running.discard(watch)
+            watch.close()
+
+    def _note_error(self, text: str) -> None:
+        if text != self._error:
+            self._error = text
+            _LOG.warning("the relay of the outbox %s cannot go on and tries again: %s", self._table, text)
+
+    # -- one connection ------------------------------------------------------------------------------------
+
+    def _serve(self, watch: ChangeWatch, work: Callable[[_Service], None], *, waits: bool = True) -> None:
+        """Do the work of the relay by one connection, when it has its turn."""
+        connection = self._open()
+        with contextlib.closing(connection):
+            session = own_session(connection)
+            self._prepare(session)
+            tables = OutboxTables(session, self._table)
+            name = tables.producer_name()
+            if not _NAME.fullmatch(name):
+                raise CorruptionError(
+                    reason=f"{self._table}_relay has {name!r} as the producer of the outbox"
+                )
+            try:
+                if waits:
+                    self._listen(watch, connection, session)
+                with self._turn(watch, name, waits) as is_ours:
+                    if is_ours:
+                        work(_Service(self, watch, tables, name))
+            finally:
+                self._is_active = False
+                watch.forget()
+
+    def _prepare(self, session: Session) -> None:
+        if has_table(session, f"{self._table}_relay") and has_table(session, self._table):
+            return
+        if session.dialect == "postgresql":
+            raise InvalidConfiguration(
+                f"there is no table {self._table} in the database; call outbox.create(connection) and commit"
+            )
+        with transaction_of(session):
+            create_tables(session, self._table)
+
+    def _listen(self, watch: ChangeWatch, connection: Any, session: Session) -> None:
+        if session.dialect == "postgresql":
+            # A notification may come with the answer to a statement, and then leaves nothing in the socket.
+            connection.add_notify_handler(self._note_rung)
+            session.execute(f"LISTEN {channel_of(self._table)}")
+            watch.watch_socket(connection.fileno())
+            return
+        schema = self._table.rpartition(".")[0] or "main"
+        for _, name, path in session.execute("PRAGMA database_list"):
+            if name == schema and path:
+                watch.watch_files(path)
+
+    def _note_rung(self, _: object) -> None:
+        self._rung = True
+
+    @contextlib.contextmanager
+    def _turn(self, watch: ChangeWatch, name: str, waits: bool) -> Iterator[bool]:
+        """Hold the lock of the outbox; False if the relay was stopped before it got it."""
+        lock = FileLock(outbox_lock_path(self._client._core.store.root, name))
+        try:
+            try:
+                while not lock.try_acquire():
+                    if not waits:
+                        raise NotAllowedError(
+                            f"another relay serves the outbox {self._table}; stop that one first"
+                        )
+                    watch.wait(_TAKEOVER_S)
+                    if self._is_stopping:
+                        yield False
+                        return
+                    self._client._core.check_open()
+                yield True
+            finally:
+                lock.release()
+        finally:
+            lock.close()
+
+
+class _Service:
+    """The relay that has its turn, from the moment on in which it got the lock.
+
+    Invariants: `claims` is what the database has; a row is published only if it is claimed.
+    """
+
+    def __init__(self, relay: Relay, watch: ChangeWatch, tables: OutboxTables, name: str) -> None:
+        self._relay: Final = relay
+        self._watch: Final = watch
+        self._tables: Final = tables
+        self._name: Final = name
+        self._claims: Final = tables.claims()
+        self._topics: Final[dict[str, TopicPublisher]] = {}
+        self._held: Final[dict[str, _Held]] = {}
+        self._asked = SYSTEM_CLOCK.monotonic()
+
+    def drain(self) -> None:
+        """Publish what is there now."""
+        try:
+            while self._publish_batch():
+                pass
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        for topic in self._topics.values():
+            topic.close()
+
+    def run(self) -> None:
+        """Publish until the relay is stopped."""
+        relay = self._relay
+        relay._is_active, relay._error = True, ""
+        looks = 0
+        try:
+            while not relay._is_stopping:
+                relay._client._core.check_open()
+                if self._publish_batch():
+                    looks = 0
+                elif self._sleep(looks):
+                    looks = 0
+                else:
+                    looks += 1
+        finally:
+            self._close()
+
+    def _sleep(self, looks: int) -> bool:
+        """Wait for a commit, the next look, or the next try of a topic. Returns whether it was woken."""
+        relay = self._relay
+        if relay._rung:
+            self._take_notifications()
+            return True
+        timeout_s = _FIRST_LOOK_S * 2**looks if looks < _LOOKS else relay._poll_s
+        if self._held:
+            due = min(held.until for held in self._held.values())
+            timeout_s = max(0.0, min(timeout_s, due - SYSTEM_CLOCK.monotonic()))
+        if not self._watch.wait(timeout_s):
+            return False
+        self._take_notifications()
+        return True
+
+    def _take_notifications(self) -> None:
+        """Read what PostgreSQL has sent: any statement does, with its own answer."""
+        if self._tables.session.dialect == "postgresql":
+            self._tables.session.execute("SELECT 1")
+            self._relay._rung = False
+
+    # -- one batch -----------------------------------------------------------------------------------------
+
+    def _publish_batch(self) -> bool:
+        """Publish the first rows. Returns whether anything changed, so that there may be more."""
+        now = SYSTEM_CLOCK.monotonic()
+        waiting = [topic for topic, held in self._held.items() if held.until > now]
+        rows = self._tables.rows(self._relay._max_rows, waiting)
+        if not rows:
+            return False
+        if failpoints.ACTIVE:
+            failpoints.hit("outbox:read")
+        self._forget_partitions(now)
+        by_topic: dict[str, list[OutboxRow]] = {}
+        for row in rows:
+            by_topic.setdefault(row.topic, []).append(row)
+        errors: dict[str, str] = {}
+        places, claims = self._chosen(by_topic, errors)
+        self._note_claims(claims)
+        if failpoints.ACTIVE:
+            failpoints.hit("outbox:claimed")
+        published: list[int] = []
+        for topic, chosen in places.items():
+            try:
+                self._topics[topic].publish(chosen, published)
+            except Exception as error:  # noqa: BLE001 - the topic waits, the others go on
+                self._client_must_be_open()
+                errors[topic] = str(error)
+        if failpoints.ACTIVE:
+            failpoints.hit("outbox:all_published")
+        self._finish(sorted(published), by_topic.keys(), errors)
+        return True
+
+    def _chosen(
+        self, by_topic: dict[str, list[OutboxRow]], errors: dict[str, str]
+    ) -> tuple[dict[str, list[tuple[int, OutboxRow]]], dict[str, Claim]]:
+        """The rows to be published, with their partitions, and the claims to be noted before."""
+        places: dict[str, list[tuple[int, OutboxRow]]] = {}
+        claims: dict[str, Claim] = {}
+        for topic, rows in by_topic.items():
+            try:
+                publisher = self._publisher(topic)
+                claim = self._claims.get(topic, Claim())
+                # Rows that a relay has claimed before come first, alone: they may be in the topic, in
+                # the partitions that were chosen then.
+                if rows[0].id <= claim.claimed:
+                    old = [row for row in rows if row.id <= claim.claimed]
+                    places[topic] = publisher.places(old, partitions_of(claim, publisher.partitions))
+                    continue
+                chosen = publisher.places(rows, publisher.partitions)
+                last = publisher.last_in(chosen)
+            except Exception as error:  # noqa: BLE001 - the topic waits, the others go on
+                self._client_must_be_open()
+                errors[topic] = f"{type(error).__name__}: {error}"
+                continue
+            if last > claim.claimed:
+                self._move_behind(topic, claim, last)
+                continue
+            places[topic] = chosen
+            claims[topic] = Claim(rows[-1].id, publisher.partitions, claim.note)
+        return places, claims
+
+    def _client_must_be_open(self) -> None:
+        self._relay._client._core.check_open()
+
+    def _publisher(self, topic: str) -> TopicPublisher:
+        publisher = self._topics.get(topic)
+        if publisher is None:
+            relay = self._relay
+            publisher = TopicPublisher(relay._client, topic, self._name, relay._durability)
+            self._topics[topic] = publisher
+        return publisher
+
+    def _forget_partitions(self, now: float) -> None:
+        """Now and then, open topics anew: they may have more partitions."""
+        if now - self._asked > _PARTITIONS_S:
+            self._asked = now
+            for topic in list(self._topics):
+                self._topics.pop(topic).close()
+
+    def _move_behind(self, topic: str, claim: Claim, last: int) -> None:
+        _LOG.warning(
+            "the database of the outbox %s has gone back: %s has the message %d, and rows up to %d are "
+            "noted; rows behind get new ids",
+            self._relay._table,
+            topic,
+            last,
+            claim.claimed,
+        )
+        with transaction_of(self._tables.session):
+            self._tables.move_behind(topic, claim.claimed, last)
+            self._write_claim(topic, Claim(last, claim.partitions, claim.note))
+        self._claims[topic] = Claim(last, claim.partitions, claim.note)
+
+    def _write_claim(self, topic: str, claim: Claim) -> None:
+        self._tables.note_claim(topic, claim)
+
+    def _note_claims(self, claims: dict[str, Claim]) -> None:
+        if not claims:
+            return
+        with transaction_of(self._tables.session):
+            for topic, claim in claims.items():
+                self._write_claim(topic, claim)
+        self._claims.update(claims)
+
+    def _finish(self, published: list[int], topics: Any, errors: dict[str, str]) -> None:
+        """Remove what is published, and note of the other topics why they wait."""
+        notes = {
+            topic: claim._replace(note=errors.get(topic))
+            for topic in topics
+            if (claim := self._claims.get(topic, Claim())).note != errors.get(topic)
+        }
+        if published or notes:
+            with transaction_of(self._tables.session):
+                self._tables.remove(published)
+                for topic, claim in notes.items():
+                    self._write_claim(topic, claim)
+        self._claims.update(notes)
+        self._relay._published += len(published)
+        if failpoints.ACTIVE:
+            failpoints.hit("outbox:removed")
+        for topic in topics:
+            if topic not in errors:
+                self._held.pop(topic, None)
+                continue
+            self._held.setdefault(topic, _Held()).again()
+            if topic in self._topics:
+                self._topics.pop(topic).close()
+            self._relay._note_error(f"{topic}: {errors[topic]}")
+        if not self._held:
+            self._relay._error = ""

@@ -1,0 +1,93 @@
+"""A server of PostgreSQL for tests, where its programs and `psycopg` are installed."""
+
+from __future__ import annotations
+
+import atexit
+import glob
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from itertools import count
+from typing import Final
+
+import pytest
+
+_USER: Final = "postgres"
+_OPTIONS: Final = "-c listen_addresses= -c fsync=off -c max_connections=40"
+_numbers: Final = count()
+
+
+def _programs() -> str | None:
+    """The directory of ``initdb`` and ``pg_ctl``."""
+    found = shutil.which("initdb")
+    installed = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
+    path = found or (installed[-1] if installed else None)
+    return None if path is None else os.path.dirname(os.path.realpath(path))
+
+
+class Server:
+    """A server of its own, which ends with the tests.
+
+    Attributes:
+        host: the directory of its socket.
+    """
+
+    def __init__(self, programs: str) -> None:
+        self._programs: Final = programs
+        self.host = tempfile.mkdtemp(prefix="pg-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        self._data: Final = f"{self.host}/data"
+        # The programs refuse to run as root.
+        self._as: Final = {"user": _USER} if os.getuid() == 0 else {}
+        if self._as:
+            shutil.chown(self.host, _USER)
+        self._run("initdb", "-D", self._data, "-U", _USER, "-A", "trust", "--no-sync", "-E", "UTF8")
+        self.start()
+        atexit.register(self._end, os.getpid())
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [f"{self._programs}/{program}", *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd=self.host,
+            timeout=60,
+            **self._as,  # type: ignore[call-overload]
+        )
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"{_OPTIONS} -k {self.host}"
+        self._run("pg_ctl", "-D", self._data, "-o", options, "-l", f"{self.host}/log", "-w", "start")
+
+    def stop(self) -> None:
+        """Stop it as a crash does: connections are cut."""
+        self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
+
+    def database(self) -> str:
+        """Make an empty database, and return its URL."""
+        import psycopg
+
+        name = f"test{next(_numbers)}"
+        with psycopg.connect(self._url(_USER), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return self._url(name)
+
+    def _url(self, name: str) -> str:
+        return f"postgresql://{_USER}@/{name}?host={self.host}"
+
+    def _end(self, pid: int) -> None:
+        if os.getpid() == pid:  # and not a forked child
+            self.stop()
+            shutil.rmtree(self.host)
+
+
+@cache
+def server() -> Server:
+    """The server of this process; the test is skipped where there is none."""
+    pytest.importorskip("psycopg")
+    programs = _programs()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed")
+    return Server(programs)
