@@ -42,7 +42,11 @@ from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Final
 
-_OPEN_S: Final = 1000.0
+_MS: Final = 1000.0
+_NOT_COMMITTED: Final = bytes(
+    outcome if outcome == Outcome.COMMITTED else Outcome.UNDECIDED for outcome in range(256)
+)
+"""Translates bytes that were derived: what the journal does not have as committed may be open."""
 
 
 class _Words(NamedTuple):
@@ -78,6 +82,7 @@ class TransactionView:
         self._offset_ms: Final = timing.monotonic_offset_ms()
         self._decisions: Final = Decisions()
         self._words = _Words(None, 0, 0)
+        self._journal: JournalView | None = None  # of words that are believed
         self._tables: Final[dict[int, OutcomeTable | None]] = {}
         self.damage: list[Damage] = []
         self.is_behind = False
@@ -106,6 +111,7 @@ class TransactionView:
         place = JournalPlace(self.directory, words, TransactionWord.JOURNAL, KIND_TRANSACTIONS)
         journal = JournalView(place, self._decisions)
         self._decisions.reset(None)
+        self._journal = journal if is_trusted else None
         is_there = journal.refresh(is_trusted=is_trusted, is_word_known=is_known)
         self.damage, self.is_behind = journal.damage, journal.is_behind
         if is_trusted:
@@ -125,6 +131,32 @@ class TransactionView:
 
     def outcome(self, txn_id: int) -> Outcome:
         """What became of a transaction, or will when a process looks that may write."""
+        outcome = self._judged(txn_id)
+        # That no process can commit it any more follows from several loads. It may have been committed
+        # between two of them, or before, by a record behind the last `refresh`. Whatever its owner did before
+        # it was seen dead, or late with nobody in the lock, is in the journal by now: the second answer is
+        # final.
+        if outcome is Outcome.ABORTED and self._journal is not None:
+            outcome = self._byte(txn_id)
+            if not outcome.is_final:
+                self._journal.refresh(is_trusted=True)
+                outcome = self._judged(txn_id)
+        return outcome
+
+    def frozen(self) -> FrozenOutcomes:
+        """The outcomes of this moment: of what ends later, they say that it is undecided."""
+        control, next_id, lowest = self._words
+        return FrozenOutcomes(self, control is not None, next_id, lowest)
+
+    def has_begun(self, txn_id: int) -> bool:
+        """Whether a transaction has a slot or an outcome. Only with control words that can be believed."""
+        control = self._words.control
+        # The slot first: it is freed after the byte was stored.
+        return control is not None and (
+            control.find(txn_id) != NO_SLOT or self._byte(txn_id) is not Outcome.UNDECIDED
+        )
+
+    def _judged(self, txn_id: int) -> Outcome:
         control, next_id, lowest = self._words
         if txn_id < lowest:
             return Outcome.FOLDED
@@ -136,6 +168,9 @@ class TransactionView:
         if outcome.is_final:
             return outcome
         standing = self._standing(txn_id, control, slot, outcome)
+        if standing.is_late and control is not None and control.words[TransactionWord.OWNER]:
+            # Whoever is in the lock may have looked at the clock a moment ago, and decide it still.
+            standing = standing._replace(is_late=False)
         while not (step := next_step(Intent.TEND, standing)).is_last:
             if step is not Step.FLUSH:
                 standing = after(step, standing)
@@ -156,7 +191,7 @@ class TransactionView:
             state = transaction.state
             at = control.word_of(slot) + TransactionSlotWord.DECIDED
             is_durable = control.words[TransactionWord.SYNCED] >= control.words[at]
-            now_ms = int(self._clock.monotonic() * _OPEN_S) + self._offset_ms
+            now_ms = int(self._clock.monotonic() * _MS) + self._offset_ms
             is_late = state is not SlotState.PREPARED and 0 < transaction.deadline_ms <= now_ms
             is_owned = transaction.owner != NO_OWNER and self._is_alive(transaction.owner)
         if prepared is not None:
@@ -173,13 +208,36 @@ class TransactionView:
         )
 
     def _byte(self, txn_id: int) -> Outcome:
-        number = txn_id >> SHIFT
-        if self._words.control is None:
-            return Outcome.UNDECIDED
+        table = None if self._words.control is None else self._table(txn_id >> SHIFT)
+        return Outcome.UNDECIDED if table is None else Outcome(table.bytes[txn_id & MASK])
+
+    def _table(self, number: int) -> OutcomeTable | None:
         if number not in self._tables:
             self._tables[number] = OutcomeTable.open(self.directory, number, self._boot, writable=False)
-        table = self._tables[number]
-        return Outcome.UNDECIDED if table is None else Outcome(table.bytes[txn_id & MASK])
+        return self._tables[number]
+
+    def tables(self) -> dict[int, bytes]:
+        """A copy of the bytes of all ids that may have been given out at the last `refresh`, by the number of
+        their range; none where control words cannot be believed."""
+        control, next_id, lowest = self._words
+        copies: dict[int, bytes] = {}
+        for number in range(lowest >> SHIFT, next_id + MASK >> SHIFT) if control is not None else ():
+            table = self._table(number)
+            if table is not None:
+                copies[number] = bytes(table.bytes)
+            else:  # it is gone, and derived from what the journal had at the last `refresh`
+                copies[number] = bytes(self._decisions.outcomes_of(number).translate(_NOT_COMMITTED))
+        return copies
+
+    def is_in_use(self) -> bool:
+        """Whether there are control words by now that can be believed."""
+        control = self._open_control()
+        if control is None:
+            return False
+        try:
+            return control.is_trusted(self._boot)
+        finally:
+            control.close()
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The slots in use; none where the control words cannot be believed."""
@@ -208,10 +266,58 @@ class TransactionView:
     def close(self) -> None:
         """Unmap. Idempotent; `refresh` begins again."""
         control, *_ = self._words
-        self._words = _Words(None, 0, 0)
+        self._words, self._journal = _Words(None, 0, 0), None
         while self._tables:
             table = self._tables.popitem()[1]
             if table is not None:
                 table.close()
         if control is not None:
             control.close()
+
+
+class FrozenOutcomes:
+    """The outcomes of a store's transactions at one moment.
+
+    Role: for what has to hold whole transactions. A transaction that is committed in it has stored all of its
+    entries and acknowledgements, so whatever is read or copied afterwards has all of them. One that commits
+    later is undecided in it. Each is looked up as it was; between two transactions there is no order: of two,
+    the one that committed later may be in it without the other.
+    Callers: one thread at a time, as long as the view is not refreshed or closed.
+
+    Args:
+        view: refreshed a moment ago.
+        has_words: whether the store had transactions, and control words that can be believed.
+        next_id: ids from there on had not been given out.
+        lowest: ids below were folded.
+    """
+
+    def __init__(self, view: TransactionView, has_words: bool, next_id: int, lowest: int) -> None:
+        self._view: Final = view
+        self._has_words: Final = has_words
+        self._next_id: Final = next_id
+        self._lowest: Final = lowest
+        # Slots before bytes, since a slot is freed when the byte was stored: what has neither was open at no
+        # time between the two.
+        self._open: Final = {each.txn_id: view.outcome(each.txn_id) for each in view.open_transactions()}
+        self._tables: Final = view.tables()
+
+    def outcome(self, txn_id: int) -> Outcome:
+        """What had become of a transaction: UNDECIDED or PREPARED if it had no end."""
+        if txn_id < self._lowest:
+            return Outcome.FOLDED
+        if txn_id >= self._next_id:
+            # Either it began since, or nobody gave it out: then the store is a copy that nobody uses.
+            in_use = self._has_words or self._view.is_in_use()
+            return Outcome.UNDECIDED if in_use else Outcome.ABORTED
+        table = self._tables.get(txn_id >> SHIFT)
+        if table is None:
+            return self._view.outcome(txn_id)  # by the journal alone, as it was at the refresh
+        outcome = Outcome(table[txn_id & MASK])
+        if outcome.is_final:
+            return outcome
+        known = self._open.get(txn_id)
+        if known is not None:
+            return known
+        # Its slot was filled behind its id, so it may have come after the slots were read. By now, with an
+        # entry in a log, it has a slot or a byte; without both it can never be committed.
+        return Outcome.UNDECIDED if self._view.has_begun(txn_id) else Outcome.ABORTED

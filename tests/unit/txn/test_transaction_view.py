@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar._engine.format.control import TransactionWord
 from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.txn.transaction import Participant
 from embeddedpulsar._engine.txn.transaction_state import Outcome
@@ -109,3 +110,106 @@ def test_damage_is_shown(tmp_path: Path) -> None:
         assert len(list(view.commits())) == 4
         assert view.outcome(5) is Outcome.COMMITTED
         view.close()
+
+
+def test_an_end_between_two_loads_is_seen(tmp_path: Path) -> None:
+    """The owner commits, and dies, after its slot was read and before it is asked whether it lives."""
+    owner = Process(tmp_path)
+    with Process(tmp_path) as looker:
+        transaction = owner.begun()
+        view = view_of(looker, tmp_path)
+        calls = []
+
+        def dies_now(uuid: bytes) -> bool:
+            calls.append(uuid)
+            if len(calls) == 1:
+                transaction.commit()
+                owner.die()
+            return looker.peers.is_alive(uuid)
+
+        view = TransactionView(str(tmp_path), BOOT, looker.clock, dies_now)
+        view.refresh()
+        assert view.outcome(transaction.id) is Outcome.COMMITTED and len(calls) == 1
+        view.close()
+        shutil.rmtree(looker.clients / owner.mailbox.uuid.hex(), ignore_errors=True)
+
+
+def test_who_is_in_the_lock_may_be_in_time(tmp_path: Path) -> None:
+    """A deadline that has passed ends a transaction for a view only if nobody is about to decide it."""
+    clock = ManualClock(wall_ms=1000)
+    with Process(tmp_path, clock) as owner:
+        transaction = owner.begun(500)
+        view = view_of(owner, tmp_path)
+        clock.advance(1)
+        owner.log.control.words[TransactionWord.OWNER] = 1
+        assert view.outcome(transaction.id) is Outcome.UNDECIDED
+        owner.log.control.words[TransactionWord.OWNER] = 0
+        assert view.outcome(transaction.id) is Outcome.ABORTED
+        view.close()
+
+
+def test_frozen_outcomes_do_not_change(tmp_path: Path) -> None:
+    """What was open stays so, what began later is undecided, and what had ended has its outcome."""
+    with Process(tmp_path) as looker, Process(tmp_path) as owner:
+        names = ("committed", "aborted", "prepared", "commits", "aborts", "stays")
+        by_name = {name: owner.begun() for name in names}
+        by_name["committed"].commit()
+        by_name["aborted"].abort()
+        by_name["prepared"].prepare("x")
+        view = view_of(looker, tmp_path)
+        frozen = view.frozen()
+        by_name["commits"].commit()
+        by_name["aborts"].abort()
+        by_name["later"], by_name["open"] = owner.begun(), owner.begun()
+        by_name["later"].commit()
+        assert {name: frozen.outcome(each.id).name for name, each in by_name.items()} == {
+            "committed": "COMMITTED",
+            "aborted": "ABORTED",
+            "prepared": "PREPARED",
+            **dict.fromkeys(("commits", "aborts", "stays", "later", "open"), "UNDECIDED"),
+        }
+        assert view.frozen().outcome(by_name["commits"].id) is Outcome.COMMITTED
+        assert frozen.outcome(1 << 40) is Outcome.UNDECIDED
+        view.close()
+
+
+def test_an_id_whose_slot_is_being_filled_is_undecided(tmp_path: Path) -> None:
+    """It was given out before the slots were read, and has an entry when it is looked up."""
+    with Process(tmp_path) as owner:
+        owner.begun().commit()
+        owner.log.control.words[TransactionWord.NEXT_ID] += 1
+        frozen = view_of(owner, tmp_path).frozen()
+        assert frozen.outcome(2) is Outcome.ABORTED
+        owner.log.control.words[TransactionWord.NEXT_ID] -= 1
+        transaction = owner.begun()
+        assert transaction.id == 2 and frozen.outcome(2) is Outcome.UNDECIDED
+        transaction.commit()
+        assert frozen.outcome(2) is Outcome.UNDECIDED
+
+
+def test_frozen_outcomes_of_a_store_without_words(tmp_path: Path) -> None:
+    """The journal alone says it; ids that nobody gave out are aborted, until somebody uses the store."""
+    with Process(tmp_path) as owner:
+        committed, opened = owner.begun(), owner.begun()
+        committed.commit()
+        view = view_of(owner, tmp_path, NEXT_BOOT)
+        frozen = view.frozen()
+        ids = committed.id, opened.id, 1 << 40
+        assert [frozen.outcome(txn_id).name for txn_id in ids] == ["COMMITTED", "ABORTED", "ABORTED"]
+    nothing = TransactionView(str(tmp_path / "other"), BOOT, SYSTEM_CLOCK, lambda uuid: True)
+    assert not nothing.refresh()
+    frozen = nothing.frozen()
+    assert frozen.outcome(1) is Outcome.ABORTED
+    with Process(tmp_path / "other") as first:
+        assert frozen.outcome(first.begun().id) is Outcome.UNDECIDED
+
+
+def test_a_table_that_is_gone_is_derived(tmp_path: Path) -> None:
+    """What had committed has; the others are as their slots say."""
+    with Process(tmp_path) as owner:
+        committed, opened = owner.begun(), owner.begun()
+        committed.commit()
+        (tmp_path / "txn" / "outcome.0").unlink()
+        frozen = view_of(owner, tmp_path).frozen()
+        assert frozen.outcome(committed.id) is Outcome.COMMITTED
+        assert frozen.outcome(opened.id) is Outcome.UNDECIDED
