@@ -23,12 +23,12 @@ class LogChecksum(Contestant):
         self._messages, self._size = messages, size
 
     def start(self, place: Path) -> None:
-        from embeddedpulsar._engine.store.topic_lookup import plan_log, topic_partitions
+        from embeddedpulsar._engine.store.topic_lookup import plan_logs, topic_partitions
 
         root = place / "store"
         prepare.fill(root, self._messages, self._size)
         (name,) = topic_partitions(str(root), prepare.TOPIC)
-        self._logs = [(planned.path, planned.end_offset) for planned in plan_log(str(root), name)]
+        self._logs = [(planned.path, planned.end_offset) for planned in plan_logs(str(root), [name])]
 
     def run(self, operations: int) -> float:
         begun = time.perf_counter()

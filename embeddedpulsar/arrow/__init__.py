@@ -27,6 +27,7 @@ from embeddedpulsar.arrow.schema import (
     arrow_schema,
     check_columns,
     check_mode,
+    reads_uncommitted,
     require_pyarrow,
 )
 from embeddedpulsar.enums import ConsumerCryptoFailureAction
@@ -69,6 +70,7 @@ def read_topic(
     decode: bool | None = None,
     value_schema: str | None = None,
     mode: str = "FAILFAST",
+    isolation: str = "read_committed",
 ) -> pa.Table:
     """Read a topic into one table.
 
@@ -99,6 +101,9 @@ def read_topic(
             which a column of microseconds cannot hold. FAILFAST raises ValueError. PERMISSIVE has null in all
             fields, and the payload in column ``__corrupt``; such a time is null, with a warning.
             DROPMALFORMED leaves the messages out and logs a warning.
+        isolation: ``read_committed`` reads each log up to the first message of a transaction that is open or
+            prepared, without those of aborted ones, and of several partitions whole transactions alone.
+            ``read_uncommitted`` reads all that is stored.
 
     Returns:
         A ``pyarrow.Table`` with the schema of `arrow_schema`, or with the fields and those columns.
@@ -112,7 +117,6 @@ def read_topic(
         ValueError: a malformed payload, or a time that a column cannot hold, in mode FAILFAST.
         CryptoError: an entry is encrypted and its payload, keys, properties or event times were asked for,
             and there is no key for it.
-        NotImplementedError: an entry is part of a transaction.
 
     Example:
         >>> import embeddedpulsar
@@ -127,7 +131,9 @@ def read_topic(
     # schema versions and the places that errors name.
     typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
     wanted = columns if typed is None else typed.needed
-    names, ranges = _planned(path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss)
+    names, ranges = _planned(
+        path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss, isolation
+    )
     from embeddedpulsar.arrow.columns import record_batches, table
 
     # Pyarrow is imported by now, or `_planned` has refused with the command that installs it.
@@ -162,6 +168,7 @@ def scan_topic(
     decode: bool | None = None,
     value_schema: str | None = None,
     mode: str = "FAILFAST",
+    isolation: str = "read_committed",
 ) -> pa.RecordBatchReader:
     """Read a topic batch by batch; arguments and errors as in `read_topic`.
 
@@ -186,7 +193,9 @@ def scan_topic(
     mode = check_mode(mode)
     typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
     wanted = columns if typed is None else typed.needed
-    names, ranges = _planned(path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss)
+    names, ranges = _planned(
+        path, topic, wanted, start, end, start_time, end_time, fail_on_data_loss, isolation
+    )
     # The columns of a batch are single arrays, unlike those of a table: entries below LARGE_ENTRY messages
     # are copied together, larger ones refer to the map.
     from embeddedpulsar.arrow.columns import record_batches
@@ -225,6 +234,7 @@ def dataset(
     decode: bool | None = None,
     value_schema: str | None = None,
     mode: str = "FAILFAST",
+    isolation: str = "read_committed",
 ) -> TopicDataset:
     """A topic as a ``pyarrow.dataset.Dataset``; arguments and errors as in `read_topic`.
 
@@ -245,7 +255,7 @@ def dataset(
         [{'__key': b'shop-0', 'count_all': 2}, {'__key': b'shop-1', 'count_all': 2}]
     """
     discards = _is_discard(crypto_failure_action)
-    limits = (start, end, start_time, end_time, fail_on_data_loss)
+    limits = (start, end, start_time, end_time, fail_on_data_loss, isolation)
     mode = check_mode(mode)
     typed = _typed(path, topic, columns, value_schema, mode) if _is_decoded(decode, value_schema) else None
     # The ranges of this plan are not kept. It is made for its errors: a topic that does not exist, or a start
@@ -411,10 +421,11 @@ def _planned(
     start_time: Time | None,
     end_time: Time | None,
     strict: bool,
+    isolation: str,
 ) -> tuple[tuple[str, ...], list[EntryRange]]:
     require_pyarrow()
-    names = check_columns(columns)
-    from embeddedpulsar.arrow.engine import Bounds, plan_log, root_of, topic_partitions
+    names, uncommitted = check_columns(columns), reads_uncommitted(isolation)
+    from embeddedpulsar.arrow.engine import Bounds, plan_logs, root_of, topic_partitions
     from embeddedpulsar.arrow.mapped_segment import raise_lost, warn_of_lost
 
     root = root_of(path)
@@ -429,7 +440,7 @@ def _planned(
         )
     on_lost = raise_lost if strict else warn_of_lost
     # One log after the other: that is the order of the rows, and `open_ahead` relies on it.
-    return names, [planned for name in logs for planned in plan_log(root, name, bounds, on_lost)]
+    return names, plan_logs(root, logs, bounds, on_lost, uncommitted=uncommitted)
 
 
 def _damage_handler(strict: bool) -> Callable[[CorruptionError, int, int], None]:

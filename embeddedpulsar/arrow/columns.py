@@ -756,7 +756,6 @@ def record_batches(
         UnreadableMessage: there is such a time, in mode FAILFAST.
         CryptoError: an entry cannot be decrypted.
         CorruptionError: the file is shorter than what was committed, or a column is malformed.
-        NotImplementedError: an entry uses a feature that only consumers understand.
     """
     # A column that only decides which messages are left out is read, too, and dropped at the end.
     read = _with_event_times(columns, mode)

@@ -77,4 +77,4 @@ from embeddedpulsar._engine.platform import descriptors, package_log
 # Topics, found without opening the store.
 from embeddedpulsar._engine.store.schema_registry import NO_VERSION, SchemaDocument
 from embeddedpulsar._engine.store.store_root import directory_of, root_of
-from embeddedpulsar._engine.store.topic_lookup import plan_log, schemas_of, topic_partitions
+from embeddedpulsar._engine.store.topic_lookup import plan_logs, schemas_of, topic_partitions

@@ -20,7 +20,6 @@ from embeddedpulsar.arrow.engine import (
     FLAG_KEYS,
     FLAG_ORDERING_KEYS,
     FLAG_PROPERTIES,
-    FLAG_TXN,
     HEADER_SIZE,
     SLOT_SIZE,
     TRAILER_SIZE,
@@ -188,9 +187,9 @@ def _words(data: Any) -> Any:
 
 def _kept(data: Any, entries: _Entries, wanted: Wanted) -> list[int]:
     """The numbers of the entries that can have what is wanted."""
-    # Chunks and transactions are kept: of a chunked message only the last part has a key, and the earlier
-    # ones are read with it.
-    is_special, is_one = entries.has(FLAG_CHUNK | FLAG_TXN), pc.equal(entries.counts, 1)
+    # Chunks are kept: of a chunked message only the last part has a key, and the earlier ones are read with
+    # it.
+    is_special, is_one = entries.has(FLAG_CHUNK), pc.equal(entries.counts, 1)
     is_clear = pc.and_not(pc.equal(entries.codecs, CODEC_NONE), is_special)
     # All entries may match and none is looked at, until something is demanded.
     may = pc.greater(entries.starts, 0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, starmap
 from typing import Any, Final, NoReturn, TypeVar, Union
 from zlib import crc32
 
@@ -320,10 +321,6 @@ def gone(planned: EntryRange) -> str:
 
 GROUP_BYTES: Final = 8 << 20
 """A group is closed when its frames have this many bytes together, so that offsets stay far below 2 GiB."""
-UNREADABLE: Final = {
-    FLAG_TXN: "transactions",
-}
-_SPECIAL_MASK: Final = FLAG_TXN | FLAG_CHUNK
 
 DamageHandler = Callable[[CorruptionError, int, int], None]
 """Called with the error, and the ids of the first entry lost and of the first one readable again."""
@@ -381,9 +378,6 @@ def frame_groups(
         rows: a group is closed when it has this many messages (or `GROUP_BYTES`).
         large: an entry of this many messages or more is a group of its own, so that nothing of it is copied.
         on_damage: called with what is skipped; may raise.
-
-    Raises:
-        NotImplementedError: an entry uses a feature that only consumers understand.
     """
     # Locals for what the loop uses for each entry; see the module's docstring for why there is a step for
     # each entry at all.
@@ -397,7 +391,12 @@ def frame_groups(
     group_end = at + GROUP_BYTES
     # A read that leaves out what cannot be decrypted tries each encrypted entry here. Any other read gets the
     # error when an encrypted column is asked for, and none if none is.
-    special = _SPECIAL_MASK | FLAG_ENCRYPTED if segment.access.discards else _SPECIAL_MASK
+    tried = FLAG_ENCRYPTED if segment.access.discards else 0
+    special = FLAG_CHUNK | tried
+    # The plan knows what was aborted, so that the read needs no outcomes. Of most ranges it is nothing.
+    aborted = frozenset(chain.from_iterable(starmap(range, planned.aborted)))
+    if aborted:
+        special |= FLAG_TXN
     segment.will_need(at, end)
     header: tuple[Any, ...] = ()
     while at < end:
@@ -431,17 +430,19 @@ def frame_groups(
             continue
         flags = header[7]
         if flags & special:
-            _refuse(planned, header)
+            if flags & FLAG_TXN and expected in aborted:
+                at, expected = behind, expected + 1
+                continue
             if header[10] and flags & FLAG_CHUNK:  # the last part: a group of its own. The others have no row
                 # The frames before it come first, to keep the order of rows.
                 if positions:
                     yield FrameGroup(segment, positions, headers, total, union, uniform)
                     positions, headers = [], []
                 yield from chunked_group(planned, segment, at, header, on_damage)
-            # Three kinds end here: a part of a chunked message, the last part that was just handed out as a
-            # message, and an entry that is left out because it cannot be decrypted. Entry ids count on over
-            # all of them.
-            if flags & FLAG_CHUNK or not segment.can_open(at, header):
+            # Three more kinds end here: a part of a chunked message, the last part that was just handed out
+            # as a message, and an entry that is left out because it cannot be decrypted. Entry ids count on
+            # over all of them.
+            if flags & FLAG_CHUNK or (flags & tried and not segment.can_open(at, header)):
                 at, expected = behind, expected + 1
                 continue
         # Frames of other kinds are reserved for later releases, and hold no message.
@@ -513,15 +514,6 @@ def chunked_group(
     segment.drop_decrypted(but=at)
     chunked = ChunkedMessage(earlier, payload)
     yield FrameGroup(segment, [at], [header], 1, header[7], uniform=False, chunked=chunked)
-
-
-def _refuse(planned: EntryRange, header: tuple[Any, ...]) -> None:
-    for flag, feature in UNREADABLE.items():
-        if header[7] & flag:
-            raise NotImplementedError(
-                f"{planned.topic}: entry {planned.ledger_id}:{header[8]} uses {feature}, which whole-column "
-                "reads do not support; read the topic with a Consumer or Reader"
-            )
 
 
 def _resume(

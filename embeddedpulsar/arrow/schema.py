@@ -126,6 +126,21 @@ def check_mode(text: str) -> str:
     return text.upper()
 
 
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+
+
+def reads_uncommitted(isolation: str) -> bool:
+    """Whether messages of open and of aborted transactions are read.
+
+    Raises:
+        InvalidConfiguration: there is no such isolation.
+    """
+    if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise InvalidConfiguration(f"isolation is {READ_COMMITTED} or {READ_UNCOMMITTED}, not {isolation!r}")
+    return isolation == READ_UNCOMMITTED
+
+
 def arrow_schema(columns: Sequence[str] | None = None) -> Any:
     """The Arrow schema of these columns (all of them for None); every field is nullable.
 

@@ -28,6 +28,7 @@ from embeddedpulsar._engine.log.entry_range import (
     split,
 )
 from embeddedpulsar._engine.log.segment_snapshot import (
+    LogTransactions,
     SegmentInfo,
     committed_segments,
     is_trimmed_behind,
@@ -45,9 +46,11 @@ from embeddedpulsar._engine.store.store_root import root_of
 from embeddedpulsar._engine.store.topic_lookup import (
     entry_limits,
     incarnation_in,
+    listed_logs,
     listed_segments,
     partition_count,
     topic_directory,
     topic_partitions,
     topics_in,
+    transaction_fates,
 )

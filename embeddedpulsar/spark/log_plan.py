@@ -54,6 +54,7 @@ from embeddedpulsar.spark.engine import (
     HeldFile,
     SegmentInfo,
     is_trimmed_behind,
+    listed_logs,
     listed_segments,
     message_tables,
     part_of,
@@ -424,18 +425,22 @@ def plan_tasks(options: ReadOptions, pruning: Pruning) -> list[Task]:
     policy = DataLossPolicy(options.fail_on_data_loss)
     planned, total = [], 0
     # A topic that no row of the filters can come from is not opened, so nothing of it is checked either.
-    for name in filter(pruning.admits, logs):
+    admitted = list(filter(pruning.admits, logs))
+    for name in admitted:
+        _check_order(place_of(options.start, name), place_of(options.end, name), name)
+    # One listing for checks and plan, so both speak of the same log. Places are checked in all of it: one
+    # that an open transaction holds back is in the log.
+    for name, segments, visible in listed_logs(
+        options.path, admitted, policy.segment_lost, uncommitted=options.uncommitted
+    ):
         start, end = place_of(options.start, name), place_of(options.end, name)
-        _check_order(start, end, name)
-        # One listing for checks and plan, so both speak of the same log.
-        segments = listed_segments(options.path, name, policy.segment_lost)
         check_place("startingOffsets", start, name, segments, policy)
         check_place("endingOffsets", end, name, segments, policy)
         # What filters leave out is counted against the plan without them, which costs a second one in the
         # index.
-        whole = plan_segments(segments, name, _bounds(start, end, NO_PRUNING)) if is_pruned else []
+        whole = plan_segments(visible, name, _bounds(start, end, NO_PRUNING)) if is_pruned else []
         total += _entries(whole)
-        ranges = plan_segments(segments, name, _bounds(start, end, pruning))
+        ranges = plan_segments(visible, name, _bounds(start, end, pruning))
         planned.append(_narrowed(ranges, pruning) if is_pruned else ranges)
     if is_pruned:
         kept = sum(map(_entries, planned))

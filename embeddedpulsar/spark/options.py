@@ -33,7 +33,13 @@ from pyspark.sql.types import (
 
 from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow import schema as names
-from embeddedpulsar.arrow.schema import FAILFAST, check_columns, check_mode
+from embeddedpulsar.arrow.schema import (
+    FAILFAST,
+    READ_COMMITTED,
+    check_columns,
+    check_mode,
+    reads_uncommitted,
+)
 from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern, matches_no_name
 from embeddedpulsar.crypto.keys import CryptoKeyReader, EncryptionKeyInfo
 from embeddedpulsar.enums import CompressionType
@@ -75,6 +81,7 @@ _KNOWN: Final = frozenset(
         "decode",
         "valueschema",
         "mode",
+        "isolation",
     }
 )
 # Options of the connector for clusters that have no meaning for files.
@@ -114,6 +121,7 @@ class ReadOptions:
         private_keys: names of keys and the files they are in, on the workers; ``""`` is any name.
         discards: whether messages that cannot be decrypted are left out; else they are an error.
         mode: what becomes of messages that cannot be decoded, or have a time that no column can hold.
+        uncommitted: whether messages of open and of aborted transactions are read.
     """
 
     path: str
@@ -128,6 +136,7 @@ class ReadOptions:
     private_keys: Paths = ()
     discards: bool = False
     mode: str = FAILFAST
+    uncommitted: bool = False
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -199,6 +208,7 @@ def read_options(options: Mapping[str, str], refused: MessageId | None) -> ReadO
         key_paths("cryptoPrivateKeyPath", options.get("cryptoprivatekeypath")),
         _discards(options.get("cryptofailureaction", "FAIL")),
         check_mode(options.get("mode", FAILFAST)),
+        reads_uncommitted(options.get("isolation", READ_COMMITTED)),
     )
 
 
@@ -219,8 +229,8 @@ def known_options(given: Mapping[str, str]) -> dict[str, str]:
             raise InvalidConfiguration(
                 f"unknown option {name}; there are path, topic, topics, topicsPattern, startingOffsets, "
                 "endingOffsets, startingTime, endingTime, columns, minPartitions, maxPartitionBytes, "
-                "failOnDataLoss, cryptoPrivateKeyPath, cryptoFailureAction, decode, valueSchema and mode, "
-                "and for streams "
+                "failOnDataLoss, cryptoPrivateKeyPath, cryptoFailureAction, decode, valueSchema, mode and "
+                "isolation, and for streams "
                 f"{', '.join(STREAMING.values())}"
             )
         elif lower in options:

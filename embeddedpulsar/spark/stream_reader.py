@@ -37,6 +37,7 @@ from embeddedpulsar.spark.batch_reader import LogPartition, read_task
 from embeddedpulsar.spark.engine import (
     Bounds,
     EntryRange,
+    LogTransactions,
     SegmentInfo,
     committed_segments,
     first_publish_ms,
@@ -46,6 +47,7 @@ from embeddedpulsar.spark.engine import (
     messages_in,
     plan_segments,
     topic_directory,
+    transaction_fates,
 )
 from embeddedpulsar.spark.log_plan import (
     DataLossPolicy,
@@ -157,16 +159,18 @@ _ANEW: Final = "start the query with a new checkpoint"
 
 
 class _LogView(NamedTuple):
-    """One log as it is now; `segments` begin with the ledger that was asked for, if it is still there."""
+    """One log as it is now; `segments` begin with the ledger that was asked for, if it is still there.
+    `visible` is what of them can be read: up to the first undecided transaction."""
 
     name: TopicName
     incarnation: int
     segments: list[SegmentInfo]
+    visible: list[SegmentInfo]
 
     def end(self) -> LogOffset:
-        """Behind the last entry."""
+        """Behind the last entry that can be read."""
         # The newest ledger is empty after a roll: its predecessor has the end.
-        for info in reversed(self.segments):
+        for info in reversed(self.visible):
             if info.entries:
                 return LogOffset(self.incarnation, info.ledger_id, info.entries)
         return self.beginning()
@@ -174,6 +178,21 @@ class _LogView(NamedTuple):
     def beginning(self) -> LogOffset:
         """At the oldest entry."""
         return LogOffset(self.incarnation, self.segments[0].ledger_id if self.segments else 0)
+
+
+class _Decided(NamedTuple):
+    """Entries of a log of which all transactions are decided, and so for ever.
+
+    Attributes:
+        incarnation: which life of the topic.
+        start, end: ledger and entry; from the one on, up to and without the other.
+        aborted: runs of what was aborted between them, by ledger.
+    """
+
+    incarnation: int
+    start: tuple[int, int]
+    end: tuple[int, int]
+    aborted: dict[int, tuple[tuple[int, int], ...]]
 
 
 class StreamPlanner:
@@ -188,6 +207,7 @@ class StreamPlanner:
         self._policy: Final = DataLossPolicy(options.read.fail_on_data_loss)
         self._known: Final[dict[str, str]] = {}
         self._target: Offsets | None = None
+        self._decided: Final[dict[str, _Decided]] = {}
 
     def initial(self) -> Offsets:
         """Where a query without a checkpoint begins: at its starting offsets or time, else at the end.
@@ -263,7 +283,7 @@ class StreamPlanner:
             if begin == stop:
                 continue
             name = TopicName.parse(full)
-            view = self._view(name)
+            view = self._view(name, read_from=begin)
             # Spark plans a batch again after a restart, so the log may have gone since its end was decided.
             if view is None or view.incarnation != stop.incarnation:
                 self._policy.lost(f"{full} was deleted before a batch up to {stop.text} was read", _ANEW)
@@ -285,8 +305,11 @@ class StreamPlanner:
     def _logs(self) -> list[TopicName]:
         return selected_logs(self._options.read, waits=True, known=self._known)
 
-    def _view(self, name: TopicName, begin: LogOffset | None = None) -> _LogView | None:
-        """The log from the ledger of ``begin`` on; None if it is gone."""
+    def _view(
+        self, name: TopicName, begin: LogOffset | None = None, read_from: LogOffset | None = None
+    ) -> _LogView | None:
+        """The log from the ledger of ``begin`` on; None if it is gone. What of it can be read is known from
+        there on, or from ``read_from`` on."""
         directory = topic_directory(self._options.read.path, name)
         try:
             incarnation = incarnation_in(directory)
@@ -295,7 +318,31 @@ class StreamPlanner:
             segments = committed_segments(directory, self._policy.segment_lost, since)
         except FileNotFoundError:
             return None
-        return _LogView(name, incarnation, segments)
+        start = begin or read_from
+        if start is None or start.incarnation != incarnation:
+            start = LogOffset(incarnation)
+        return _LogView(name, incarnation, segments, self._visible(name, segments, start))
+
+    def _visible(self, name: TopicName, segments: list[SegmentInfo], start: LogOffset) -> list[SegmentInfo]:
+        """The segments up to the first undecided transaction, with what was aborted from ``start`` on."""
+        read, place = self._options.read, (start.ledger, start.entry)
+        if read.uncommitted or not any(info.is_revised for info in segments):
+            return segments
+        known = self._decided.get(name.full)
+        # What is known to be decided is not looked at again: a query with limits that is far behind would
+        # look at all of its backlog for each batch.
+        if known is None or known.incarnation != start.incarnation or place < known.start:
+            known = _Decided(start.incarnation, place, place, {})
+        with transaction_fates(read.path) as fate:
+            visible = LogTransactions(segments, fate, known.end).visible()
+        aborted = {
+            info.ledger_id: runs
+            for info in visible
+            if (runs := (*known.aborted.get(info.ledger_id, ()), *info.aborted))
+        }
+        end = max(known.end, (visible[-1].ledger_id, visible[-1].entries))
+        self._decided[name.full] = _Decided(start.incarnation, max(known.start, place), end, aborted)
+        return [info._replace(aborted=aborted.get(info.ledger_id, ())) for info in visible]
 
     def _initial(self, view: _LogView) -> LogOffset:
         read, name = self._options.read, view.name
@@ -304,7 +351,7 @@ class StreamPlanner:
             return view.end()
         # A time: the first entry at or behind it, or the end where none is so new.
         if isinstance(place, int):
-            later = plan_segments(view.segments, name, Bounds(start_ms=place))
+            later = plan_segments(view.visible, name, Bounds(start_ms=place))
             if not later:
                 return view.end()
             return LogOffset(view.incarnation, later[0].ledger_id, later[0].first_entry)
@@ -347,7 +394,7 @@ class StreamPlanner:
     def _end(self, view: _LogView, entered: LogOffset) -> LogOffset:
         # An empty log, or one of which only an empty ledger is left: the offset stays, so that no batch is
         # made of nothing.
-        if not any(info.entries for info in view.segments):
+        if not any(info.entries for info in view.visible):
             return entered
         end = view.end()
         if self._target is not None:
@@ -360,7 +407,7 @@ class StreamPlanner:
         return max(end, entered)
 
     def _ranges(self, view: _LogView, begin: LogOffset, end: LogOffset) -> list[EntryRange]:
-        return plan_segments(view.segments, view.name, Bounds(begin.place, end.place))
+        return plan_segments(view.visible, view.name, Bounds(begin.place, end.place))
 
     def _check_covered(
         self, view: _LogView, begin: LogOffset, end: LogOffset, ranges: list[EntryRange]

@@ -21,7 +21,7 @@ from embeddedpulsar._engine.format.entry import (  # noqa: E402
 )
 from embeddedpulsar._engine.format.sealed_entry import seal_entry  # noqa: E402
 from embeddedpulsar._engine.log.entry_range import part_of  # noqa: E402
-from embeddedpulsar._engine.store.topic_lookup import plan_log  # noqa: E402
+from embeddedpulsar._engine.store.topic_lookup import plan_logs  # noqa: E402
 from embeddedpulsar.arrow import entry_pruning  # noqa: E402
 from embeddedpulsar.arrow.entry_pruning import Wanted, with_wanted  # noqa: E402
 from embeddedpulsar.topic_name import TopicName  # noqa: E402
@@ -78,7 +78,7 @@ def test_entries_with_what_is_wanted_are_kept(entries: Any, found: Any, times: A
         for content, form in entries:
             log.append(encoded(content, form), BASE_MS)
         log.finish()
-        (whole,) = plan_log(path, NAME)
+        (whole,) = plan_logs(path, [NAME])
         planned = part_of(replace(whole, skip=1, keep=1), first, len(entries))
         if planned is None:
             return
@@ -140,7 +140,7 @@ def test_what_is_pruned(tmp_path: Path):
         content = EntryContent([b"v" * 50] * count, 0, count > 1, keys=keys, ordering_keys=ordering)
         log.append(encoded(content, form), BASE_MS)
     log.finish()
-    (planned,) = plan_log(str(tmp_path), NAME)
+    (planned,) = plan_logs(str(tmp_path), [NAME])
     parts = with_wanted(planned, Wanted(frozenset([b"a"])))
     kept = [entry for part in parts for entry in range(part.first_entry, part.end_entry)]
     assert kept == [number for number, row in enumerate(rows) if row[-1]]
@@ -168,7 +168,7 @@ def test_what_is_pruned_by_event_time(tmp_path: Path):
         count = max(map(len, columns.values()), default=1)
         log.append(encoded(EntryContent([b"v" * 50] * count, 0, count > 1, **columns), form), BASE_MS)
     log.finish()
-    (planned,) = plan_log(str(tmp_path), NAME)
+    (planned,) = plan_logs(str(tmp_path), [NAME])
     parts = with_wanted(planned, Wanted(None, 10, 20))
     kept = [entry for part in parts for entry in range(part.first_entry, part.end_entry)]
     assert kept == [number for number, row in enumerate(rows) if row[-1]]
@@ -180,7 +180,7 @@ def test_an_index_that_is_wrong_prunes_nothing(tmp_path: Path):
     for key in "abcdef":
         log.append(encode(EntryContent([b"v"], 0, False, keys=[key]), PRODUCERS[0]), BASE_MS)
     log.finish()
-    (planned,) = plan_log(str(tmp_path), NAME)
+    (planned,) = plan_logs(str(tmp_path), [NAME])
     wanted = Wanted(frozenset([b"c"]))
     assert [one.first_entry for one in with_wanted(planned, wanted)] == [2]
     path = log.index_path(planned.ledger_id)

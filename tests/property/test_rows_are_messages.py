@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 
 from embeddedpulsar import Client, ConsumerCryptoFailureAction, CryptoKeyReader  # noqa: E402
 from embeddedpulsar._engine.log.entry_range import split  # noqa: E402
-from embeddedpulsar._engine.store.topic_lookup import plan_log, topic_partitions  # noqa: E402
+from embeddedpulsar._engine.store.topic_lookup import plan_logs, topic_partitions  # noqa: E402
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic, scan_topic  # noqa: E402
 from embeddedpulsar.arrow.columns import record_batches  # noqa: E402
 from embeddedpulsar.arrow.mapped_segment import (  # noqa: E402
@@ -38,7 +38,7 @@ def cut_anywhere(root: Path, keys: CryptoKeyReader | None, choose: random.Random
     found: list[Row] = []
     for name in topic_partitions(str(root), TOPIC):
         most = choose.choice([1, 500, 3000, 20_000])
-        for planned in [piece for whole in plan_log(str(root), name) for piece in split(whole, most)]:
+        for planned in [piece for whole in plan_logs(str(root), [name]) for piece in split(whole, most)]:
             opened = open_ahead([planned], keys, raise_gone)
             sizes = {"rows": choose.choice([1, 10, 1000]), "large": choose.choice([2, 1000])}
             for batch in record_batches(opened, ALL_COLUMNS, on_damage=raise_damage, **sizes):

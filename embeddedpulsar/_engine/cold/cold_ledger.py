@@ -69,6 +69,8 @@ class ColdLedger(NamedTuple):
         objects: all files of it.
         owner: identity of the store that made the objects (`_engine.cold.location`), which alone may
         remove them; empty in notes of releases that had none: no store may.
+        aborted: runs of entries of aborted transactions: the first of each, and the one behind its last. All
+            transactions of the ledger are decided.
     """
 
     ledger_id: int
@@ -89,6 +91,7 @@ class ColdLedger(NamedTuple):
     rows: int = -1
     objects: tuple[ColdObject, ...] = ()
     owner: str = ""
+    aborted: tuple[tuple[int, int], ...] = ()
 
     def page(self) -> bytes:
         """The first page of the log."""
@@ -104,7 +107,10 @@ class ColdLedger(NamedTuple):
 
     def fields(self) -> dict[str, Any]:
         """The form in a document."""
-        return self._asdict() | {"objects": [list(each) for each in self.objects]}
+        fields = self._asdict() | {"objects": [list(each) for each in self.objects]}
+        # Without transactions a note stays as earlier releases write it.
+        aborted = fields.pop("aborted")
+        return fields | ({"aborted": [list(run) for run in aborted]} if aborted else {})
 
     def packed(self) -> bytes:
         """The note as it is stored."""
@@ -127,8 +133,9 @@ def parse_cold_ledger(data: bytes) -> ColdLedger:
         # defaults.
         known = {name: fields[name] for name in ColdLedger._fields if name in fields}
         known["objects"] = tuple(ColdObject(*each) for each in known.get("objects", ()))
+        known["aborted"] = tuple((int(first), int(end)) for first, end in known.get("aborted", ()))
         return ColdLedger(**known)
-    except TypeError as e:
+    except (TypeError, ValueError) as e:
         raise CorruptionError(reason=f"a note of an offloaded ledger with wrong values: {e}") from None
 
 

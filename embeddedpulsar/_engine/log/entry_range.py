@@ -10,7 +10,9 @@ range opens what it lies in, `part_of`, `split` and `head` cut it, and `resumed`
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from embeddedpulsar._engine.cold.cold_ledger import is_away
 from embeddedpulsar._engine.cold.ledger_log import map_log
@@ -24,11 +26,15 @@ from embeddedpulsar._engine.format.segment_header import (
 )
 from embeddedpulsar._engine.log.chain_scan import scan_log
 from embeddedpulsar._engine.log.segment import Segment, find_segment_header
-from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, is_trimmed
+from embeddedpulsar._engine.log.segment_snapshot import Runs, SegmentInfo, is_trimmed
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ class EntryRange:
         skip: messages at the start of the first entry that are left out.
         keep: messages of the last entry (end_entry - 1) that are read; 0 for all of them.
         log_start: the oldest ledger of the log when this was planned; what lay before it was trimmed by then.
+        aborted: entries of aborted transactions, which are no messages; those outside of the range count for
+            nothing.
     """
 
     topic: str
@@ -59,6 +67,7 @@ class EntryRange:
     skip: int = 0
     keep: int = 0
     log_start: int = 0
+    aborted: Runs = ()
 
     @property
     def size(self) -> int:
@@ -157,7 +166,8 @@ def plan_segments(
                 log_start = info.ledger_id + 1
                 continue
             if planned is not None:
-                ranges.append(replace(planned, log_start=log_start))
+                aborted = _within(info.aborted, planned.first_entry, planned.end_entry)
+                ranges.append(replace(planned, log_start=log_start, aborted=aborted))
     return ranges
 
 
@@ -216,9 +226,16 @@ def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:
             end_offset=cuts[i + 1][1],
             skip=planned.skip if i == 0 else 0,
             keep=planned.keep if i == last else 0,
+            aborted=_within(planned.aborted, cuts[i][0], cuts[i + 1][0]),
         )
         for i in range(last + 1)
     ]
+
+
+def _within(runs: Runs, first: int, end: int) -> Runs:
+    """What of runs lies in entries `first` to `end` - 1. A range travels to other processes without more."""
+    inside = [(max(first, start), min(end, stop)) for start, stop in runs if start < end and stop > first]
+    return tuple(inside)
 
 
 def _may_hold(info: SegmentInfo, bounds: Bounds) -> bool:
@@ -377,12 +394,49 @@ class EntryLookup:
 
 
 def messages_in(planned: EntryRange) -> int:
-    """How many messages a range has; every part of a chunked message counts as the index counts it."""
-    lookup = EntryLookup.of(planned)
-    last = lookup.messages_before(planned.end_entry)
-    if planned.keep:
-        last = lookup.messages_before(planned.end_entry - 1) + planned.keep
-    return max(0, last - lookup.messages_before(planned.first_entry) - planned.skip)
+    """How many messages a range has; every part of a chunked message counts as the index counts it, and
+    what was aborted does not."""
+    counts = _VisibleCounts(planned)
+    last = counts.before(planned.end_entry)
+    if planned.keep and not counts.is_aborted(planned.end_entry - 1):
+        last = counts.before(planned.end_entry - 1) + planned.keep
+    return max(0, last - counts.before(planned.first_entry) - counts.skip)
+
+
+class _VisibleCounts:
+    """Counts the messages of a range, without those of aborted transactions.
+
+    Attributes:
+        lookup: in the segment of the range.
+        skip: messages of the first entry that are left out; none if it was aborted as a whole.
+    """
+
+    def __init__(self, planned: EntryRange) -> None:
+        self.lookup: Final = EntryLookup.of(planned)
+        self._runs: Final = _within(planned.aborted, planned.first_entry, planned.end_entry)
+        # Messages in all runs before each.
+        self._sums: Final = [0]
+        for first, end in self._runs:
+            count = self.lookup.messages_before(end) - self.lookup.messages_before(first)
+            self._sums.append(self._sums[-1] + count)
+        self.skip: Final = 0 if self.is_aborted(planned.first_entry) else planned.skip
+
+    def before(self, entry: int) -> int:
+        """Messages of the segment before entry `entry` of the range, but for those aborted in the range."""
+        messages = self.lookup.messages_before(entry)
+        run = bisect_left(self._runs, entry, key=_first)
+        if run and entry < self._runs[run - 1][1]:  # within a run
+            run -= 1
+            messages = self.lookup.messages_before(self._runs[run][0])
+        return messages - self._sums[run]
+
+    def is_aborted(self, entry: int) -> bool:
+        """Whether an entry is of an aborted transaction."""
+        run = bisect_right(self._runs, entry, key=_first)
+        return bool(run) and entry < self._runs[run - 1][1]
+
+
+_first: Final = itemgetter(0)
 
 
 def first_publish_ms(planned: EntryRange) -> int:
@@ -401,7 +455,8 @@ def head(planned: EntryRange, messages: int, size: int, *, takes_one: bool = Fal
     Returns:
         The range itself if all of it fits; None if nothing does.
     """
-    lookup, first = EntryLookup.of(planned), planned.first_entry
+    counts, first = _VisibleCounts(planned), planned.first_entry
+    lookup = counts.lookup
     # Progress: an entry larger than the limit would be left for the next batch of a stream, and for the one
     # after it.
     if takes_one:
@@ -412,15 +467,12 @@ def head(planned: EntryRange, messages: int, size: int, *, takes_one: bool = Fal
     if planned.size <= size and messages_in(planned) <= messages:
         return planned
     # Counted from the start of the segment, as the index counts.
-    limit = lookup.messages_before(first) + planned.skip + messages
+    limit = counts.before(first) + counts.skip + messages
     # An entry that is read in part cannot end the range as a whole one.
     low, high = first, planned.end_entry - 1 if planned.keep else planned.end_entry
     while low < high:  # the last entry boundary within both limits
         middle = (low + high + 1) // 2
-        if (
-            lookup.messages_before(middle) <= limit
-            and lookup.offset_of(middle) - planned.first_offset <= size
-        ):
+        if counts.before(middle) <= limit and lookup.offset_of(middle) - planned.first_offset <= size:
             low = middle
         else:
             high = middle - 1
@@ -428,12 +480,12 @@ def head(planned: EntryRange, messages: int, size: int, *, takes_one: bool = Fal
     # The first messages of the next entry, where only the number of messages ends in it: bytes are counted in
     # whole entries.
     if low < planned.end_entry and lookup.offset_of(low + 1) - planned.first_offset <= size:
-        part = limit - lookup.messages_before(low)
+        part = limit - counts.before(low)
         # Not more of the entry than the range itself has.
         if planned.keep and low == planned.end_entry - 1:
             part = min(part, planned.keep)
         # The start of the range may be within the same entry: the part has to reach beyond it.
-        if part > (planned.skip if low == first else 0):
+        if part > (counts.skip if low == first else 0):
             end, keep = low + 1, part
     if end == first:
         return None

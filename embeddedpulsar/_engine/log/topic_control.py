@@ -187,6 +187,11 @@ def is_of_this_boot(header: ControlHeader, directory: str) -> bool:
     return header.boot_id == timing.boot_id() or header.boot_id == _boot_of_neighbours(directory)
 
 
+def boot_in(directory: str) -> bytes:
+    """The boot whose words are true in a directory of a store, by the rule of `is_of_this_boot`."""
+    return _boot_of_neighbours(directory) or timing.boot_id()
+
+
 def _boot_of_neighbours(directory: str) -> bytes | None:
     """The boot of the living processes of the store; None if there are none, or no store."""
     # A topic lies two levels below the root, or three where there are many, and a subscription two

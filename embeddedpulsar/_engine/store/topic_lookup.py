@@ -8,25 +8,38 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from embeddedpulsar._engine import filenames
 from embeddedpulsar._engine.format.catalog_record import TopicEntry
 from embeddedpulsar._engine.log.entry_range import EVERYTHING, Bounds, EntryRange, plan_segments
-from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo, committed_segments, topic_incarnation
+from embeddedpulsar._engine.log.segment_snapshot import (
+    Fate,
+    SegmentInfo,
+    committed_segments,
+    topic_incarnation,
+    visible_logs,
+)
+from embeddedpulsar._engine.log.topic_control import boot_in
 from embeddedpulsar._engine.platform.descriptors import late_imports
+from embeddedpulsar._engine.platform.lease import OnlookerLiveness
+from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK
 from embeddedpulsar._engine.store.catalog.catalog import Catalog
 from embeddedpulsar._engine.store.catalog.root_layout import (
     CATALOG,
+    CLIENTS,
+    CONTROL,
     TOPICS,
+    TRANSACTIONS,
     directories_in,
     find_directory,
+    in_root,
     read_meta,
 )
 from embeddedpulsar._engine.store.schema_registry import SchemaDocument, read_schemas
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
-from embeddedpulsar.records import TYPE_CHECKING
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
 from embeddedpulsar.topic_name import TopicName, directory_name
 
 if TYPE_CHECKING:
@@ -112,22 +125,94 @@ def topic_directory(root: str, name: TopicName) -> str:
     return find_directory(topics, name.full) or os.path.join(topics, directory_name(name.full))
 
 
-def plan_log(
-    root: str, name: TopicName, bounds: Bounds = EVERYTHING, on_lost: DamageHook | None = None
+class Listing(NamedTuple):
+    """The segments of one log.
+
+    Attributes:
+        name: of the topic or partition.
+        segments: what is committed to the log.
+        visible: what of it can be read: without what transactions hold back.
+    """
+
+    name: TopicName
+    segments: list[SegmentInfo]
+    visible: list[SegmentInfo]
+
+
+def plan_logs(
+    root: str,
+    names: Sequence[TopicName],
+    bounds: Bounds = EVERYTHING,
+    on_lost: DamageHook | None = None,
+    *,
+    uncommitted: bool = False,
 ) -> list[EntryRange]:
-    """The entries of one topic or partition within `bounds`, one range for each segment, in order.
+    """The entries of topics or partitions within `bounds`, log by log, one range for each segment, in order.
+
+    Arguments and errors as of `listed_logs`.
+    """
+    listings = listed_logs(root, names, on_lost, uncommitted=uncommitted)
+    return [planned for log in listings for planned in plan_segments(log.visible, log.name, bounds)]
+
+
+def listed_logs(
+    root: str,
+    names: Sequence[TopicName],
+    on_lost: DamageHook | None = None,
+    *,
+    uncommitted: bool = False,
+) -> list[Listing]:
+    """The committed segments of several logs, as they can be read together: with whole transactions.
 
     Args:
+        root: of the store.
+        names: of the logs.
         on_lost: called with segments that are missing or unreadable, and left out; may raise.
+        uncommitted: whether entries of transactions are visible that are open, or were aborted.
 
     Raises:
+        TopicNotFound: a topic was deleted meanwhile.
         CorruptionError: a segment is missing or unreadable, and there is no ``on_lost``.
     """
-    return plan_segments(listed_segments(root, name, on_lost), name, bounds)
+    if uncommitted:
+        logs = [listed_segments(root, name, on_lost) for name in names]
+        return list(map(Listing, names, logs, logs))
+    # Outcomes before listings: what had committed is in the listings with all of its entries.
+    with transaction_fates(root) as fate:
+        logs = [listed_segments(root, name, on_lost) for name in names]
+        return list(map(Listing, names, logs, visible_logs(logs, fate)))
+
+
+@contextlib.contextmanager
+def transaction_fates(root: str) -> Iterator[Fate]:
+    """What had become of the transactions of a store when this was entered: those that commit later are
+    undecided. Nothing is written, and no lock is taken."""
+    directory = in_root(root, TRANSACTIONS)
+    if not os.path.isdir(directory):
+        # Without transactions nothing of them is loaded. A process may make the first one now.
+        yield lambda topic, ledger_id, txn_id: None if os.path.isdir(directory) else False
+        return
+    with late_imports():
+        from embeddedpulsar._engine.txn.transaction_state import Outcome
+        from embeddedpulsar._engine.txn.transaction_view import TransactionView
+    liveness = OnlookerLiveness(in_root(root, CLIENTS), in_root(root, CONTROL))
+    view = TransactionView(root, boot_in(directory), SYSTEM_CLOCK, liveness.is_alive)
+    try:
+        view.refresh()
+        frozen = view.frozen()
+        fates = {Outcome.COMMITTED: True, Outcome.ABORTED: False, Outcome.FOLDED: True}
+
+        def fate(topic: str, ledger_id: int, txn_id: int) -> bool | None:
+            return fates.get(frozen.outcome(txn_id))
+
+        yield fate
+    finally:
+        view.close()
+        liveness.close()
 
 
 def listed_segments(root: str, name: TopicName, on_lost: DamageHook | None = None) -> list[SegmentInfo]:
-    """The committed segments of one topic or partition, oldest first; arguments and errors as in `plan_log`.
+    """The committed segments of a topic or partition, oldest first; arguments and errors as of `listed_logs`.
 
     Raises:
         TopicNotFound: the topic was deleted meanwhile.

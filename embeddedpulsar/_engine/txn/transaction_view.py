@@ -133,8 +133,8 @@ class TransactionView:
         """What became of a transaction, or will when a process looks that may write."""
         outcome = self._judged(txn_id)
         # That no process can commit it any more follows from several loads. It may have been committed
-        # between two of them, or before, by a record behind the last `refresh`. Whatever its owner did before
-        # it was seen dead, or late with nobody in the lock, is in the journal by now: the second answer is
+        # between two of them, or before, by a record behind the last `refresh`. What its owner did before it
+        # was seen dead, or late with no process in the lock, is in the journal by now: the second answer is
         # final.
         if outcome is Outcome.ABORTED and self._journal is not None:
             outcome = self._byte(txn_id)
@@ -169,7 +169,7 @@ class TransactionView:
             return outcome
         standing = self._standing(txn_id, control, slot, outcome)
         if standing.is_late and control is not None and control.words[TransactionWord.OWNER]:
-            # Whoever is in the lock may have looked at the clock a moment ago, and decide it still.
+            # The process in the lock may have looked at the clock a moment ago, and decide it still.
             standing = standing._replace(is_late=False)
         while not (step := next_step(Intent.TEND, standing)).is_last:
             if step is not Step.FLUSH:
@@ -306,7 +306,7 @@ class FrozenOutcomes:
         if txn_id < self._lowest:
             return Outcome.FOLDED
         if txn_id >= self._next_id:
-            # Either it began since, or nobody gave it out: then the store is a copy that nobody uses.
+            # Either it began since, or it was never given out: then the store is a copy without processes.
             in_use = self._has_words or self._view.is_in_use()
             return Outcome.UNDECIDED if in_use else Outcome.ABORTED
         table = self._tables.get(txn_id >> SHIFT)

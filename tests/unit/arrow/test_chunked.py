@@ -9,7 +9,7 @@ import pytest
 
 from embeddedpulsar import Client, CompressionType, CorruptionError, InitialPosition, MessageId
 from embeddedpulsar._engine.log.entry_range import split
-from embeddedpulsar._engine.store.topic_lookup import plan_log
+from embeddedpulsar._engine.store.topic_lookup import plan_logs
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.arrow.columns import record_batches, table
 from embeddedpulsar.arrow.mapped_segment import open_ahead, raise_damage, raise_gone, warn_of_damage
@@ -78,7 +78,7 @@ def test_cut_anywhere(root: Path, most_bytes: int):
     """However the topic is cut into ranges, each message is in exactly one."""
     with Client(root) as client:
         expected = publish(client)
-        ranges = [piece for planned in plan_log(str(root), NAME) for piece in split(planned, most_bytes)]
+        ranges = [piece for planned in plan_logs(str(root), [NAME]) for piece in split(planned, most_bytes)]
         whole = table(opened(ranges), ("value",), raise_damage)
         parts: list[Any] = []
         for planned in ranges:
@@ -133,7 +133,7 @@ def test_damage_of_a_part(root: Path):
         consumer._acks.flush()
         assert consumer._core.session.subscription.mark_delete == log_of(client).last_position()
         assert any("chunked message" in str(one) and "checksum" in str(one) for one in reports)
-        ranges = plan_log(str(root), NAME)
+        ranges = plan_logs(str(root), [NAME])
         with pytest.raises(CorruptionError, match="checksum"):
             table(opened(ranges), ("value",), raise_damage)
         assert table(opened(ranges), ("value",), warn_of_damage).column(0).to_pylist() == expected
@@ -150,7 +150,7 @@ def test_a_part_that_was_trimmed(root: Path):
         producer.send(b"small")
         reports: list[Any] = []
         log.damage = reports.append
-        before = plan_log(str(root), NAME)[1:]
+        before = plan_logs(str(root), [NAME])[1:]
         log.trim_before(log.segments()[-1].ledger_id)
         reader = client.create_reader("topic", MessageId.earliest)
         assert [message.data() for message in reader] == [b"small"]

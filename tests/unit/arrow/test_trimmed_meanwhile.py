@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from embeddedpulsar import CorruptionError, TopicNotFound
 from embeddedpulsar._engine.log.entry_range import Bounds, plan_segments, split
 from embeddedpulsar._engine.platform import descriptors
-from embeddedpulsar._engine.store.topic_lookup import listed_segments, plan_log
+from embeddedpulsar._engine.store.topic_lookup import listed_segments, plan_logs
 from embeddedpulsar.arrow import mapped_segment, read_topic, scan_topic
 from embeddedpulsar.arrow.columns import record_batches, table
 from embeddedpulsar.arrow.datasets import surviving
@@ -58,7 +58,7 @@ def test_between_listing_and_planning(tmp_path: Path, log: LogFiles, bounds: Bou
 
 def test_between_planning_and_reading(tmp_path: Path, log: LogFiles):
     """The same for a plan that was made for this read; news for one that is older."""
-    planned = plan_log(str(tmp_path), NAME)
+    planned = plan_logs(str(tmp_path), [NAME])
     trim(log, 11)
     assert rows(planned, is_fresh=True) == 10
     with pytest.raises(CorruptionError, match="ledger 7 was trimmed after the read was planned"):
@@ -69,14 +69,14 @@ def test_between_planning_and_reading(tmp_path: Path, log: LogFiles):
 
 def test_a_plan_is_not_cut_where_its_segment_is_gone(tmp_path: Path, log: LogFiles):
     """Whoever reads the piece will say so."""
-    planned = plan_log(str(tmp_path), NAME)
+    planned = plan_logs(str(tmp_path), [NAME])
     trim(log, 9)
     assert split(planned[0], 1) == [planned[0]]
 
 
 def test_a_segment_that_was_not_trimmed_is_lost(tmp_path: Path, log: LogFiles):
     """A file that goes without the trim point is never passed over in silence."""
-    planned = plan_log(str(tmp_path), NAME)
+    planned = plan_logs(str(tmp_path), [NAME])
     log.log_path(7).unlink()
     with pytest.raises(CorruptionError):
         rows(planned, is_fresh=True)
@@ -108,7 +108,7 @@ def test_beyond_what_is_mapped_ahead(tmp_path: Path, log: LogFiles, monkeypatch,
 def test_several_logs_in_one_read(tmp_path: Path, log: LogFiles):
     """What is trimmed of one topic says nothing about another."""
     other = write_topic(tmp_path, "u", [1] * 10, first_ledger=21)
-    planned = plan_log(str(tmp_path), NAME) + plan_log(str(tmp_path), TopicName.parse("u"))
+    planned = plan_logs(str(tmp_path), [NAME]) + plan_logs(str(tmp_path), [TopicName.parse("u")])
     trim(log, 11)
     other.log_path(21).unlink()
     other.finish(trim=23)
@@ -119,7 +119,7 @@ def test_several_logs_in_one_read(tmp_path: Path, log: LogFiles):
 
 def test_a_topic_that_was_deleted(tmp_path: Path, log: LogFiles):
     """It is not found; or, for a plan that was made before, its segments are gone."""
-    planned = plan_log(str(tmp_path), NAME)
+    planned = plan_logs(str(tmp_path), [NAME])
     for path in log.directory.iterdir():
         path.unlink()
     log.directory.rmdir()
@@ -134,7 +134,7 @@ def test_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where there may be few, a scan maps fewer ahead."""
     write_topic(tmp_path, "t", [1] * 20, per_ledger=1)
     monkeypatch.setattr(descriptors, "limit", lambda: 32)
-    planned = plan_log(str(tmp_path), NAME)
+    planned = plan_logs(str(tmp_path), [NAME])
     asked = []
     opened = open_ahead((asked.append(piece) or piece for piece in planned), None, raise_gone)
     next(opened)
@@ -144,7 +144,7 @@ def test_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_between_planning_and_filtering(tmp_path: Path, log: LogFiles):
     """A filter of a dataset keeps the pieces of which nothing is known any more; reading them says it."""
-    planned = plan_log(str(tmp_path), NAME)
+    planned = plan_logs(str(tmp_path), [NAME])
     trim(log, 11)
     kept = surviving(
         planned, ds.field("__publishTime") >= datetime(2100, 1, 1, tzinfo=UTC), arrow_schema(KNOWN)
