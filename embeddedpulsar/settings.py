@@ -15,7 +15,6 @@ _FALSE = frozenset(("false", "no", "off", "0"))
 
 # Settings of features that are not built: accepted only with the value that changes nothing.
 _ABSENT: dict[str, str] = {
-    "transactionCoordinatorEnabled": "transactions",
     "dispatcherMaxRoundRobinBatchSize": "turns of a fixed size",
     "activeConsumerFailoverDelayTimeMillis": "a delay before a standby takes over",
 }
@@ -27,6 +26,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "managedLedgerMaxEntriesPerLedger": (1, 1 << 31),
     "managedLedgerMaxLedgerRolloverTimeMinutes": (1, 1 << 31),
     "keepAliveIntervalSeconds": (0, 1 << 20),
+    "maxActiveTransactionsPerCoordinator": (0, 1 << 31),
     "retentionCheckIntervalInSeconds": (1, 1 << 20),
     "backlogQuotaCheckIntervalInSeconds": (1, 1 << 20),
     "messageExpiryCheckIntervalInMinutes": (1, 1 << 20),
@@ -157,7 +157,8 @@ class BrokerSettings(NamedTuple):
     backlogQuotaCheckEnabled: bool = True
     backlogQuotaCheckIntervalInSeconds: int = 60
     # Transactions
-    transactionCoordinatorEnabled: bool = False
+    transactionCoordinatorEnabled: bool = True  # Pulsar: false
+    maxActiveTransactionsPerCoordinator: int = 0
     # generated: fields of policies, by `make policies` from the rows in topic/policies
     ttlDurationDefaultInSeconds: int = 0
     backlogQuotaDefaultLimitBytes: int = -1
@@ -245,7 +246,7 @@ class BrokerSettings(NamedTuple):
             InvalidConfiguration: the text names the setting and the valid value.
 
         Example:
-            >>> BrokerSettings.parse("transactionCoordinatorEnabled=true").check_supported()
+            >>> BrokerSettings.parse("dispatcherMaxRoundRobinBatchSize=21").check_supported()
             Traceback (most recent call last):
             embeddedpulsar.exceptions.InvalidConfiguration: Pulsar error: ...
         """

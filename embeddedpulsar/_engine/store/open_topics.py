@@ -168,6 +168,11 @@ class OpenTopics:
             topic.policies.look()
         self.on_policies()
 
+    def settle_transactions(self) -> None:
+        """Have the subscriptions that are open follow transactions that were ended."""
+        for topic in list(self._topics.values()):
+            topic.settle_transactions()
+
     def in_use(self) -> list[Topic]:
         """The topics that have users."""
         topics = list(self._topics.items())

@@ -36,6 +36,7 @@ from embeddedpulsar._engine.store.policies.policy import TopicPolicy, Value
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyWatch, ValueOf
 from embeddedpulsar._engine.store.policies.resource_groups import GroupWords
 from embeddedpulsar._engine.store.store_session import StoreSession
+from embeddedpulsar._engine.store.store_transactions import StoreTransactions
 from embeddedpulsar._engine.store.topic import Topic
 from embeddedpulsar._engine.store.topic_list import TopicList
 from embeddedpulsar.damage import DamageHook
@@ -401,6 +402,9 @@ class Store:
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
         self._inactive = InactiveTopics(session, self._topics.in_use, partial(self._use, session), self.clock)
         self._topics.on_policies = self._inactive.renew
+        options, transactions = self._options(session), session.transactions
+        transactions.durability, transactions.interval_s = options.durability, options.interval_ms / 1000
+        transactions.on_ended = self._topics.settle_transactions
         PolicyWatch(session.control.words, session.mailbox, session.chores, self._topics.look_at_policies)
         self._session = session
         REGISTRY.add(_key(lease, self._refusal), self)
@@ -651,6 +655,11 @@ class Store:
     def group_words(self) -> GroupWords:
         """What resource groups used."""
         return self._current().group_words
+
+    @property
+    def transactions(self) -> StoreTransactions:
+        """The transactions of the store."""
+        return self._current().transactions
 
     @property
     def mailbox(self) -> Mailbox:

@@ -49,6 +49,7 @@ from embeddedpulsar._engine.store.damage_channel import DamageChannel
 from embeddedpulsar._engine.store.policies.admitting import AUTO_TOPIC_CREATION
 from embeddedpulsar._engine.store.policies.policy_documents import PolicyDocuments, check_topics
 from embeddedpulsar._engine.store.policies.resource_groups import GroupWords
+from embeddedpulsar._engine.store.store_transactions import StoreTransactions
 from embeddedpulsar._engine.store.topic_list import TopicList
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import (
@@ -352,6 +353,7 @@ class StoreSession:
         boot: in which boot the control words of the store are true; that of the process that opened it first,
             not always the boot id this process would read.
         client_number: unique among the sessions of the store; part of the producers' automatic names.
+        transactions: the log of transactions, once it is needed, and the outcomes of ids.
         refusal: why nothing may be written; None if it may be.
     """
 
@@ -378,6 +380,7 @@ class StoreSession:
         self.chores: SchedulerLike
         """Timers of housekeeping alone: it waits a little for locks, and the others must not wait with it."""
         self.housekeeping: Housekeeping
+        self.transactions: StoreTransactions
         self.client_number = -1
         self._producer_numbers = itertools.count()
 
@@ -465,6 +468,9 @@ class StoreSession:
             session.mailbox = _create_mailbox(clients, control.path)
             undo.callback(session.mailbox.close)
             session.peers = Peers(clients, session.mailbox)
+            session.transactions = StoreTransactions(session, clock, session.housekeeping.look_at)
+            if root_layout.TRANSACTIONS in names:
+                session.housekeeping.watch(session.transactions)
             # Last, under the store lock: the number is part of the names of producers.
             session._take_number()
             session._sweep()
@@ -625,6 +631,7 @@ class StoreSession:
             closing.callback(self.catalog.close)
             closing.callback(self.peers.close)
             closing.callback(self.mailbox.close)
+            closing.callback(self.transactions.close)
             closing.callback(self.scheduler.close)
             closing.callback(self.chores.close)
 
@@ -798,6 +805,7 @@ def open_to_look(
         session.mailbox = onlooker_mailbox(clients, control.path)
         undo.callback(session.mailbox.close)
         session.peers = Peers(clients, session.mailbox)
+        session.transactions = StoreTransactions(session, clock)
         undo.pop_all()
     return session
 

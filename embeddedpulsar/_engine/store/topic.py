@@ -31,7 +31,7 @@ from embeddedpulsar._engine.log.log_opening import PROCESS, LedgerOptions
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.log.topic_control import is_deleted
-from embeddedpulsar._engine.platform import disk, package_log, threads
+from embeddedpulsar._engine.platform import disk, package_log, threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports, within_limit
 from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
@@ -211,6 +211,7 @@ class LateCompaction(LatePart["TopicCompaction"]):
 
 
 _EVERY_S: Final = 60.0
+_SETTLE_S: Final = 0.2
 
 
 class OffloadRecord(NamedTuple):
@@ -726,6 +727,12 @@ class Topic:
         """Names of the living consumers of all subscriptions."""
         self._check_open()
         return self._subscriptions.consumers()
+
+    def settle_transactions(self) -> None:
+        """Have the subscriptions that are open here follow transactions that ended elsewhere. Waits a moment
+        for their locks; what is left is done by the next that gets one."""
+        for subscription in self._subscriptions:
+            timing.call_logged(partial(timing.within, _SETTLE_S, subscription.settle_transactions))
 
     def _close_all_idle(self) -> None:
         self._subscriptions.close_idle()

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
     from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies
+    from embeddedpulsar._engine.store.store_transactions import StoreTransactions
     from embeddedpulsar._engine.subscription.subscription import Subscription
 
 
@@ -453,6 +454,7 @@ class SubscriptionHost(Protocol):
     scheduler: SchedulerLike
     chores: SchedulerLike
     damage: DamageChannel
+    transactions: StoreTransactions
     refusal: Refusal | None
 
 
@@ -529,6 +531,7 @@ class SubscriptionOpening:
             scheduler=session.scheduler,
             durability=self._durability if durable else PROCESS,
             damage=session.damage.report,
+            outcomes=session.transactions.outcomes,
         )
 
 

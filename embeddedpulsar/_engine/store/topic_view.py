@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.format.journal_record import AttachProducer
     from embeddedpulsar._engine.log.journal_file import JournalView
     from embeddedpulsar._engine.log.log import Log
+    from embeddedpulsar._engine.store.store_transactions import StoreTransactions
     from embeddedpulsar._engine.store.topic_journal import TopicReplica
     from embeddedpulsar._engine.subscription.subscription_view import SubscriptionFacts, SubscriptionView
 
@@ -55,6 +56,7 @@ class ViewHost(Protocol):
 
     peers: Peers
     damage: DamageChannel
+    transactions: StoreTransactions
 
 
 class TopicView:
@@ -230,7 +232,9 @@ class TopicView:
             with late_imports():
                 from embeddedpulsar._engine.subscription.subscription_view import SubscriptionView
             path = os.path.join(filenames.subscriptions_path(self._directory), directory_name)
-            view = self._views[directory_name] = SubscriptionView(path, self._log, self.report)
+            view = self._views[directory_name] = SubscriptionView(
+                path, self._log, self.report, self._host.transactions.outcomes
+            )
         return view
 
     def close(self) -> None:

@@ -354,6 +354,11 @@ class SharedState:
             if failpoints.ACTIVE:
                 failpoints.hit("transactions:settled")
 
+    @property
+    def has_pending_transactions(self) -> bool:
+        """Whether a transaction has something pending here, as this replica has seen it."""
+        return bool(self._replica.state.pending_acks.transactions)
+
     def end_transaction(self, transaction: record.TransactionId, outcome: int) -> bool:
         """Have the state follow the end of a transaction, which is decided: `record.COMMITTED` or `ABORTED`.
 

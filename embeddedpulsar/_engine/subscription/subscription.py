@@ -627,6 +627,13 @@ class Subscription:
         shared = self._lives.find()
         return shared is not None and shared.end_transaction(transaction, outcome)
 
+    def settle_transactions(self) -> None:
+        """Have the subscription follow the ends of those that acknowledged something here, as far as this
+        process knows of them. Without any, one look at a dict."""
+        shared = self._shared
+        if shared is not None and shared.has_pending_transactions:
+            shared.transact(lambda state: None)  # settles what has ended, before anything else
+
     def operator_commands(self) -> OperatorCommands:
         """Acknowledging and giving back without being a consumer. Raises SubscriptionNotFound."""
         with late_imports():

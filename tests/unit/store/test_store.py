@@ -128,10 +128,10 @@ def test_a_failed_opening_leaves_nothing_open(root: Path):
     """Settings that are refused, last of all checks: no descriptor stays, and the store opens when
     corrected."""
     Store.open(root).release()
-    (root / "broker.conf").write_text("transactionCoordinatorEnabled=true\n")
+    (root / "broker.conf").write_text("dispatcherMaxRoundRobinBatchSize=21\n")
     gc.collect()  # what tests before this one left is closed now
     before = descriptors()
-    with pytest.raises(InvalidConfiguration, match="transactionCoordinatorEnabled"):
+    with pytest.raises(InvalidConfiguration, match="dispatcherMaxRoundRobinBatchSize"):
         Store.open(root)
     (root / "broker.conf").write_text("maxMessageSize=x\n")
     with pytest.raises(InvalidConfiguration, match="line 1"):
