@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar._engine.filenames import ledgers_of, log_path
-from embeddedpulsar._engine.format.control import TopicWord, split_tail
-from embeddedpulsar._engine.format.entry import encode_single
+from embeddedpulsar._engine.format.columns import EntryContent
+from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
+from embeddedpulsar._engine.format.entry import encode, encode_single
 from embeddedpulsar._engine.log.log_check import check_topic
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
@@ -33,6 +34,7 @@ APPEND = [
     "append:unlocked",
 ]
 RESERVED = "append:index_reserved"
+IN_TRANSACTIONS = "append:first_open_stored"
 ROLL = ["roll:file_created", "roll:header_written", "roll:synced", "roll:tail_switched"]
 SYNC = ["sync:before", "sync:alone", "sync:after"]
 TRIM = ["trim:point_stored", "trim:unlinked"]
@@ -63,6 +65,55 @@ def run_child(
         assert child.join() == -9, f"never reached {point}"
     monkeypatch.delenv(failpoints.ENVIRONMENT)
     return acknowledged
+
+
+def append_transactions_until_killed(root: str, in_runs: int) -> None:
+    """The child: entries of a transaction that stays open, one by one or in runs of three."""
+    with LedgerSite(root) as site:
+        ledger = site.open(max_entries=5)
+        for n in range(0, 900, 3):
+            entries = [
+                encode(EntryContent([b"child %d" % k], batched=False, transaction=(0, 1)), PREFIX)
+                for k in range(n, n + 3)
+            ]
+            hold = ledger.hold()
+            try:
+                ledger.lock.acquire(1.0)
+                for some in [entries] if int(in_runs) else [[entry] for entry in entries]:
+                    ledger.append_run(some, hold, [], int)
+            finally:
+                ledger.lock.release()
+                hold.ring_all()
+            print(n, flush=True)
+            ledger.words[TopicWord.FIRST_OPEN_TXN] = 0  # as if it had ended: the next entry stores it again
+
+
+@pytest.mark.parametrize("in_runs", [0, 1])
+@pytest.mark.parametrize("nth", [1, 4])
+@pytest.mark.parametrize("point", [IN_TRANSACTIONS, "append:index_done", "append:tail_stored"])
+def test_killed_in_a_transaction(
+    tmp_path: Path, point: str, nth: int, in_runs: int, monkeypatch: pytest.MonkeyPatch
+):
+    """An entry that is visible is at or behind the word; a word without its entry stays a lower limit."""
+    monkeypatch.setenv(failpoints.ENVIRONMENT, f"{point}=kill,nth={nth}")
+    with LedgerSite(tmp_path) as site:
+        open_before = site.open()
+        with Child(append_transactions_until_killed, tmp_path, in_runs) as child:
+            assert child.process.stdout is not None
+            runs = [int(line) for line in child.process.stdout]
+            assert child.join() == -9, f"never reached {point}"
+        monkeypatch.delenv(failpoints.ENVIRONMENT)
+        words = open_before.words
+        first = words[TopicWord.FIRST_OPEN_TXN]
+        found = drain(open_before.cursor(START, inclusive=True))
+        assert len(found) >= 3 * len(runs)
+        for entry in found[3 * len(runs) :]:
+            segment_place = open_before.view.offset_of(entry.ledger_id, entry.entry_id)
+            assert 0 < first <= tail_word(entry.ledger_id, segment_place)
+        send(open_before, b"plain")
+        assert values(open_before) == [value for entry in found for value in entry.values()] + [b"plain"]
+        report = check_topic(open_before.directory)
+        assert report.is_clean, report.problems
 
 
 def audit(ledger: ManagedLedger, acknowledged: list[bytes], later: list[bytes], unknown: bytes) -> None:
@@ -243,7 +294,7 @@ def test_a_signal_handler_may_not_append_while_room_is_made(tmp_path: Path, poin
 def test_every_failpoint_of_the_engine_is_covered():
     """A new step of a write order gets its crash test here."""
     mine = {name for name in failpoints.names() if name.split(":")[0] in ("append", "roll", "sync", "trim")}
-    assert mine == {*APPEND, RESERVED, "append:woken", *ROLL, *SYNC, *TRIM}
+    assert mine == {*APPEND, RESERVED, IN_TRANSACTIONS, "append:woken", *ROLL, *SYNC, *TRIM}
 
 
 def test_the_owner_word_tells_who_is_inside(tmp_path: Path):

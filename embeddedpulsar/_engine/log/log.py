@@ -10,9 +10,9 @@ from embeddedpulsar._engine.format.segment_header import SlotColumns
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.log_positions import ChunkAssembler
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.log.segment_writer import AppendGuard, AppendHold
+from embeddedpulsar._engine.log.segment_writer import AppendGuard
 from embeddedpulsar._engine.log.trimming import Trimming
-from embeddedpulsar._engine.log.waiter_slots import TailWait
+from embeddedpulsar._engine.log.waiter_slots import AppendHold, TailWait
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.records import TYPE_CHECKING, Protocol
 
@@ -78,7 +78,20 @@ class AppendNowait(Protocol):
         guard: AppendGuard | None = None,
         timeout_s: float | None = None,
         hold: AppendHold | None = None,
+        check_open: Callable[[], object] | None = None,
     ) -> tuple[int, int, int, int]: ...
+
+
+class AppendRun(Protocol):
+    """See `SegmentWriter.append_run`."""
+
+    def __call__(
+        self,
+        entries: Sequence[EncodedFields],
+        hold: AppendHold,
+        stored: list[tuple[int, int, int]],
+        check_open: Callable[[], object] | None = None,
+    ) -> None: ...
 
 
 class Log(Protocol):
@@ -136,9 +149,7 @@ class Log(Protocol):
         """Makes a hold for several appends in one hold of the lock."""
 
     @property
-    def append_run(
-        self,
-    ) -> Callable[[Sequence[EncodedFields], AppendHold, list[tuple[int, int, int]]], None]:
+    def append_run(self) -> AppendRun:
         """Append several entries in a hold; see `SegmentWriter.append_run`."""
 
     def wait_durable(self, end_word: int) -> None:

@@ -110,6 +110,7 @@ class ManagedLedger:
         self.on_rolled: Callable[[], object] = lambda: self.trimming.suggest()
         writer.on_rolled = lambda: self.on_rolled()
         writer.on_full = lambda: self.trimming.relieve()
+        writer.bars_transactions = self.is_volatile
         # The writer's own methods: an append from above is one call.
         self.hold, self.append_nowait, self.append_run = writer.hold, writer.append, writer.append_run
         """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
@@ -207,7 +208,11 @@ class ManagedLedger:
     # -- writing -------------------------------------------------------------------------------------------
 
     def append(
-        self, entry: EncodedEntry, durability: str | None = None, guard: AppendGuard | None = None
+        self,
+        entry: EncodedEntry,
+        durability: str | None = None,
+        guard: AppendGuard | None = None,
+        check_open: Callable[[], object] | None = None,
     ) -> tuple[int, int, int]:
         """Append one entry and return its ledger id, entry id and publish time in ms.
 
@@ -217,9 +222,10 @@ class ManagedLedger:
         Raises:
             StorageFullError: no room; nothing was published.
             PoisonedSegment: published, but the flush failed.
-            LockTimeout, TopicTerminated, TopicNotFound, AlreadyClosed: see `SegmentWriter.append`.
+            LockTimeout, TopicTerminated, TopicNotFound, AlreadyClosed, InvalidTxnStatusError: see
+                `SegmentWriter.append`.
         """
-        ledger_id, entry_id, publish_ms, end_word = self.append_nowait(entry, guard)
+        ledger_id, entry_id, publish_ms, end_word = self.append_nowait(entry, guard, None, None, check_open)
         level = durability or self._durability
         # The level "process" needs nothing more: the entry is in the page cache, which outlives
         # processes.

@@ -15,18 +15,30 @@ from embeddedpulsar._engine.filenames import (
     log_path,
     under_construction,
 )
-from embeddedpulsar._engine.format.control import TopicWord, tail_word
+from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
 from embeddedpulsar._engine.format.frame import FORMAT_VERSION
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, SLOTS_PER_BLOCK, SegmentHeader
-from embeddedpulsar._engine.log.segment import Ending, Segment, is_never_written, read_segment_header
+from embeddedpulsar._engine.log.segment import (
+    Ending,
+    Segment,
+    clear_unpublished,
+    is_never_written,
+    read_segment_header,
+)
 from embeddedpulsar._engine.log.segment_index import SegmentIndex
-from embeddedpulsar._engine.log.topic_control import MUST_ROLL, TOUCHED, has_frame, overwritten
+from embeddedpulsar._engine.log.segments import SEGMENTS
+from embeddedpulsar._engine.log.topic_control import (
+    MUST_ROLL,
+    POISON_FROM,
+    POISON_TO,
+    TOUCHED,
+    TopicControl,
+    has_frame,
+    overwritten,
+)
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, file_lock, nofollow
-from embeddedpulsar.exceptions import CorruptionError, StorageError
-from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from typing import Final
+from embeddedpulsar.exceptions import CorruptionError, DescriptorLimitError, StorageError
+from embeddedpulsar.records import NamedTuple
 
 failpoints.declare("roll:file_created", "roll:header_written", "roll:synced", "roll:tail_switched")
 
@@ -270,6 +282,41 @@ def _header(new: NewLedger, previous: Ending | None) -> SegmentHeader:
         prev_last_crc=previous.last_crc,
         prev_messages=previous.messages,
     )
+
+
+def undo_unpublished(control: TopicControl, by_map: int) -> None:
+    """Remove what a holder of the lock left that died inside, or was interrupted: it must not come back.
+
+    Otherwise a recovery after a power loss might take its frame, or its half-made ledger, for published.
+
+    Args:
+        control: of the topic, under its lock.
+        by_map: frames up to this length were stored through the map.
+    """
+    words = control.words
+    # The epoch makes void what other processes have read of words that the dead holder may have
+    # changed half.
+    words[TopicWord.RECOVERIES] += 1
+    words[TopicWord.EPOCH] += 1
+    ledger_id, end = split_tail(words[TopicWord.TAIL])
+    try:
+        control.check_in_place()
+        remove_strays(control.home.directory, ledger_id)
+        if ledger_id:
+            segment = SEGMENTS.get(control.home, ledger_id, writable=True)
+            clear_unpublished(segment, end, words[TopicWord.ALLOCATED], by_map)
+    except (FileNotFoundError, CorruptionError):
+        return  # the refresh that follows meets it too, and deals with it
+    except DescriptorLimitError:
+        raise  # nothing was tried; the owner word still says that it is to be done
+    except OSError:
+        # A failed flush loses everything that was not flushed before, and a later flush that succeeds
+        # would not report that. The next ledger's header records the end instead.
+        # The range grows: everything since the last successful flush counts as lost.
+        if not words[POISON_TO]:
+            words[POISON_FROM] = words[TopicWord.SYNCED]
+        words[POISON_TO] = words[TopicWord.TAIL]
+        words[TopicWord.STATE] |= MUST_ROLL
 
 
 def remove_strays(directory: str, tail_ledger: int) -> int:

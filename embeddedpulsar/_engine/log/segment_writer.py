@@ -37,12 +37,17 @@ from embeddedpulsar._engine.format.segment_header import (
     SLOTS_OFFSET,
     SLOTS_PER_BLOCK,
 )
-from embeddedpulsar._engine.log.roll import NewLedger, RollPolicy, WriterOptions, remove_strays, start_ledger
+from embeddedpulsar._engine.log.roll import (
+    NewLedger,
+    RollPolicy,
+    WriterOptions,
+    start_ledger,
+    undo_unpublished,
+)
 from embeddedpulsar._engine.log.segment import (
     KEPT_FREE,
     Ending,
     Segment,
-    clear_unpublished,
     grown_allocation,
     touch,
 )
@@ -54,13 +59,11 @@ from embeddedpulsar._engine.log.topic_control import (
     HELD,
     HELD_TEXT,
     MUST_ROLL,
-    POISON_FROM,
-    POISON_TO,
     TERMINATED,
     TOUCHED,
     TopicControl,
 )
-from embeddedpulsar._engine.log.waiter_slots import Ringing
+from embeddedpulsar._engine.log.waiter_slots import AppendHold, Ringing
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, timing
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar._engine.platform.mapped_file import MappedFile
@@ -69,6 +72,7 @@ from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
     DescriptorLimitError,
+    NotAllowedError,
     StorageError,
     StorageFullError,
     TopicNotFound,
@@ -85,6 +89,7 @@ failpoints.declare("append:index_reserved")
 _TAIL: Final = TopicWord.TAIL
 _OWNER: Final = TopicWord.OWNER
 _LAST_PUBLISH_MS: Final = TopicWord.LAST_PUBLISH_MS
+_FIRST_OPEN: Final = TopicWord.FIRST_OPEN_TXN
 BY_MAP: Final = 64 << 10
 """Larger frames go by pwritev: a cold page costs 10 times as much through the map.
 
@@ -105,6 +110,7 @@ A pure function of the tail word, so it is valid exactly while the tail word is 
 store, so that no interrupt can leave half of it."""
 _UNKNOWN: Final[State] = (-1, 0, -1, 0, 0, 0)
 _NOTHING: Final = bytearray()
+Stored = list[tuple[int, int, int]]
 
 
 class AppendPoint:
@@ -120,10 +126,10 @@ class AppendPoint:
     __slots__ = (
         "__weakref__", "_allocate_ledger_id", "_barred", "_base_ms", "_bell", "_by_map", "_control",
         "_control_path", "_device", "_directory", "_end_stop", "_entry_limit", "_entry_stop", "_index",
-        "_inode", "_is_closed", "_is_exclusive", "_lock", "_log", "_look_by_ns", "_looked_ns", "_options",
-        "_owner", "_place_by_ns", "_policy", "_raise_format", "_report", "_ring", "_segment", "_size",
-        "_state", "_time_stop", "_timeout_s", "_trim", "_waiters", "_wall_ms", "_wall_ns", "_words",
-        "on_full", "on_look", "on_rolled", "rolls",
+        "_inode", "_is_closed", "_is_exclusive", "_is_revised", "_lock", "_log", "_look_by_ns", "_looked_ns",
+        "_options", "_owner", "_place_by_ns", "_policy", "_raise_format", "_report", "_ring", "_segment",
+        "_size", "_state", "_time_stop", "_timeout_s", "_trim", "_waiters", "_wall_ms", "_wall_ns", "_words",
+        "bars_transactions", "on_full", "on_look", "on_rolled", "rolls",
     )  # fmt: skip
 
     def __init__(
@@ -163,6 +169,8 @@ class AppendPoint:
         self._is_exclusive = False
         """In a stretch that must not be re-entered by a signal handler of this thread."""
         self.rolls = 0
+        self.bars_transactions = False
+        """Whether entries of transactions are refused, as a log that keeps nothing has to."""
         self.on_rolled: Callable[[], object] = int
         """Called when a ledger was closed, under the topic lock: must not wait for anything."""
         self.on_look: Callable[[], object] = int
@@ -177,7 +185,9 @@ class AppendPoint:
         self._log: bytearray = _NOTHING
         self._index: bytearray = _NOTHING
         self._size = self._base_ms = self._entry_limit = 0
-        self._barred = NEEDS_REVISION  # flags that an entry of the segment cannot have
+        # Flags that send an append the slow way: those that an entry of the segment cannot have, and that
+        # of transactions, of which something is checked first.
+        self._barred, self._is_revised = NEEDS_REVISION, False
         # At or beyond any of these the slow path takes over.
         self._end_stop = self._entry_stop = self._time_stop = 0
 
@@ -252,7 +262,7 @@ class AppendPoint:
             raise TopicTerminated("nothing can be appended to a terminated topic")
         # A process id: its holder died between setting the mark and clearing it.
         if owner != ATTENTION:
-            self._repair()
+            undo_unpublished(self._control, BY_MAP)
         if state & HELD:
             words[_OWNER] = ATTENTION
             raise TopicHeld(HELD_TEXT)
@@ -295,36 +305,6 @@ class AppendPoint:
         self._set_stops(entry_id + 1)
         return (tail, end, entry_id, crc, messages, published if published > last_ms else last_ms)
 
-    def _repair(self) -> None:
-        """Remove what a holder of the lock left that died inside, or was interrupted: it must not come back.
-
-        Otherwise a recovery after a power loss might take its frame, or its half-made ledger, for published.
-        """
-        words = self._words
-        # The epoch makes void what other processes have read of words that the dead holder may have
-        # changed half.
-        words[TopicWord.RECOVERIES] += 1
-        words[TopicWord.EPOCH] += 1
-        ledger_id, end = split_tail(words[_TAIL])
-        try:
-            self._control.check_in_place()
-            remove_strays(self._directory, ledger_id)
-            if ledger_id:
-                segment = SEGMENTS.get(self._control.home, ledger_id, writable=True)
-                clear_unpublished(segment, end, words[TopicWord.ALLOCATED], BY_MAP)
-        except (FileNotFoundError, CorruptionError):
-            return  # the refresh that follows meets it too, and deals with it
-        except DescriptorLimitError:
-            raise  # nothing was tried; the owner word still says that it is to be done
-        except OSError:
-            # A failed flush loses everything that was not flushed before, and a later flush that succeeds
-            # would not report that. The next ledger's header records the end instead.
-            # The range grows: everything since the last successful flush counts as lost.
-            if not words[POISON_TO]:
-                words[POISON_FROM] = words[TopicWord.SYNCED]
-            words[POISON_TO] = words[_TAIL]
-            words[TopicWord.STATE] |= MUST_ROLL
-
     def _use(self, segment: Segment) -> None:
         index = segment.index
         SEGMENTS.put(self._control.home, segment, holder=self)
@@ -336,7 +316,8 @@ class AppendPoint:
         if self._words[TopicWord.TRIM] != self._trim:
             self._drop_trimmed()
         self._base_ms = header.base_publish_ms
-        self._barred = NEEDS_REVISION if header.version < REVISED_VERSION else 0
+        self._is_revised = header.version >= REVISED_VERSION
+        self._barred = FLAG_TXN if self._is_revised else NEEDS_REVISION
         self._entry_limit = self._policy.entry_limit(header.index_capacity)
         self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
         self._segment = segment
@@ -354,6 +335,59 @@ class AppendPoint:
         slots = reserved_slots(words[TopicWord.INDEX_ALLOCATED], next_entry)
         self._entry_stop = slots if slots < self._entry_limit else self._entry_limit
 
+    def _is_barred(self, flags: int) -> bool:
+        return not self._is_revised and flags & NEEDS_REVISION != 0
+
+    def _check_transaction(self, check_open: Callable[[], object] | None) -> None:
+        """Refuse an entry whose transaction is not open any more, before anything of it is written.
+
+        The transaction may be aborted behind this check: then the entry is one of an aborted transaction.
+        It is committed only when its operations have ended, those of joined processes by a hold of this
+        lock. So no entry is added to a transaction that was committed.
+        """
+        try:
+            if self.bars_transactions:
+                raise NotAllowedError("a non-persistent topic has no part in transactions")
+            if check_open is None:
+                raise ValueError("an entry of a transaction is appended with the check that it is open")
+            check_open()
+        except BaseException:
+            self._words[_OWNER] = 0  # nothing was written, so no repair is due
+            raise
+
+    def _room_for(
+        self,
+        size: int,
+        now_ms: int,
+        flags: int,
+        check_open: Callable[[], object] | None,
+        timeout_s: float | None,
+    ) -> State:
+        """Let an entry of ``size`` bytes be appended that has flags to be looked at, or needs room."""
+        is_in_transaction = flags & FLAG_TXN != 0
+        if is_in_transaction:
+            self._check_transaction(check_open)
+        state = self._state
+        if (
+            state[1] + size > self._end_stop
+            or state[2] + 1 >= self._entry_stop
+            or now_ms >= self._time_stop
+            or self._is_barred(flags)
+        ):
+            # A new segment needs an id, perhaps the store's lock: a caller that tries, tries that too.
+            room_s = self._timeout_s if timeout_s is None else timeout_s
+            state = timing.within(room_s, self._make_room, size, now_ms, flags)
+        # Before the tail: a reader that sees the entry sees the word. A crash leaves a word that names no
+        # entry, which is as good as one that names an entry of a transaction that ended.
+        if is_in_transaction and not self._words[_FIRST_OPEN]:
+            self._words[_FIRST_OPEN] = state[0]
+            if failpoints.ACTIVE:
+                failpoints.hit("append:first_open_stored")
+        # A signal handler that appended during these calls has cleared it. One that comes later changes the
+        # state, and the append begins again.
+        self._words[_OWNER] = self._owner
+        return state
+
     def _make_room(self, length: int, now_ms: int, flags: int) -> State:
         """Let an entry of `length` bytes at `now_ms` fit: roll, reserve disk, touch pages, seal index blocks.
         An entry with `NEEDS_REVISION` begins a ledger where the segment has version 1.
@@ -366,7 +400,7 @@ class AppendPoint:
         try:
             self._is_exclusive = True
             # First the roll, which may replace the segment, then room in the one that holds.
-            if flags & self._barred or self._full_reason(self._state[1] + length, now_ms) is not None:
+            if self._is_barred(flags) or self._full_reason(self._state[1] + length, now_ms) is not None:
                 self._roll(length, now_ms, flags)
             self._extend(length)
         except (StorageFullError, DescriptorLimitError) as e:
@@ -439,7 +473,7 @@ class AppendPoint:
         self._control.check_words()
         # A topic that needed the version keeps it: its processes would begin a ledger for each other's
         # entries else. The store is raised first, so no release of version 1 opens it from here on.
-        version = REVISED_VERSION if flags & NEEDS_REVISION or not self._barred else FORMAT_VERSION
+        version = REVISED_VERSION if flags & NEEDS_REVISION or self._is_revised else FORMAT_VERSION
         if version == REVISED_VERSION:
             self._raise_format(version)
         words, options = self._words, self._options
@@ -492,60 +526,12 @@ class AppendPoint:
             self._lock.release()
 
 
-failpoints.declare("group:entry_stored", "group:unlocked")
-
-
-class AppendHold:
-    """Stands for the topic lock in appends of a caller that has it.
-
-    Role: `SegmentWriter.append` takes and gives back a lock; given a hold, it takes nothing, and adds the
-    processes to be rung to the hold. So a group of entries costs one ``flock``, and the interpreter is not
-    handed on between its entries. Entries are committed in order, alone or with their neighbours
-    (`SegmentWriter.append_run`): a crash leaves a prefix of the group.
-
-    Used in this shape, in one thread::
-
-        hold = ledger.hold()
-        try:
-            ledger.lock.acquire(timeout_s)
-            for entry in entries:
-                ledger.append_nowait(entry, None, None, hold)
-        finally:
-            ledger.lock.release()
-            hold.ring_all()
-
-    Attributes:
-        rung: the processes whose doorbells are to be rung after the lock is free.
-    """
-
-    __slots__ = ("_ring", "rung")
-
-    def __init__(self, ring: Callable[[bytes], bool]) -> None:
-        self.rung: list[bytes] = []
-        self._ring = ring
-
-    def acquire(self, timeout_s: float) -> None:
-        """Do nothing: the caller has the lock."""
-
-    def release(self) -> None:
-        """Do nothing: the caller keeps the lock."""
-        if failpoints.ACTIVE:
-            failpoints.hit("group:entry_stored")
-
-    def ring_all(self) -> None:
-        """Ring the processes that waited. Without the lock."""
-        if failpoints.ACTIVE:
-            failpoints.hit("group:unlocked")
-        rung, self.rung = self.rung, []
-        for uuid in rung:
-            self._ring(uuid)
-
-
 failpoints.declare(
     "append:owner_set",
     "append:body_part",
     "append:body_done",
     "append:index_done",
+    "append:first_open_stored",
     "append:tail_stored",
     "append:owner_cleared",
     "append:unlocked",
@@ -593,6 +579,7 @@ class SegmentWriter(AppendPoint):
         guard: AppendGuard | None = None,
         timeout_s: float | None = None,
         hold: AppendHold | None = None,
+        check_open: Callable[[], object] | None = None,
     ) -> tuple[int, int, int, int]:
         """Append one entry. About 3 us for a small one without other writers.
 
@@ -602,6 +589,8 @@ class SegmentWriter(AppendPoint):
                 or went since it looked last. So a producer that was fenced out cannot append, however late.
             timeout_s: seconds to wait for the lock; None for as long as the options say.
             hold: says that the caller has the lock, and keeps it; see `AppendHold`.
+            check_open: of an entry of a transaction, with `FLAG_TXN`: raises if that is not open any more, as
+                `Transaction.check_open`. Called under the lock, before anything is written.
 
         Returns:
             Ledger id, entry id, publish time (ms, never below that of the entry before), and the tail word
@@ -613,6 +602,8 @@ class SegmentWriter(AppendPoint):
             LockTimeout: another process stayed inside the lock.
             TopicTerminated, TopicNotFound, AlreadyClosed: nothing can be appended here any more.
             StoreGoneError: the store was removed, moved or replaced.
+            InvalidTxnStatusError: of ``check_open``; nothing was published.
+            NotAllowedError: the topic is non-persistent, and the entry one of a transaction.
         """
         lock = self._lock if hold is None else hold
         rung = None
@@ -653,9 +644,7 @@ class SegmentWriter(AppendPoint):
                 or now >= self._time_stop
                 or (flags >= FLAG_TXN and flags & self._barred)  # the lowest of them
             ):
-                # A new segment needs an id, perhaps the store's lock: a caller that tries, tries that too.
-                room_s = self._timeout_s if timeout_s is None else timeout_s
-                state = timing.within(room_s, self._make_room, length, now, flags)
+                state = self._room_for(length, now, flags, check_open, timeout_s)
                 tail, start, entry_id, crc, messages, last = state
                 if last > now:  # a signal handler of this thread has appended since the clock was read
                     now = last
@@ -690,7 +679,7 @@ class SegmentWriter(AppendPoint):
             if active:
                 self._write_part(start, front + covered, parts)
             if self._state is not state:  # a signal handler of this thread appended meanwhile
-                return self.append(entry, guard, timeout_s, hold)
+                return self.append(entry, guard, timeout_s, hold, check_open)
             # 2. The frame, above the tail. A crash leaves garbage that the next append overwrites.
             if frame is not None:
                 self._log[start:end] = frame
@@ -733,7 +722,11 @@ class SegmentWriter(AppendPoint):
         return tail >> 32, entry_id, now, tail
 
     def append_run(
-        self, entries: Sequence[EncodedFields], hold: AppendHold, stored: list[tuple[int, int, int]]
+        self,
+        entries: Sequence[EncodedFields],
+        hold: AppendHold,
+        stored: Stored,
+        check_open: Callable[[], object] | None = None,
     ) -> None:
         """Append entries one after the other: those that fit together are written and committed at once.
 
@@ -742,18 +735,26 @@ class SegmentWriter(AppendPoint):
             hold: says that the caller has the lock; see `AppendHold`.
             stored: gets the ledger id, the entry id and the tail word behind each entry that is stored. An
                 error is that of the entry after them.
+            check_open: as for `append`; the entries are all of this one transaction then.
 
         Raises: as `append`.
         """
         while len(stored) < len(entries):
-            if not self._append_together(entries[len(stored) :], hold, stored):
-                ledger_id, entry_id, _, word = self.append(entries[len(stored)], None, None, hold)
+            is_possible, entry = True, entries[len(stored)]
+            if check_open is not None:
+                check_open()
+                is_possible = self._is_revised and not self.bars_transactions
+            barred = self._barred if check_open is None else 0
+            if not is_possible or not self._append_together(entries[len(stored) :], hold, stored, barred):
+                ledger_id, entry_id, _, word = self.append(entry, None, None, hold, check_open)
                 stored.append((ledger_id, entry_id, word))
 
     def _append_together(
-        self, entries: Sequence[EncodedFields], hold: AppendHold, stored: list[tuple[int, int, int]]
+        self, entries: Sequence[EncodedFields], hold: AppendHold, stored: Stored, barred: int
     ) -> bool:
-        """Append the first entries, with the order of writes of `append`; False if `append` has to do it."""
+        """Append the first entries, with the order of writes of `append`; False if `append` has to do it.
+        Those with a flag that is ``barred`` are not among them; 0 for entries of a transaction.
+        """
         words, state, now_ns = self._words, self._state, self._wall_ns()
         # Each condition that `append` treats in a slow way ends the run here, and `append` takes the
         # next entry.
@@ -764,7 +765,7 @@ class SegmentWriter(AppendPoint):
         if not self._looked_ns <= now_ns < self._look_by_ns or not self._base_ms <= now < self._time_stop:
             return False
         first, end, since, ledger_id = entry_id + 1, start, now - self._base_ms, tail >> 32
-        limit, barred = min(start + BY_MAP, self._end_stop), self._barred
+        limit = min(start + BY_MAP, self._end_stop)
         frames: list[bytes] = []
         slots: list[bytes] = []
         appended: list[tuple[int, int, int]] = []
@@ -801,6 +802,10 @@ class SegmentWriter(AppendPoint):
             if self._state is not state:  # as above: the frame lies behind the tail, or was written over
                 return False
         words[_LAST_PUBLISH_MS] = now
+        if not barred and not words[_FIRST_OPEN]:  # see `_room_for`
+            words[_FIRST_OPEN] = state[0]
+            if active:
+                failpoints.hit("append:first_open_stored")
         if self._by_map >= 0:
             self._log[start:end] = frame
         if active:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Final
 
     from embeddedpulsar._engine.format.entry import EncodedEntry
-    from embeddedpulsar._engine.log.segment_writer import AppendHold
+    from embeddedpulsar._engine.log.waiter_slots import AppendHold
     from embeddedpulsar._engine.platform.threads import RLock
     from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter
     from embeddedpulsar.client.producer.pending_entry import Chunks, PendingEntry

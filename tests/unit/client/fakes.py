@@ -11,7 +11,7 @@ from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import EncodedEntry, EncodedFields, EntryView, decode
 from embeddedpulsar._engine.format.frame import METADATA_SIZE, FrameHeader
 from embeddedpulsar._engine.log.position import Position
-from embeddedpulsar._engine.log.segment_writer import AppendHold
+from embeddedpulsar._engine.log.waiter_slots import AppendHold
 from embeddedpulsar.client.client_threads import ClientLog, MemoryLimit
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_config import ProducerConfig
