@@ -109,9 +109,9 @@ def test_the_first_of_them_begins_a_ledger(store: Store, root: Path, kind: str):
     ledger = ledger_of(store)
     first = ledger.append(PLAIN)
     assert (format_of(root), versions(root)) == (1, [1])
-    second = ledger.append(REVISED[kind])
+    second = ledger.append(REVISED[kind], check_open=int)
     assert second[0] > first[0]
-    assert ledger.append(PLAIN)[0] == ledger.append(REVISED[kind])[0] == second[0]
+    assert ledger.append(PLAIN)[0] == ledger.append(REVISED[kind], check_open=int)[0] == second[0]
     assert (format_of(root), versions(root)) == (2, [1, 2])
     ledger.roll()
     ledger.append(PLAIN)
@@ -123,7 +123,7 @@ def test_the_first_of_them_begins_a_ledger(store: Store, root: Path, kind: str):
 def test_an_empty_topic_begins_with_it(store: Store, root: Path):
     """No ledger is made only to be left."""
     ledger = ledger_of(store)
-    ledger.append(REVISED["transaction"])
+    ledger.append(REVISED["transaction"], check_open=int)
     assert (format_of(root), versions(root)) == (2, [2])
 
 
@@ -163,7 +163,7 @@ def test_a_writer_that_is_open_already_follows(store: Store, root: Path):
 
     def append_in_child() -> None:
         child = Store.open(str(root))
-        ledger_of(child).append(REVISED["transaction"])
+        ledger_of(child).append(REVISED["transaction"], check_open=int)
         child.release()
 
     assert not die_at("store:meta_written", append_in_child)
@@ -198,7 +198,7 @@ def test_killed_at(root: Path, point: str):
 def test_a_release_of_version_1_refuses_the_store(root: Path, monkeypatch: pytest.MonkeyPatch):
     """And the segments, which Arrow and Spark read without opening the store."""
     store = Store.open(str(root))
-    ledger_of(store).append(REVISED["transaction"])
+    ledger_of(store).append(REVISED["transaction"], check_open=int)
     store.release()
     monkeypatch.setattr(store_root, "STORE_FORMAT", 1)
     with pytest.raises(UnsupportedFormatVersion, match="layout version 2; this release knows up to 1"):
@@ -244,7 +244,7 @@ def test_fields_of_a_later_release_stay(root: Path):
 def test_a_repair_writes_the_version_that_the_segments_need(root: Path):
     """A store whose description is damaged, and is made again from the headers."""
     store = Store.open(str(root))
-    ledger_of(store).append(REVISED["transaction"])
+    ledger_of(store).append(REVISED["transaction"], check_open=int)
     identity = store._current().meta.store_id
     store.release()
     (root / "store.meta").write_bytes(b"EPDC" + bytes(60))
