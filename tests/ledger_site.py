@@ -16,6 +16,7 @@ from embeddedpulsar._engine.format.entry import (
 )
 from embeddedpulsar._engine.log.log import Cursor, Log
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
+from embeddedpulsar._engine.log.log_view import Outcomes
 from embeddedpulsar._engine.log.managed_ledger import ManagedLedger
 from embeddedpulsar._engine.log.position import Position
 from embeddedpulsar._engine.platform.mailbox import Mailbox
@@ -56,7 +57,9 @@ class LedgerSite:
             else:
                 return ledger_id
 
-    def open(self, *, scheduler: SchedulerLike | None = None, **options: Any) -> ManagedLedger:
+    def open(
+        self, *, scheduler: SchedulerLike | None = None, outcomes: Outcomes | None = None, **options: Any
+    ) -> ManagedLedger:
         """Open the topic's ledger; options as in `LedgerOptions`."""
         ledger = ManagedLedger.open(
             self.directory,
@@ -69,6 +72,7 @@ class LedgerSite:
             options=LedgerOptions(**options),
             clock=self.clock,
             scheduler=scheduler,
+            outcomes=outcomes,
         )
         self.ledgers.append(ledger)
         return ledger

@@ -26,8 +26,7 @@ LONG_FUNCTIONS: dict[str, str] = {
 LONE_BASES: dict[str, str] = {
     "ActiveAttachment": "a consumer of a persistent topic; those of others differ in few methods",
     "SharedAttachment": "likewise",
-    "LogView": "its subclass writes nothing: it is for a store that is only looked at",
-    "TopicControl": "likewise: the words of its subclass are in memory",
+    "TopicControl": "the words of its subclass are in memory: it is for a store that is only looked at",
     "ForeignFileError": "one of the reasons is told from the others, because a store can be looked at then",
 }
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 def skip_all(topic: Topic, subscription: Subscription) -> None:
     """Acknowledge all messages that are stored now."""
-    # Read before the command: messages that are stored later stay.
-    last = topic.ledger.last_position()
+    # Read before the command: messages that are stored later stay, and so do those that wait for their
+    # transactions.
+    last = topic.ledger.max_read_position()
     if last is not None:
         subscription.operator_commands().skip_through(last)
 
@@ -53,7 +54,7 @@ def reset(log: Log, subscription: Subscription, target: int | MessageId) -> None
 def _place(log: Log, message_id: MessageId) -> Position:
     """The entry of a message, the first one if it is chunked; before the first entry, or the last one."""
     if message_id == MessageId.latest:
-        return log.last_position() or BEFORE_FIRST
+        return log.max_read_position() or BEFORE_FIRST
     if message_id.ledger_id() < 0:
         return BEFORE_FIRST
     # A chunked message begins at its first chunk; the id that its consumer gets is that of the last.
@@ -66,7 +67,7 @@ def mark_delete_before(log: Log, message_id: MessageId) -> Position:
     place, last = _place(log, message_id), log.last_position() or BEFORE_FIRST
     # An id behind the end is no position yet. The subscription begins at the end.
     if message_id == MessageId.latest or place > last:
-        return last
+        return log.max_read_position() or BEFORE_FIRST
     # A mark-delete position is the last entry that is acknowledged. Before the first entry that is still
     # stored it would name one that is gone.
     return place.previous() if place >= log.first_position() else BEFORE_FIRST

@@ -69,6 +69,7 @@ METADATA: Final = struct.Struct(
 )
 TWO: Final = struct.Struct("<ii")
 TRANSACTION: Final = struct.Struct("<QQ")  # most, least significant half
+_BEHIND_TRANSACTION: Final = FLAG_TRANSACTION * 62  # the five bitmaps of `OPTIONAL` behind it
 _VERSION: Final = struct.Struct("<i")
 
 
@@ -243,6 +244,16 @@ class EntryView:
         lazy = self._columns()
         at = None if lazy is None else lazy.located().transaction
         return None if lazy is None or at is None else TRANSACTION.unpack_from(lazy.buf, at[0])
+
+    def transaction_id(self) -> int:
+        """The least half of the transaction id; 0 without one. 0.3 us, as nothing else is located for it."""
+        lazy, flags = self._lazy, self.flags
+        if lazy is None or not flags & FLAG_TRANSACTION or flags & FLAG_FIELDS:
+            return (self.transaction() or (0, 0))[1]
+        # It stands before bitmaps of known sizes, which end the columns.
+        buf = self._metadata if lazy.__class__ is int else lazy.buf  # type: ignore[union-attr]
+        behind = (flags & _BEHIND_TRANSACTION).bit_count() * (self.count + 63 >> 6 << 3)
+        return int.from_bytes(buf[len(buf) - behind - 8 : len(buf) - behind], "little")
 
     def is_key_bytes(self, i: int) -> bool:
         """Whether the partition key of message `i` was given as bytes: `keys` has their Base64."""

@@ -94,6 +94,12 @@ class SegmentHeader(NamedTuple):
     checksum_type: int = CHECKSUM_CRC32
     version: int = FORMAT_VERSION
 
+    @property
+    def may_have_transactions(self) -> bool:
+        """Whether entries may belong to transactions. A header that was derived knows neither its version nor
+        its store."""
+        return self.version >= REVISED_VERSION or not any(self.store_id)
+
 
 def pack_segment_header(header: SegmentHeader) -> bytes:
     """The 4096-byte header page: both copies."""

@@ -9,7 +9,7 @@ from embeddedpulsar._engine.format.entry_decoder import EntryView
 from embeddedpulsar._engine.format.segment_header import SlotColumns
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
 from embeddedpulsar._engine.log.log_positions import ChunkAssembler
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.log.segment_writer import AppendGuard
 from embeddedpulsar._engine.log.trimming import Trimming
 from embeddedpulsar._engine.log.waiter_slots import AppendHold, TailWait
@@ -175,8 +175,9 @@ class Log(Protocol):
     def tail(self) -> int:
         """The tail word: it differs from what it was when something was appended, or a ledger begun."""
 
-    def cursor(self, position: Position, *, inclusive: bool) -> Cursor:
-        """A cursor whose next entry is that at `position`, or (not `inclusive`) the one behind it."""
+    def cursor(self, position: Position, *, inclusive: bool, isolation: int = Isolation.COMMITTED) -> Cursor:
+        """A cursor whose next entry is that at `position`, or (not `inclusive`) the one behind it.
+        ``isolation`` says what becomes of entries of transactions."""
 
     @property
     def chunks(self) -> Callable[[], ChunkAssembler]:
@@ -198,7 +199,23 @@ class Log(Protocol):
         """The first retained entry, or where it will be; (0, 0) before the first ledger."""
 
     def last_position(self) -> Position | None:
-        """The last entry, trimmed or not; None if nothing was ever appended."""
+        """The last entry, trimmed or not, also of a transaction that is not decided; None if nothing was ever
+        appended."""
+
+    def max_read_position(self) -> Position | None:
+        """The last entry before those that wait for a transaction: `last_position` if no transaction is open.
+        What comes behind it can be read later."""
+
+    def last_readable(self) -> Position | None:
+        """As `max_read_position`, and the entry is of no aborted transaction."""
+
+    def settle_transactions(self, timeout_s: float = ...) -> bool:
+        """Note for all processes which transactions have ended, and ring those that wait for the topic. Only
+        the time depends on it that looks take. To be called without locks.
+
+        Returns:
+            False if that was not done: the topic lock was not to be had within ``timeout_s``.
+        """
 
     def ended_before(self, ledger_id: int) -> Position | None:
         """The last entry of the ledger before a retained one, trimmed or not; None if it is unknown."""

@@ -413,8 +413,8 @@ def read_whole_entry(log: Log, position: Position, assembler: ChunkAssembler) ->
 
 
 def last_message_id(log: Log, partition: int) -> MessageId:
-    """Return the id of the last message; for an empty topic, an id before every message."""
-    position = log.last_position()
+    """Return the id of the last message that can be read; for an empty topic, an id before every message."""
+    position = log.last_readable()
     # Without an entry, or if it cannot be read, the id has no batch index.
     if position is None or position.entry_id < 0:
         return make(-1 if position is None else position.ledger_id, -1, -1, partition, 0)

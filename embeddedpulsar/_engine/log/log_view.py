@@ -1,12 +1,15 @@
 """What every reader of a topic needs: where the log ends, what is retained, where an entry lies.
 
+How far a topic can be read because of its open transactions, and what of it was aborted.
+
 Putting a chunked message together from the entries that hold its parts.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from zlib import crc32
 
@@ -14,7 +17,7 @@ from embeddedpulsar import damage
 from embeddedpulsar._engine.filenames import index_path, log_path
 from embeddedpulsar._engine.format.columns import Slice, locate
 from embeddedpulsar._engine.format.compression import decompress
-from embeddedpulsar._engine.format.control import TopicWord, split_tail
+from embeddedpulsar._engine.format.control import TopicWord, split_tail, tail_word
 from embeddedpulsar._engine.format.document import unpack_map
 from embeddedpulsar._engine.format.entry_decoder import (
     LARGEST_MESSAGE,
@@ -29,6 +32,7 @@ from embeddedpulsar._engine.format.entry_decoder import (
 from embeddedpulsar._engine.format.frame import (
     FLAG_CHUNKS,
     FLAG_ENCRYPTED,
+    FLAG_TXN,
     HEADER_SIZE,
     TRAILER_SIZE,
     FrameHeader,
@@ -44,6 +48,7 @@ from embeddedpulsar._engine.format.segment_header import (
     SlotColumns,
     slot_offset,
 )
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segment_index import SegmentIndex, slot_of, visible_slots, write_index
 from embeddedpulsar._engine.log.segments import SEGMENTS, LedgerChain, SegmentSet
@@ -52,7 +57,7 @@ from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.file_lock import FileLock
 from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from typing import Final, NoReturn
@@ -234,6 +239,262 @@ def _refuse(place: RawPosition, reason: str) -> NoReturn:
     raise CorruptionError(reason=f"chunk in entry {place[0]}:{place[1]}: {reason}")
 
 
+class Outcomes(Protocol):
+    """What became of transactions, as the log of one topic asks. Any thread, under any lock but those of
+    transactions."""
+
+    def outcome(self, txn_id: int) -> int:
+        """1 committed, 2 aborted; another number while it is not decided, or prepared. Lock-free."""
+
+    def await_end(self, txn_id: int) -> bool:
+        """Have this process rung when a transaction ends, end it if no process can go on with it; False if it
+        has ended.
+
+        Raises:
+            LockTimeout: another process stayed in the lock of transactions.
+        """
+
+
+_TAIL: Final = TopicWord.TAIL
+_FIRST_OPEN: Final = TopicWord.FIRST_OPEN_TXN
+_TXN: Final = FLAG_TXN >> 16
+_NOT_TXN: Final = bytes(flags for flags in range(256) if not flags & _TXN)
+_COMMITTED: Final = 1
+_ABORTED: Final = 2
+_NO_ID: Final = 0
+"""Of an entry whose id cannot be read: it counts as one without a transaction, and reading it reports it."""
+_MOST_BLOCKED: Final = 64
+
+
+class Horizon(NamedTuple):
+    """How far transactions were looked at.
+
+    Attributes:
+        word: a tail word: all entries before it are decided.
+        position: the entry there, or where the next one will be.
+        txn_id: the undecided transaction of the entry; 0 if it was the end of the log.
+    """
+
+    word: int
+    position: Position
+    txn_id: int
+
+
+class MaxReadPosition:
+    """How far a topic can be read: up to the first entry of a transaction that is not decided.
+
+    Role: tells readers which of their entries they may give out, and figures where the log ends for them and
+    what of it was aborted. A topic without transactions costs one look at a word.
+    Invariants: what is decided stays decided, so nothing is looked at twice. The word FIRST_OPEN_TXN only
+    says where to begin: what stands before it is decided. What a reader gives out depends on the
+    flags of its entries alone.
+    Callers: any thread, also under the topic lock. Two at a time may both look, and find the same.
+
+    Args:
+        view: of the topic.
+        outcomes: of transactions.
+
+    Attributes:
+        blocked: ids of transactions at which something in this process stopped; see `is_unblocked`.
+    """
+
+    __slots__ = ("_aborted", "_horizon", "_last", "_outcomes", "_view", "_words", "blocked")
+
+    def __init__(self, view: LogView, outcomes: Outcomes) -> None:
+        self._view: Final = view
+        self._words: Final = view.words
+        self._outcomes: Final = outcomes
+        self._horizon = Horizon(0, Position(0, 0), _NO_ID)
+        self._last: tuple[Position, Position] = (BEFORE_FIRST, BEFORE_FIRST)
+        self._aborted: dict[int, tuple[int, list[int]]] = {}
+        self.blocked: Final[dict[int, None]] = {}
+
+    # -- entries that were read ------------------------------------------------------------------------
+
+    def visible(
+        self, views: list[EntryView], isolation: int
+    ) -> tuple[list[EntryView], EntryView | None, int]:
+        """Of entries that were read one after the other, those that may be given out.
+
+        Returns:
+            The entries; and the first of those behind them that is not decided, with its transaction: None
+            and 0 if there is none.
+        """
+        outcome, known, is_seen = self._outcomes.outcome, _NO_ID, True
+        visible: list[EntryView] = []
+        for view in views:
+            if view.flags & FLAG_TXN:
+                txn_id = view.transaction_id() if view.count else self._id_at(view.ledger_id, view.entry_id)
+                if txn_id != known:  # batches of one transaction often follow each other
+                    decided = outcome(txn_id) if txn_id else _COMMITTED
+                    if decided not in (_COMMITTED, _ABORTED) and isolation == Isolation.COMMITTED:
+                        self._note_blocked(txn_id)
+                        return visible, view, txn_id
+                    known, is_seen = txn_id, decided != _ABORTED
+                if not is_seen:
+                    continue
+            visible.append(view)
+        return visible, None, _NO_ID
+
+    def is_decided(self, txn_id: int) -> bool:
+        """Whether a transaction has ended. One load."""
+        return self._outcomes.outcome(txn_id) in (_COMMITTED, _ABORTED)
+
+    def _id_at(self, ledger_id: int, entry_id: int) -> int:
+        """The transaction of an entry."""
+        try:
+            header, body, _ = self._view.part((ledger_id, entry_id))
+            if not header.message_count:  # a part of a chunked message; its columns are those of one message
+                header = header._replace(message_count=1)
+            return decode(header, body, ledger_id).transaction_id()
+        except (CorruptionError, FileNotFoundError):
+            return _NO_ID
+
+    # -- waiting ---------------------------------------------------------------------------------------
+
+    def _note_blocked(self, txn_id: int) -> None:
+        blocked = self.blocked
+        if len(blocked) >= _MOST_BLOCKED:  # nothing here waits, and so nothing asked which have ended
+            for known in list(blocked):
+                if self.is_decided(known):
+                    blocked.pop(known, None)
+        blocked[txn_id] = None
+
+    def is_unblocked(self) -> bool:
+        """Whether a transaction has ended at which something stopped; else this process is rung when one
+        does.
+
+        Raises:
+            LockTimeout: another process stayed in the lock of transactions.
+        """
+        is_any = False
+        for txn_id in list(self.blocked):
+            if not self._outcomes.await_end(txn_id):
+                self.blocked.pop(txn_id, None)
+                is_any = True
+        return is_any
+
+    def has_ended(self) -> bool:
+        """Whether a transaction has ended at which something stopped. Nothing is asked for."""
+        return any(map(self.is_decided, list(self.blocked)))
+
+    # -- the end for readers ---------------------------------------------------------------------------
+
+    def horizon(self) -> Horizon | None:
+        """Where the first undecided entry stands; None if all entries are decided."""
+        words = self._words
+        # The tail first: an entry that it covers had its place stored in the other word before.
+        tail = words[_TAIL]
+        first = words[_FIRST_OPEN]
+        if not first or first >= tail:
+            return None
+        known = self._horizon
+        if known.txn_id and not self.is_decided(known.txn_id):
+            self._note_blocked(known.txn_id)
+            return known
+        if known.txn_id or known.word < tail:
+            known = self._horizon = self._look(known if known.word >= first else self._place_of(first))
+            if known.txn_id:
+                self._note_blocked(known.txn_id)
+                return known
+        return None
+
+    def _place_of(self, word: int) -> Horizon:
+        ledger_id, offset = split_tail(word)
+        try:
+            entry_id = visible_slots(self._view.segment(ledger_id).index, offset)
+        except (CorruptionError, FileNotFoundError):
+            entry_id = 0
+        return Horizon(word, Position(ledger_id, entry_id), _NO_ID)
+
+    def _look(self, start: Horizon) -> Horizon:
+        """Look on for an undecided entry, up to the end of the log."""
+        view = self._view
+        for ledger_id in _ledgers_from(view.chain(), start.position.ledger_id):
+            begin = start.position.entry_id if ledger_id == start.position.ledger_id else 0
+            try:
+                last, end = view.extent(ledger_id)
+                for entry_id, txn_id in self._entries(ledger_id, begin, last + 1):
+                    if not self.is_decided(txn_id):
+                        word = tail_word(ledger_id, view.offset_of(ledger_id, entry_id))
+                        return Horizon(word, Position(ledger_id, entry_id), txn_id)
+            except FileNotFoundError:
+                continue  # it was trimmed, so it was decided
+            start = Horizon(tail_word(ledger_id, end), Position(ledger_id, last + 1), _NO_ID)
+        return start
+
+    def _entries(self, ledger_id: int, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The entries of transactions among `first` to `stop` - 1 of a ledger, with their transactions."""
+        if first >= stop or not self._may_be_in(ledger_id):
+            return
+        try:
+            flags = self._view.flags(ledger_id, first, stop)
+        except CorruptionError:
+            flags = bytes([_TXN]) * (stop - first)  # the index does not say: each frame does
+        if flags.translate(None, _NOT_TXN):
+            for entry_id, flag in enumerate(flags, first):
+                if flag & _TXN and (txn_id := self._id_at(ledger_id, entry_id)):
+                    yield entry_id, txn_id
+
+    def _may_be_in(self, ledger_id: int) -> bool:
+        """Whether a ledger may have entries of transactions, by the version of its segment."""
+        try:
+            return self._view.segment(ledger_id).header.may_have_transactions
+        except CorruptionError:
+            return True
+
+    # -- what was aborted ------------------------------------------------------------------------------
+
+    def last_committed(self, last: Position) -> Position:
+        """The last entry up to ``last``, before which all are decided, that is of no aborted transaction."""
+        # Behind what was found before, nothing is looked at twice.
+        before, found = self._last
+        position, view = last, self._view
+        while position > before and self._is_aborted(position):
+            closed = view.chain().before(position.ledger_id) if position.entry_id <= 0 else None
+            if closed is not None:
+                position = Position(closed.ledger_id, closed.last_entry_id)
+            elif position.entry_id >= 0:
+                position = position.previous()
+            else:
+                break  # nothing that is retained
+        if position <= before:
+            position = found
+        self._last = (last, position)
+        return position
+
+    def _is_aborted(self, position: Position) -> bool:
+        if position.entry_id < 0:
+            return True  # an empty ledger: what comes before it is asked
+        try:
+            if not self._may_be_in(position.ledger_id) or not self._view.slot(*position).flags & _TXN:
+                return False
+        except (CorruptionError, FileNotFoundError):
+            return False
+        txn_id = self._id_at(*position)
+        return bool(txn_id) and self._outcomes.outcome(txn_id) == _ABORTED
+
+    def aborted_in(self, ledger_id: int, stop: int) -> Sequence[int]:
+        """The entries of aborted transactions before entry ``stop`` of a ledger, which are all decided."""
+        known, entries = self._aborted.get(ledger_id, (0, []))
+        if known < stop:
+            found = [
+                entry_id
+                for entry_id, txn_id in self._entries(ledger_id, known, stop)
+                if self._outcomes.outcome(txn_id) == _ABORTED
+            ]
+            entries = [*entries, *found]
+            self._aborted[ledger_id] = stop, entries
+        return entries[: bisect_left(entries, stop)]
+
+
+def _ledgers_from(chain: LedgerChain, ledger_id: int) -> Iterator[int]:
+    """The ledgers of a chain from one on, the tail's as well."""
+    yield from chain.ids[bisect_left(chain.ids, ledger_id) :]
+    if chain.tail_ledger >= ledger_id and chain.tail_ledger:
+        yield chain.tail_ledger
+
+
 class LogView:
     """The read side of a topic's log.
 
@@ -253,7 +514,8 @@ class LogView:
         self.control: Final = control
         self.lock: Final = lock
         self.timeout_s: Final = lock_timeout_s
-        self._segments: Final = SegmentSet(control.home, control.words, report)
+        self._segments = SegmentSet(control.home, control.words, report)
+        self.max_read: MaxReadPosition | None = None  # of a topic that may have transactions
         # The tail word, and the last entry below it: what was committed stays where it is.
         self._tail_extent = (0, -1)
 
@@ -517,3 +779,60 @@ class LogView:
         except CorruptionError:
             return None
         return None
+
+
+class ReadableView(LogView):
+    """A topic as far as it can be read: the log up to the first entry of a transaction that is not decided.
+
+    Role: gives figures and positions the end that readers find. Callers: as of `LogView`.
+    """
+
+    def __init__(self, view: LogView, max_read: MaxReadPosition) -> None:
+        super().__init__(view.directory, view.control, view.lock, view.timeout_s, view.report)
+        self._whole: Final = view
+        self._horizon: Final = max_read.horizon
+        self.max_read = max_read
+
+    @property
+    def tail(self) -> int:
+        horizon = self._horizon()
+        return self._whole.tail if horizon is None else horizon.word
+
+    def chain(self) -> LedgerChain:
+        chain, horizon = self._whole.chain(), self._horizon()
+        if horizon is None or horizon.position.ledger_id >= chain.tail_ledger:
+            return chain
+        at = bisect_left(chain.ids, horizon.position.ledger_id)
+        last = chain.closed[at]
+        return chain._replace(
+            closed=chain.closed[:at],
+            ids=chain.ids[:at],
+            tail_ledger=last.ledger_id,
+            tail_base_publish_ms=last.base_publish_ms,
+            messages_before_tail=last.messages_before,
+        )
+
+    def end_of(self, ledger_id: int) -> int:
+        horizon = self._horizon()
+        if horizon is None or ledger_id < horizon.position.ledger_id:
+            return self._whole.end_of(ledger_id)
+        return split_tail(horizon.word)[1] if ledger_id == horizon.position.ledger_id else 0
+
+    def extent(self, ledger_id: int) -> tuple[int, int]:
+        horizon = self._horizon()
+        if horizon is None or ledger_id < horizon.position.ledger_id:
+            return self._whole.extent(ledger_id)
+        if ledger_id == horizon.position.ledger_id:
+            return horizon.position.entry_id - 1, split_tail(horizon.word)[1]
+        return -1, 0
+
+    # What is damaged is derived again for the whole log.
+
+    def slot(self, ledger_id: int, entry_id: int) -> IndexSlot:
+        return self._whole.slot(ledger_id, entry_id)
+
+    def slots(self, ledger_id: int, first: int, stop: int) -> SlotColumns:
+        return self._whole.slots(ledger_id, first, stop)
+
+    def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
+        return self._whole.flags(ledger_id, first, stop)

@@ -28,12 +28,17 @@ from embeddedpulsar._engine.log.log_positions import (
     messages_after,
     messages_between,
 )
-from embeddedpulsar._engine.log.log_view import LogView
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.log_view import (
+    LogView,
+    MaxReadPosition,
+    Outcomes,
+    ReadableView,
+)
+from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.log.segment_reader import EntryCursor
 from embeddedpulsar._engine.log.segment_writer import AppendGuard, SegmentWriter
 from embeddedpulsar._engine.log.segments import SEGMENTS
-from embeddedpulsar._engine.log.topic_control import TERMINATED
+from embeddedpulsar._engine.log.topic_control import ATTENTION, TERMINATED
 from embeddedpulsar._engine.log.trimming import EVERYTHING, Trimming, remove_trimmed
 from embeddedpulsar._engine.log.waiter_slots import OnlookerWait, Ringing, TailWait
 from embeddedpulsar._engine.platform import fork
@@ -42,7 +47,7 @@ from embeddedpulsar._engine.platform.mailbox import Mailbox
 from embeddedpulsar._engine.platform.peers import Peers
 from embeddedpulsar._engine.platform.timing import Clock, SchedulerLike
 from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, StoreGoneError
+from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, LockTimeout, StoreGoneError
 from embeddedpulsar.records import TYPE_CHECKING
 from embeddedpulsar.topic_name import NON_PERSISTENT
 
@@ -53,6 +58,8 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
 
 _TAIL: Final = TopicWord.TAIL
+_FIRST_OPEN: Final = TopicWord.FIRST_OPEN_TXN
+_SETTLE_S: Final = 2e-3
 _FEW: Final = 8
 """Entries that are read in less time than the index is asked and verified."""
 
@@ -87,6 +94,8 @@ class ManagedLedger:
         self._is_flushed: Final = not (self.is_volatile or options.is_temporary)
         self._is_closed = False
         self.directory: Final = view.directory
+        # What figures and positions are asked of: as far as the log can be read.
+        self._readable: Final = view if view.max_read is None else ReadableView(view, view.max_read)
         self.options: Final = options
         self.lock: Final = view.lock  # for the topic's journal, too
         self.waits: Final = waits
@@ -100,6 +109,7 @@ class ManagedLedger:
         self.check_in_place, self.is_in_place = view.control.check_in_place, view.control.place_check
         self._is_dirty = False
         self._own_scheduler: SchedulerLike | None = None
+        self._ring: Ringing
         SEGMENTS.allow(options.max_open_segments)
         # What a store in memory or a non-persistent topic gives up need not be durable before it is
         # removed.
@@ -132,6 +142,7 @@ class ManagedLedger:
         scheduler: SchedulerLike | None = None,
         damage: DamageHook | None = None,
         raise_format: Callable[[int], object] = int,
+        outcomes: Outcomes | None = None,
     ) -> ManagedLedger:
         """Open the log of a topic; recover it first if its control words are of another boot or damaged.
 
@@ -151,6 +162,7 @@ class ManagedLedger:
             damage: called with what cannot be read, outside all locks; it is logged if None.
             raise_format: called under the topic lock before a segment of a later version begins, with the
                 version that the store needs from then on.
+            outcomes: of transactions; without them, entries of transactions count as any other.
 
         Raises:
             FileNotFoundError: the directory is gone.
@@ -168,6 +180,8 @@ class ManagedLedger:
             undo.callback(topic.close)
             view_type, waits_type = _types(options)
             view = view_type(directory, control, lock, timeout_s, topic.damage.report)
+            if outcomes is not None and not name.startswith(NON_PERSISTENT):
+                view.max_read = MaxReadPosition(view, outcomes)
             # Writer and waiters share the slots of the topic; the writer rings, a waiter asks for it.
             ring = Ringing(control.words, lock, peers)
             writer = SegmentWriter(
@@ -188,8 +202,10 @@ class ManagedLedger:
             )
             # A waiter that wakes for nothing looks whether a sync of another process is overdue.
             waits = waits_type(control.words, lock, ring, mailbox, timeout_s, commit.help_if_overdue)
+            waits.max_read = view.max_read
             # From here on the object owns everything: `close` undoes it.
             ledger = cls(name, view, writer, commit, waits, topic.damage, options)
+            ledger._ring = ring
             if scheduler is None:
                 ledger._own_scheduler = own_scheduler
             undo.pop_all()
@@ -287,10 +303,12 @@ class ManagedLedger:
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    def cursor(self, position: Position, *, inclusive: bool) -> EntryCursor:
+    def cursor(
+        self, position: Position, *, inclusive: bool, isolation: int = Isolation.COMMITTED
+    ) -> EntryCursor:
         """A cursor whose next entry is that at `position`, or (not `inclusive`) the one behind it."""
         self._check_open()
-        return EntryCursor(self.view, position, inclusive=inclusive)
+        return EntryCursor(self.view, position, inclusive=inclusive, isolation=isolation)
 
     def find_by_publish_time(self, publish_ms: int) -> Position:
         self._check_open()
@@ -336,9 +354,21 @@ class ManagedLedger:
         return Position(chain.tail_ledger, 0)
 
     def last_position(self) -> Position | None:
-        """The last entry, trimmed or not; None if nothing was ever appended."""
+        """See `Log`."""
+        return self._last_position(self.view)
+
+    def max_read_position(self) -> Position | None:
+        """See `Log`."""
+        return self._last_position(self._readable)
+
+    def last_readable(self) -> Position | None:
+        """See `Log`."""
+        last, max_read = self._last_position(self._readable), self.view.max_read
+        return last if last is None or max_read is None else max_read.last_committed(last)
+
+    def _last_position(self, view: LogView) -> Position | None:
+        """The last entry of a view, trimmed or not."""
         self._check_open()
-        view = self.view
         # Each further pass means that the ledger which was the tail's has been left and trimmed meanwhile.
         while True:
             chain = view.chain()
@@ -458,6 +488,32 @@ class ManagedLedger:
     def damage(self, hook: DamageHook | None) -> None:
         self._damage.hook = hook
 
+    def settle_transactions(self, timeout_s: float = _SETTLE_S) -> bool:
+        """See `Log`. Some 15 us for each entry of a transaction that ended since the last time."""
+        words, max_read, rung = self.words, self.view.max_read, list[bytes]()
+        try:
+            if max_read is None or not words[_FIRST_OPEN]:
+                return True
+            max_read.horizon()  # most of the look is made without the lock
+            self.lock.acquire(timeout_s)
+            # Nested in an append of this thread, the entry of which is about to stand; or a writer died.
+            if words[TopicWord.OWNER] not in (0, ATTENTION):
+                return False
+            horizon = max_read.horizon()
+            words[_FIRST_OPEN] = 0 if horizon is None else horizon.word
+            if words[TopicWord.WAITERS]:
+                rung = self._ring.waiters.take_all()
+        except LockTimeout:
+            return False
+        except ValueError:
+            self._check_open()
+            raise
+        finally:
+            self.lock.release()
+        for uuid in rung:
+            self._ring(uuid)
+        return True
+
     # -- waiting -------------------------------------------------------------------------------------------
 
     def request_ring(self, seen_tail: int) -> bool:
@@ -479,6 +535,7 @@ class ManagedLedger:
     def rebind(self, mailbox: Mailbox, peers: Peers) -> None:
         """Wait and ring through another mailbox: after a fork, the child's own."""
         ring = Ringing(self.words, self.lock, peers)
+        self._ring = ring
         self.waits.rebind(ring, mailbox)
         self._writer.rebind(ring)
 

@@ -1,4 +1,4 @@
-"""Positions: where an entry stands in a topic."""
+"""Positions: where an entry stands in a topic; and which of them a reader gets."""
 
 from __future__ import annotations
 
@@ -35,3 +35,15 @@ class Position(NamedTuple):
 
 BEFORE_FIRST: Final = Position(0, -1)
 """Before every entry of every topic: ledger ids start at 1."""
+
+
+class Isolation:
+    """Which entries of transactions a reader gets.
+
+    COMMITTED: those that committed; it stops before the first that is not decided. UNCOMMITTED: also those
+    that are not decided, and none that is known to be aborted. EVERYTHING: all, whatever became of them.
+    """
+
+    COMMITTED: Final = 0
+    UNCOMMITTED: Final = 1
+    EVERYTHING: Final = 2

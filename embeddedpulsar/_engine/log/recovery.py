@@ -375,6 +375,9 @@ def _store_words(
     """
     words = control.words
     closed = chain.links[:-1]
+    # What is open, or prepared, is not known here; where it may begin the versions of segments say.
+    revised = (link.header.ledger_id for link in chain.links if link.header.may_have_transactions)
+    first_revised = next(revised, 0)
     # The word of the journal survives where it can be believed; else the files say how far it goes.
     if control.header is None or not control.is_possible():
         words[TopicWord.JOURNAL] = _journal_word(control.home.directory)
@@ -383,7 +386,7 @@ def _store_words(
     control.raise_epoch(TopicWord.EPOCH)
     control.clear(
         *(TopicWord.EPOCH, TopicWord.TAIL, TopicWord.SYNCED, TopicWord.TRIM, TopicWord.OWNER),
-        TopicWord.JOURNAL,
+        *(TopicWord.JOURNAL, TopicWord.FIRST_OPEN_TXN),
     )
     # A ledger that cannot be read now was not trimmed: its file stays, to be repaired or replaced.
     unread = [
@@ -394,6 +397,7 @@ def _store_words(
     # The tail last but for the owner word, which makes every process look at the state word before it
     # appends.
     for index, value in (
+        (TopicWord.FIRST_OPEN_TXN, tail_word(first_revised, FIRST_FRAME_OFFSET) if first_revised else 0),
         (TopicWord.ALLOCATED, tail.end_offset),
         (TopicWord.INDEX_ALLOCATED, 0),
         (TOUCHED, tail.end_offset),

@@ -38,7 +38,10 @@ from embeddedpulsar._engine.log.topic_control import (
 )
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, file_lock, nofollow
 from embeddedpulsar.exceptions import CorruptionError, DescriptorLimitError, StorageError
-from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.records import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Final
 
 failpoints.declare("roll:file_created", "roll:header_written", "roll:synced", "roll:tail_switched")
 

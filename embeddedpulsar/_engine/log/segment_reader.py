@@ -23,7 +23,7 @@ from embeddedpulsar._engine.format.frame import (
 )
 from embeddedpulsar._engine.format.segment_header import FIRST_FRAME_OFFSET, slot_offset
 from embeddedpulsar._engine.log.log_view import LogView
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.log.segment import Segment
 from embeddedpulsar._engine.log.segments import SEGMENTS
 from embeddedpulsar.damage import HOLE, Damage
@@ -76,6 +76,7 @@ class SegmentReader:
         "_window",
         "crc",
         "entry_id",
+        "is_revised",
         "ledger_id",
         "pos",
     )
@@ -86,6 +87,8 @@ class SegmentReader:
         self._segment = weakref.ref(segment)
         self._home = segment.home
         self.ledger_id = segment.ledger_id
+        self.is_revised = segment.header.may_have_transactions
+        """Whether there may be entries of transactions."""
         self.pos = pos
         self.entry_id = entry_id
         """The entry expected at `pos`."""
@@ -338,13 +341,25 @@ class EntryCursor:
     this one ends. A frame that does not verify is read again, then once more under the topic lock (a barrier
     for machines that reorder); only then it is damage: reported, skipped, never removed. If a ledger was
     trimmed, reading continues at the first that is retained; a position behind the tail means the tail.
+    It stops before an entry of a transaction that is not decided, and steps over those of aborted ones, as
+    its isolation says.
     Callers: one thread at a time.
     """
 
-    __slots__ = ("_limit", "_pending", "_reader", "_view", "_words")
+    __slots__ = ("_blocker", "_isolation", "_limit", "_max_read", "_pending", "_reader", "_view", "_words")
 
-    def __init__(self, view: LogView, position: Position, *, inclusive: bool) -> None:
+    def __init__(
+        self,
+        view: LogView,
+        position: Position,
+        *,
+        inclusive: bool,
+        isolation: int = Isolation.COMMITTED,
+    ) -> None:
         self._view: Final = view
+        self._isolation: Final = isolation
+        self._max_read: Final = None if isolation == Isolation.EVERYTHING else view.max_read
+        self._blocker = 0  # the undecided transaction before which it stands
         self._words: Final = view.words
         self._reader: SegmentReader | None = None
         self._limit = 0
@@ -367,6 +382,7 @@ class EntryCursor:
         """Let `position` be the entry that is read next."""
         self._reader = None
         self._pending = position
+        self._blocker = 0
 
     def read(self, max_entries: int, max_messages: int, max_bytes: int) -> list[EntryView]:
         """The next entries, at most as many as the three maxima allow but at least one; none at the tail.
@@ -415,7 +431,11 @@ class EntryCursor:
                 except FileNotFoundError:  # trimmed, or lost, while this process had not mapped it
                     self.seek(self.position)
                 if out:
-                    return out
+                    if not reader.is_revised or self._max_read is None:
+                        return out
+                    out = self._visible(out)
+                    if out or self._blocker:
+                        return out
         except ValueError:
             if self._view.is_open():
                 raise
@@ -444,11 +464,25 @@ class EntryCursor:
             if self._view.is_open():
                 raise
             raise AlreadyClosed("the topic is closed") from None
+        assert reader is not None
         # The next read is by the frames, which verify what the slots said.
         if not is_whole:
-            assert reader is not None
             self.seek(Position(ledger_id, reader.entry_id))  # a slot may be wrong: the next is verified
-        return out
+        return self._visible(out) if out and reader.is_revised and self._max_read is not None else out
+
+    def _visible(self, views: list[EntryView]) -> list[EntryView]:
+        """Leave out what may not be given out, and stand before it if it is only too early for it."""
+        first, blocker, is_known = views[0], 0, False
+        try:
+            assert self._max_read is not None
+            visible, stop, blocker = self._max_read.visible(views, self._isolation)
+            first = stop or first
+            is_known = True
+        finally:
+            if blocker or not is_known:
+                self.seek(Position(first.ledger_id, first.entry_id))
+                self._blocker = blocker
+        return visible
 
     # -- moving between ledgers ----------------------------------------------------------------------------
 
@@ -468,6 +502,10 @@ class EntryCursor:
 
     def _attach(self) -> SegmentReader | None:
         """Stand at the pending position, or where reading continues from it; None without a ledger."""
+        if self._blocker and self._max_read is not None:
+            if not self._max_read.is_decided(self._blocker):
+                return None
+            self._blocker = 0
         # Each pass ends with a reader, or moves the pending position to a later ledger, so it ends.
         while True:
             wanted = self._pending

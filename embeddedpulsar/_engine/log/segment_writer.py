@@ -185,8 +185,7 @@ class AppendPoint:
         self._log: bytearray = _NOTHING
         self._index: bytearray = _NOTHING
         self._size = self._base_ms = self._entry_limit = 0
-        # Flags that send an append the slow way: those that an entry of the segment cannot have, and that
-        # of transactions, of which something is checked first.
+        # Flags that send an append the slow way: those the segment cannot have, and that of transactions.
         self._barred, self._is_revised = NEEDS_REVISION, False
         # At or beyond any of these the slow path takes over.
         self._end_stop = self._entry_stop = self._time_stop = 0

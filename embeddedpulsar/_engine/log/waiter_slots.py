@@ -34,6 +34,8 @@ from embeddedpulsar.records import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Final
 
+    from embeddedpulsar._engine.log.log_view import MaxReadPosition
+
 EACH: Final = 0
 """The group, and the key, of waiters that are all rung: readers, and consumers that share with no other."""
 OTHERS: Final = UUID_SLOTS
@@ -430,6 +432,8 @@ class TailWait:
         self._timeout_s: Final = lock_timeout_s
         self._on_idle: Final = on_idle
         self._moved_at = -1.0
+        self.max_read: MaxReadPosition | None = None
+        """Where readers stop because of transactions, the end of which they wait for as well."""
         self.rebind(ringing, mailbox)
 
     def rebind(self, ringing: Ringing, mailbox: Mailbox) -> None:
@@ -446,8 +450,29 @@ class TailWait:
         """Whether this process waits and has no slot, so that no append rings it."""
         return self._slot == OTHERS
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something in this process stopped at a transaction that is not decided."""
+        return self.max_read is not None and bool(self.max_read.blocked)
+
+    def has_moved(self, seen_tail: int) -> bool:
+        """Whether there may be more to read than when the tail was ``seen_tail``: something was appended, or
+        a transaction has ended.
+
+        Raises:
+            AlreadyClosed: the topic was closed.
+        """
+        try:
+            if self._words[_TAIL] != seen_tail:
+                return True
+        except ValueError:
+            raise AlreadyClosed("the topic is closed") from None
+        max_read = self.max_read
+        return max_read is not None and bool(max_read.blocked) and max_read.has_ended()
+
     def request_ring(self, seen_tail: int, key: int = EACH, waiter: object = None) -> bool:
-        """Ask for a ring at the next append; False if there was one since `seen_tail`.
+        """Ask for a ring at the next append, and when a transaction ends at which a reader stopped; False if
+        there was one since `seen_tail`.
 
         Args:
             seen_tail: the tail when the caller last looked.
@@ -455,6 +480,8 @@ class TailWait:
             waiter: stands for the caller until it leaves; with a key only.
         """
         words, lock, waiters = self._words, self._lock, self._waiters
+        if self.max_read is not None and self.max_read.blocked and self.max_read.is_unblocked():
+            return False
         try:
             # Looked at twice: without the lock, which saves taking it, and under it, which decides.
             if words[_TAIL] != seen_tail:
@@ -582,10 +609,7 @@ class OnlookerWait(TailWait):
 
     def request_ring(self, seen_tail: int, key: int = EACH, waiter: object = None) -> bool:
         """Whether the tail is still that; nothing is asked for. See `must_poll`."""
-        try:
-            return bool(self._words[_TAIL] == seen_tail)
-        except ValueError:
-            raise AlreadyClosed("the topic is closed") from None
+        return not self.has_moved(seen_tail)
 
     def end_wait(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
         """Do nothing."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar._engine.filenames import TRANSACTIONS
 from embeddedpulsar._engine.format.frame import REVISED_VERSION
@@ -18,9 +17,11 @@ from embeddedpulsar._engine.platform import threads, timing
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar._engine.platform.timing import is_idle
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.records import Protocol
+from embeddedpulsar.records import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from embeddedpulsar._engine.platform.access import Refusal
     from embeddedpulsar._engine.platform.mailbox import Mailbox
     from embeddedpulsar._engine.platform.peers import Peers
@@ -224,6 +225,12 @@ class StoreTransactions:
             outcomes.append(outcome)
         return outcomes
 
+    def await_end(self, txn_id: int) -> bool:
+        """See `TransactionLog.await_end`. A process that may not write looks again and again instead."""
+        if self._host.refusal is None:
+            return self.log().await_end(txn_id)
+        return not self.outcome(txn_id).is_final
+
     # -- the ends of others ------------------------------------------------------------------------
 
     def _note_open(self, txn_id: int) -> None:
@@ -304,3 +311,23 @@ class StoreTransactions:
             view.close()
         if log is not None:
             log.close()
+
+
+class TopicOutcomes:
+    """What became of transactions, as the log of one topic asks: `log_view.Outcomes`.
+
+    Callers: any thread, also under the lock of the topic.
+
+    Args:
+        transactions: of the store.
+    """
+
+    __slots__ = ("_transactions", "await_end")
+
+    def __init__(self, transactions: StoreTransactions) -> None:
+        self._transactions: Final = transactions
+        self.await_end: Final = transactions.await_end
+
+    def outcome(self, txn_id: int) -> int:
+        """As `StoreTransactions.outcome`."""
+        return self._transactions.outcome(txn_id)

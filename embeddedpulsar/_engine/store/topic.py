@@ -50,6 +50,7 @@ from embeddedpulsar._engine.store.policies.keeping import (
     rules_of,
 )
 from embeddedpulsar._engine.store.policies.policy_documents import HeldPolicies, ValueOf
+from embeddedpulsar._engine.store.store_transactions import TopicOutcomes
 from embeddedpulsar._engine.store.topic_subscriptions import (
     SubscriptionKey,
     SubscriptionOpening,
@@ -729,8 +730,9 @@ class Topic:
         return self._subscriptions.consumers()
 
     def settle_transactions(self) -> None:
-        """Have the subscriptions that are open here follow transactions that ended elsewhere. Waits a moment
-        for their locks; what is left is done by the next that gets one."""
+        """Have the log, and the subscriptions that are open here, follow transactions that ended elsewhere.
+        Waits a moment for their locks; what is left is done by the next that gets one."""
+        timing.call_logged(partial(self.ledger.settle_transactions, _SETTLE_S))
         for subscription in self._subscriptions:
             timing.call_logged(partial(timing.within, _SETTLE_S, subscription.settle_transactions))
 
@@ -839,4 +841,5 @@ def _open_log(
         scheduler=session.scheduler,
         damage=session.damage.report,
         raise_format=session.raise_format,
+        outcomes=TopicOutcomes(session.transactions),
     )

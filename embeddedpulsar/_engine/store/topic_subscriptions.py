@@ -197,7 +197,7 @@ class TopicSubscriptions:
         if self._ledger.is_volatile or (key.durable and self._limits((MAX_SUBSCRIPTIONS,))[0]):
             self._create(subscription, key, initial)
             return None
-        return self._ledger.last_position() or BEFORE_FIRST if initial is None else initial
+        return self._ledger.max_read_position() or BEFORE_FIRST if initial is None else initial
 
     def _is_missing(self, subscription: Subscription, key: SubscriptionKey) -> bool:
         if not key.durable:
@@ -219,7 +219,7 @@ class TopicSubscriptions:
 
     def _create(self, subscription: Subscription, key: SubscriptionKey, initial: Position | None) -> bool:
         if initial is None or self._ledger.is_volatile:
-            initial = self._ledger.last_position() or BEFORE_FIRST
+            initial = self._ledger.max_read_position() or BEFORE_FIRST
         most = self._limits((MAX_SUBSCRIPTIONS,))[0] if key.durable else 0
         if not most:
             return subscription.create(initial)

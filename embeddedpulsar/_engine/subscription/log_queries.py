@@ -127,14 +127,14 @@ def _target_of(log: Log, position: Position, inclusive: bool) -> Position:
     """The mark-delete position that makes ``position`` (or the entry behind it) the next, within the log."""
     last = log.last_position() or BEFORE_FIRST
     first = log.first_position()
-    # However far behind the last entry, it is the end of the log.
-    if not inclusive and position >= last:
+    # However far behind the last entry, it is the end of the log; what waits for a transaction comes later.
+    if position > last:
+        return log.max_read_position() or BEFORE_FIRST
+    if not inclusive and position == last:
         return last
     # Trimmed: the first entry there is comes next, whether the position is included or not.
     if position < first:
         return first.previous()
-    if position > last:
-        return last
     return position.previous() if inclusive else position
 
 

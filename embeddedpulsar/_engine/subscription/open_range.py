@@ -16,7 +16,7 @@ from embeddedpulsar._engine.format.acknowledgement import Ack
 from embeddedpulsar._engine.format.control import SubscriptionWord
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.subscription_record import Assign, FreshRun
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.subscription.dispatch.dispatchers import CLAIM_DISPATCHERS
 from embeddedpulsar._engine.subscription.dispatch.look_ahead import NO_KEY
@@ -163,7 +163,8 @@ class OpenRange:
             counts, hashes = columns.counts, [one or no_key for one in columns.key_hashes]
         else:
             counts, hashes = [1] * count, [no_key] * count
-            cursor, end = self._log.cursor(start, inclusive=True), start.entry_id + count
+            cursor = self._log.cursor(start, inclusive=True, isolation=Isolation.EVERYTHING)
+            end = start.entry_id + count
             while cursor.position < (start.ledger_id, end):
                 views = cursor.read(_AT_ONCE, _AT_ONCE, _MANY_BYTES)
                 if not views:

@@ -16,9 +16,10 @@ from embeddedpulsar._engine.filenames import outcome_path, outcomes_in
 from embeddedpulsar._engine.format import transaction_record as record
 from embeddedpulsar._engine.format.control import TXN_SLOTS, TransactionSlotWord, TransactionWord
 from embeddedpulsar._engine.format.transaction_record import ParticipantFacts
-from embeddedpulsar._engine.log.waiter_slots import OTHERS, OTHERS_POLL_S
+from embeddedpulsar._engine.log.waiter_slots import EACH, OTHERS, OTHERS_POLL_S
 from embeddedpulsar._engine.platform import descriptors, disk, failpoints, threads, timing
 from embeddedpulsar._engine.platform.mailbox import Mailbox
+from embeddedpulsar._engine.platform.timing import Timer, is_idle
 from embeddedpulsar._engine.txn.shared_transactions import SharedTransactions, TransactionOptions
 from embeddedpulsar._engine.txn.transaction_files import (
     MASK,
@@ -143,6 +144,8 @@ class TransactionLog:
         self._shared: Final = shared
         self._words: Final = shared.control.words
         self._waiter_slot = 0
+        self._awaited: dict[int, int] = {}  # the groups in which this process is announced, by id
+        self._timer: Timer | None = None
         self._watches: Final = _Watches(shared.options.mailbox, self._on_death)
 
     @staticmethod
@@ -301,8 +304,12 @@ class TransactionLog:
         if transaction is not None and transaction.deadline_ms:
             left_s = min(max(self._left_ms(transaction), 0) / _MS, _BACKSTOP_S)
         # Announced with the outcome undecided, in one section; who decides takes the bit in another.
-        self._waiter_slot = self._shared.waiters.claim(self.options.mailbox.uuid, self._waiter_slot)
-        self._shared.waiters.announce(self._waiter_slot, self._shared.waiters.group_of(txn_id))
+        waiters = self._shared.waiters
+        self._waiter_slot = waiters.claim(self.options.mailbox.uuid, self._waiter_slot)
+        group = waiters.group_of(txn_id)
+        waiters.announce(self._waiter_slot, group)
+        if txn_id in self._awaited:
+            self._awaited[txn_id] = group
         if self._waiter_slot == OTHERS:
             left_s = min(left_s, OTHERS_POLL_S)
         return Wait(outcome, left_s, transaction), step, words[_JOURNAL]
@@ -333,6 +340,72 @@ class TransactionLog:
                 mailbox.wait(generation, nap_s if ends is None else min(nap_s, max(ends - monotonic(), 0)))
             finally:
                 self.end_wait(txn_id)
+
+    def await_end(self, txn_id: int) -> bool:
+        """Have this process rung when a transaction ends, which is ended here when no process can go on with
+        it; False if it has ended. For those that sleep on the mailbox anyway, and ask again before they do.
+
+        Read the generation of the mailbox before. Asked again, about 2 us.
+
+        Raises:
+            LockTimeout: another process stayed in the lock.
+        """
+        if self.outcome(txn_id).is_final:
+            self._forget_awaited(txn_id)
+            return False
+        group = self._awaited.get(txn_id)
+        if group is not None:
+            # A ring for another transaction of the group takes the announcement as well.
+            key = 0 if group == EACH else txn_id
+            uuid = self.options.mailbox.uuid
+            if self._shared.waiters.is_announced(self._waiter_slot, group, key, uuid):
+                return True
+        self._awaited[txn_id] = EACH
+        wait = self.announce(txn_id)
+        if group is not None:
+            self._watches.remove(txn_id)  # it was watched already
+        if wait.outcome.is_final:
+            self._awaited.pop(txn_id, None)
+            return False
+        self._look_within(wait.look_again_s)
+        return True
+
+    def _forget_awaited(self, txn_id: int) -> None:
+        if self._awaited.pop(txn_id, None) is not None:
+            self._watches.remove(txn_id)
+
+    def _look_within(self, seconds: float) -> None:
+        """Look at what is awaited though no process rings: a deadline passes, or a ring was lost."""
+        timer = self._timer
+        due = timing.SYSTEM_CLOCK.monotonic() + seconds
+        if is_idle(timer) or (timer is not None and timer.due > due):
+            if timer is not None:
+                timer.cancel()
+            with contextlib.suppress(RuntimeError):  # the store is being closed
+                self._timer = self.options.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        is_any, pause_s = False, _BACKSTOP_S
+        try:
+            for txn_id in list(self._awaited):
+                is_over = self.outcome(txn_id).is_final
+                if not is_over:
+                    try:
+                        wait = timing.try_now(self.announce, txn_id)
+                        self._watches.remove(txn_id)
+                        is_over, pause_s = wait.outcome.is_final, min(pause_s, wait.look_again_s)
+                    except LockTimeout:
+                        pause_s = min(pause_s, _DEATH_RETRY_S)
+                if is_over:
+                    is_any = True
+                    self._forget_awaited(txn_id)
+        except AlreadyClosed:
+            return
+        if is_any:
+            self.options.mailbox.ring_self()
+        if self._awaited:
+            self._look_within(pause_s)
 
     # -- what others left --------------------------------------------------------------------------
 
@@ -531,5 +604,8 @@ class TransactionLog:
     def close(self) -> None:
         """Flush what a timer owes, and unmap. What this process has open is aborted by others once its lease
         is free. Idempotent."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         self._watches.close()
         self._shared.close()

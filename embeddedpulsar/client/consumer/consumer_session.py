@@ -364,8 +364,9 @@ class ConsumerSession:
 
 
 def last_or_start(ledger: Log) -> Position:
-    """The position of the last entry, or the one before all entries of an empty topic."""
-    return ledger.last_position() or BEFORE_FIRST
+    """The position of the last entry before those that wait for a transaction, or the one before all entries
+    of an empty topic."""
+    return ledger.max_read_position() or BEFORE_FIRST
 
 
 def resolve(ledger: Log, message_id: MessageId, inclusive: bool) -> tuple[Position, bool, int]:

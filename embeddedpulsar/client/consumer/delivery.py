@@ -297,7 +297,7 @@ class Delivery(Source):
         if self._queue.limiter is not None and self._queue.is_throttled:
             return False
         tail, version = seen
-        has_moved = self._ledger.tail != tail
+        has_moved = self._ledger.waits.has_moved(tail)
         return has_moved if self._hold is None else self._hold.has_news(has_moved, version)
 
     def back_stop(self, idle_s: float) -> float:
@@ -311,6 +311,11 @@ class Delivery(Source):
         """The two words of `tail`. For a reader, which has no second word, the first one twice."""
         tail = (self._ledger.words, int(_TAIL))
         return tail, tail if self._hold is None else self._hold.version_word
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether messages wait for the end of a transaction. It changes no word: this process is rung."""
+        return self._ledger.waits.is_blocked
 
     @property
     def is_of_deleted_topic(self) -> bool:

@@ -79,7 +79,7 @@ class TableView(ProcessBound, Mapping[str, T]):
         producer: reading takes nearly as long as sending."""
         try:
             for part in self._reader._core.readers:
-                last = part.ledger.last_position()
+                last = part.ledger.last_readable()
                 if last is None:
                     continue
                 if self._keeps_version:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from embeddedpulsar._engine.format.frame import METADATA_SIZE
-from embeddedpulsar._engine.log.position import BEFORE_FIRST, Position
+from embeddedpulsar._engine.log.position import BEFORE_FIRST, Isolation, Position
 from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.store.policies.admitting import MAX_MESSAGE_SIZE
 from embeddedpulsar._engine.store.policies.policy_documents import check_encryption
@@ -247,7 +247,7 @@ class ProducerSession:
     def find_entry(
         self, after: Position | None, producer_name: str, first_sequence_id: int
     ) -> Position | None:
-        cursor = self.ledger.cursor(after or BEFORE_FIRST, inclusive=False)
+        cursor = self.ledger.cursor(after or BEFORE_FIRST, inclusive=False, isolation=Isolation.EVERYTHING)
         while views := cursor.read(_ENTRIES_A_LOOK, 1 << 30, _BYTES_A_LOOK):
             for view in views:
                 if (

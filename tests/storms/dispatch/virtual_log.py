@@ -11,7 +11,7 @@ from embeddedpulsar._engine.format.control import CONTROL_SIZE, TopicWord
 from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar._engine.format.segment_header import SlotColumns
 from embeddedpulsar._engine.log.log_opening import LedgerOptions
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.log.segment_snapshot import SegmentInfo
 from embeddedpulsar._engine.log.waiter_slots import Ringing
 from embeddedpulsar._engine.platform.peers import Peers
@@ -187,7 +187,9 @@ class VirtualLog:
         """Differs from what it was when something was appended."""
         return int(self.words[TopicWord.TAIL])
 
-    def cursor(self, position: Position, *, inclusive: bool) -> VirtualCursor:
+    def cursor(
+        self, position: Position, *, inclusive: bool, isolation: int = Isolation.COMMITTED
+    ) -> VirtualCursor:
         return VirtualCursor(self, position if inclusive else position.next())
 
     def chunks(self) -> VirtualChunks:
@@ -198,6 +200,8 @@ class VirtualLog:
 
     def last_position(self) -> Position | None:
         return self.entries[-1].position if self.entries else None
+
+    max_read_position = last_readable = last_position
 
     def index_of(self, position: tuple[int, int]) -> int:
         """Index of the first entry at or after a position."""

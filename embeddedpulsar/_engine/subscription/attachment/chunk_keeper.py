@@ -16,7 +16,7 @@ from embeddedpulsar._engine.format.subscription_record import (
     Ledgers,
 )
 from embeddedpulsar._engine.log.log_positions import ChunkAssembler, made_whole
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.platform import fork, threads, timing
 from embeddedpulsar._engine.platform.timing import Backoff, is_idle
 from embeddedpulsar._engine.subscription.shared_state import SharedState
@@ -578,7 +578,7 @@ class ChunkExpiry:
         return self._shared.transact(lambda state: state.acks.is_acked(position))
 
     def _read(self, parts: list[RawPosition]) -> list[EntryView]:
-        cursor = self._log.cursor(Position(0, 0), inclusive=True)
+        cursor = self._log.cursor(Position(0, 0), inclusive=True, isolation=Isolation.EVERYTHING)
         part_views = []
         for part in parts:
             # Neighbours need no seek.

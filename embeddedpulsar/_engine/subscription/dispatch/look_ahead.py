@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby, repeat, takewhile
 
 from embeddedpulsar._engine.format.acknowledgement import FORM_RANGE, AckGroup
+from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.format.entry import EntryView
-from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED
+from embeddedpulsar._engine.format.frame import FLAG_CHUNK, FLAG_DELAYED, FLAG_TXN
 from embeddedpulsar._engine.format.key_hash import sticky_key_hash
 from embeddedpulsar._engine.format.segment_header import SlotColumns
-from embeddedpulsar._engine.log.position import Position
+from embeddedpulsar._engine.log.position import Isolation, Position
 from embeddedpulsar._engine.subscription.dispatch.dispatch_rules import FreshEntry
 from embeddedpulsar._engine.subscription.log_queries import skipped_entries
 from embeddedpulsar._engine.subscription.state.replica import SubscriptionState
@@ -31,13 +32,14 @@ NO_KEY: Final = "NON_KEY"
 _FEW: Final = 8
 """Entries, which are batches then, that are read rather than looked up: their messages bear the cost."""
 _SPECIAL_FLAGS: Final = FLAG_CHUNK | FLAG_DELAYED
-_SPECIAL: Final = _SPECIAL_FLAGS >> 16
+_SPECIAL: Final = (_SPECIAL_FLAGS | FLAG_TXN) >> 16
 _PLAIN: Final = bytes(flags for flags in range(256) if not flags & _SPECIAL)
 _new: Final[Any] = tuple.__new__
 
 
 class LogEnd:
-    """The last entry of a log, determined once for each value of its tail word.
+    """The last entry of a log that can be read, determined once for each value of its tail word, unless a
+    transaction is open.
 
     Finding it takes the frame before the tail, some ten calls; the hint whether there is work and the
     look-ahead of one consumer need it in turns. Callers: any thread; two at a time may both determine it.
@@ -54,8 +56,10 @@ class LogEnd:
         """The last entry, or one that was appended since; None if nothing was ever appended."""
         tail = self._log.tail  # before the position, which then is never older than the word
         if tail != self._tail:
-            self._last = self._log.last_position()
-            self._tail = tail
+            # Before the position, too: while a transaction is open, that may change by itself.
+            is_open = self._log.words[TopicWord.FIRST_OPEN_TXN]
+            self._last = self._log.last_readable()
+            self._tail = None if is_open else tail
         return self._last
 
 
@@ -188,8 +192,8 @@ class LookAhead:
                     return found
                 max_bytes -= sum([len(view.payload) for view in views])
                 found += self._facts_of(views)
-                if len(views) < len(run):
-                    return found  # what follows is read, or stepped over, next time
+                if self._cursor.position != (ledger_id, run[-1].entry_id + 1):
+                    return found  # what follows is read, stepped over or waited for next time
             else:
                 found += run
         return found
@@ -384,7 +388,8 @@ class RangeReader:
     """
 
     def __init__(self, log: Log, ahead: LookAhead) -> None:
-        self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)
+        # What was assigned is committed.
+        self._cursor: Final = log.cursor(Position(0, 0), inclusive=True, isolation=Isolation.EVERYTHING)
         self._ahead: Final = ahead
         self._ranges: deque[FetchedRange] = deque()
         self.missing: list[AckGroup] = []

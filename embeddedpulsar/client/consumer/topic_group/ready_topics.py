@@ -83,6 +83,7 @@ class ReadyTopics:
         self._due: list[tuple[int, int]] = []
         self._due_of: dict[int, int] = {}
         self._held: dict[int, None] = {}
+        self._blocked: dict[int, None] = {}  # by a transaction, the end of which rings this process
         self._tried_again: set[int] = set()
         self._held_until = 0.0
         self._backoff: Final = Backoff()
@@ -142,6 +143,7 @@ class ReadyTopics:
             self._dry.pop(number, None)
             self._due_of.pop(number, None)
             self._held.pop(number, None)
+            self._blocked.pop(number, None)
             self._tried_again.discard(number)
         finally:
             self._lock.release()
@@ -202,6 +204,8 @@ class ReadyTopics:
                 return
             self._dry[number] = None
             self._note_due(number, due_ms)
+            if delivery is not None and delivery.is_blocked:
+                self._blocked[number] = None
             self._leave(number, seen, _DRY)
         finally:
             self._lock.release()
@@ -279,6 +283,8 @@ class ReadyTopics:
                 return
             if generation != self._generation:
                 self._compare(0, len(self._deliveries))
+                while self._blocked:
+                    self._make_ready(self._blocked.popitem()[0])
                 self._generation = generation
             elif len(self._dry) > _FEW:
                 self._compare(0, len(self._deliveries))
