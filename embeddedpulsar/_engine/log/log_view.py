@@ -246,6 +246,10 @@ class Outcomes(Protocol):
     def outcome(self, txn_id: int) -> int:
         """1 committed, 2 aborted; another number while it is not decided, or prepared. Lock-free."""
 
+    def note_blocked(self, txn_id: int) -> None:
+        """Something stopped at a transaction that is not decided. If no process can go on with that, it is ended
+        soon, also if the caller only polls. Cheap, without a lock."""
+
     def await_end(self, txn_id: int) -> bool:
         """Have this process rung when a transaction ends, end it if no process can go on with it; False if it
         has ended.
@@ -358,7 +362,9 @@ class MaxReadPosition:
             for known in list(blocked):
                 if self.is_decided(known):
                     blocked.pop(known, None)
-        blocked[txn_id] = None
+        if txn_id not in blocked:
+            blocked[txn_id] = None
+            self._outcomes.note_blocked(txn_id)
 
     def is_unblocked(self) -> bool:
         """Whether a transaction has ended at which something stopped; else this process is rung when one

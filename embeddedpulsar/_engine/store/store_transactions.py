@@ -109,6 +109,8 @@ class StoreTransactions:
         self._seen: set[int] = set()
         self._watched: set[bytes] = set()
         self._timer: Timer | None = None
+        self._blocked: dict[int, None] = {}
+        self._blocked_timer: Timer | None = None
         self.on_ended: Callable[[], object] = int
 
     # -- the log -----------------------------------------------------------------------------------
@@ -231,6 +233,29 @@ class StoreTransactions:
             return self.log().await_end(txn_id)
         return not self.outcome(txn_id).is_final
 
+    def note_blocked(self, txn_id: int) -> None:
+        """A reader stopped at a transaction: look at that a little later, for readers that only poll."""
+        if self._host.refusal is None:
+            self._blocked[txn_id] = None
+            if is_idle(self._blocked_timer):
+                with contextlib.suppress(RuntimeError):  # the store is being closed
+                    self._blocked_timer = self._host.chores.call_later(
+                        _LOOK_AT_OWNERS_S, self._look_at_blocked
+                    )
+
+    def _look_at_blocked(self) -> None:
+        self._blocked_timer = None
+        log = self._log
+        while self._blocked and log is not None and not self._is_closed:
+            txn_id, _ = self._blocked.popitem()
+            try:
+                timing.try_now(log.await_end, txn_id)
+            except LockTimeout:
+                self.note_blocked(txn_id)
+                return
+            except AlreadyClosed:
+                return
+
     # -- the ends of others ------------------------------------------------------------------------
 
     def _note_open(self, txn_id: int) -> None:
@@ -322,11 +347,12 @@ class TopicOutcomes:
         transactions: of the store.
     """
 
-    __slots__ = ("_transactions", "await_end")
+    __slots__ = ("_transactions", "await_end", "note_blocked")
 
     def __init__(self, transactions: StoreTransactions) -> None:
         self._transactions: Final = transactions
         self.await_end: Final = transactions.await_end
+        self.note_blocked: Final = transactions.note_blocked
 
     def outcome(self, txn_id: int) -> int:
         """As `StoreTransactions.outcome`."""

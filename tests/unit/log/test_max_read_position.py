@@ -29,6 +29,9 @@ class FakeOutcomes:
         """Undecided unless the test says otherwise."""
         return self.by_id.get(txn_id, UNDECIDED)
 
+    def note_blocked(self, txn_id: int) -> None:
+        """Nobody looks."""
+
     def await_end(self, txn_id: int) -> bool:
         """Note the wish."""
         self.awaited.append(txn_id)

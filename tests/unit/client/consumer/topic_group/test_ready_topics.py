@@ -20,6 +20,7 @@ class Log:
         self.on_change: Any = int
         self.due = 0
         self.armed = 0
+        self.is_blocked = False
 
     def due_ms(self) -> int:
         return self.due
@@ -73,6 +74,22 @@ def test_a_ring_leads_to_the_topics_that_changed(site: Site):
     assert site.asked() == [7, 70]
     assert site.topics.arm()
     assert [log.armed for log in site.logs] == [2 if i in (7, 70) else 1 for i in range(100)]
+
+
+def test_a_ring_leads_to_the_topics_that_wait_for_transactions(site: Site):
+    """No word of theirs changes when a transaction ends. Each is asked once for that."""
+    site.logs[7].words[0] += 1
+    site.logs[7].is_blocked = True
+    site.generation += 1
+    assert site.asked() == [7]
+    assert site.topics.arm()
+    assert site.asked() == []
+    site.logs[7].is_blocked = False
+    site.generation += 1
+    assert site.asked() == [7]
+    assert site.topics.arm()
+    site.generation += 1
+    assert site.asked() == []
 
 
 def test_a_topic_with_messages_stays_ready(site: Site):
