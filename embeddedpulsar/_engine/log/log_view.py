@@ -247,8 +247,8 @@ class Outcomes(Protocol):
         """1 committed, 2 aborted; another number while it is not decided, or prepared. Lock-free."""
 
     def note_blocked(self, txn_id: int) -> None:
-        """Something stopped at a transaction that is not decided. If no process can go on with that, it is ended
-        soon, also if the caller only polls. Cheap, without a lock."""
+        """Note that something stopped at a transaction. If no process can go on with it, it is ended soon,
+        also for callers that only poll. Cheap, without a lock."""
 
     def await_end(self, txn_id: int) -> bool:
         """Have this process rung when a transaction ends, end it if no process can go on with it; False if it
