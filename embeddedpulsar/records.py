@@ -29,14 +29,10 @@ else:
     _Field = type(namedtuple("_", "field").field)
     _new = tuple.__new__
 
-    def _of(values):
-        """Make a record of the arguments of its constructor."""
-        return _new(values.pop("_cls"), values.values())
-
-    _NEW = {"_new": _new, "_of": _of, "locals": locals, "__builtins__": {}}
+    _NEW = {"_new": _new, "locals": locals, "__builtins__": {}}
     # The constructor of what has more fields, such as the settings of a store, which are made once: 2 us more
-    # a call, in place of a compilation of 20 us for each field.
-    _OF_MANY = (lambda _cls: _of(locals())).__code__
+    # a call, in place of a compilation of 20 us for each field. The first of its variables is the class.
+    _OF_MANY = (lambda _cls: _new(_cls, (*locals().values(),)[1:])).__code__
     # Of nearly all of them: nothing is compiled when a class is made.
     # fmt: off
     _CONSTRUCTORS = (

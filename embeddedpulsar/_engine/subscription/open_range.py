@@ -159,6 +159,8 @@ class OpenRange:
         frames. Of an entry that was damaged since it was taken it is one message without a key."""
         no_key = sticky_key_hash(NO_KEY)
         columns = self._log.columns(start, count)
+        # A count of 0 is an entry that the index does not describe; then the frames of all are read. An entry
+        # without a readable frame keeps what the lists begin with.
         if columns is not None and 0 not in columns.counts:
             counts, hashes = columns.counts, [one or no_key for one in columns.key_hashes]
         else:

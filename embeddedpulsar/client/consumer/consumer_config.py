@@ -233,6 +233,7 @@ def _check_backoff(value: object, name: str) -> None:
 
 
 def _check_consumer_values(options: dict[str, Any]) -> None:
+    # First what has a range of its own and Pulsar's text, then what only makes sense with another option.
     timeout_ms = options["unacked_messages_timeout_ms"] or 0
     if timeout_ms and timeout_ms < _SHORTEST_ACK_TIMEOUT_MS:
         raise ValueError(

@@ -221,6 +221,8 @@ class TableView(ProcessBound, Mapping[str, T]):
             ...     changes.get(timeout=10)
             ('tea', b'2.80')
         """
+        # The listener is added with the same hold of the lock as the keys are listed: a change is in the list
+        # or reported to it, and never both. Until the keys are passed, it keeps its changes.
         listener = _Listener(callback)
         try:
             self._lock.acquire()

@@ -573,6 +573,8 @@ def _windows(
 def _payloads(
     window: list[Any], encode_value: Callable[[Any], bytes] | None
 ) -> tuple[list[bytes], list[bool] | None]:
+    # Three cases, the quickest first: all are bytes, and the list itself serves; bytes and None; and values
+    # that are encoded one by one, whose schema may return anything.
     kinds = set(map(type, window))
     if encode_value is None and kinds == {bytes}:
         return window, None

@@ -237,6 +237,8 @@ class PublishThrottle:
         return entries
 
     def _reserve(self, limiter: RateLimiter, entries: list[PendingEntry]) -> list[PendingEntry]:
+        # Paid once: an entry that was paid for and not written, or needs no room any more, is not charged
+        # again by the next attempt.
         paid = {out for out in entries if out in self._paid or out.is_stored or out.error is not None}
         unpaid = [out for out in entries if out not in paid]
         if not unpaid:
@@ -244,6 +246,8 @@ class PublishThrottle:
             return entries
         costs = [_cost(out) for out in unpaid]
         room, size = limiter.reserve(sum(cost[0] for cost in costs), sum(cost[1] for cost in costs))
+        # The last entry may cost more than there is room for: the limiter goes below zero by it, or an entry
+        # larger than a second's worth would never be sent.
         for out, (messages, length) in zip(unpaid, costs, strict=True):
             if room <= 0 or size <= 0:
                 break
@@ -251,6 +255,7 @@ class PublishThrottle:
             paid.add(out)
         limiter.give_back(room, size)
         self._paid = paid
+        # Order of the log is the order of the sends, so nothing passes an entry that has to wait.
         count = 0
         while count < len(entries) and entries[count] in paid:
             count += 1

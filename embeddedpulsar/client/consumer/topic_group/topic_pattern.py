@@ -276,6 +276,8 @@ def _never(tree: Any, *, at_start: bool, at_end: bool) -> bool:
 
 
 def _never_one(kind: str, value: Any, starts: bool, ends: bool) -> bool:
+    # A group is ruled out by its parts, a choice by all of its branches. A kind that is not known here is
+    # taken for possible: a pattern that matches must not be refused.
     if kind == "LITERAL":
         return not chr(value).isprintable() and _is_control(chr(value))
     if kind == "AT":
@@ -313,6 +315,8 @@ def _most_slashes(tree: Any) -> int:
 
 def _most_slashes_of(kind: str, value: Any) -> int:
     """The most slashes that the match of an item has; a class of characters may have one."""
+    # Never too few: `_MANY` stands for no bound, and for every kind that is not known here. A pattern whose
+    # matches have enough slashes must not be refused.
     if kind == "LITERAL":
         return int(value == _SLASH)
     if kind in _ZERO_WIDTH or kind == "FAILURE":
