@@ -29,7 +29,6 @@ from embeddedpulsar.enums import (
     PartitionsRoutingMode,
     ProducerAccessMode,
     RegexSubscriptionMode,
-    Result,
     SchemaType,
     SubscriptionMode,
 )
@@ -137,6 +136,7 @@ if TYPE_CHECKING:
         DeadLetterPolicyBuilder,
         KeySharedPolicy,
     )
+    from embeddedpulsar.results import Result
     from embeddedpulsar.spark.sink_place import SinksCut, SinkUpkeep
 
 __version__ = "0.1.0"
@@ -187,6 +187,7 @@ _LAZY = {
     "ConsumerKeySharedPolicy": _POLICIES,
     "DeadLetterPolicyBuilder": _POLICIES,
     "KeySharedPolicy": _POLICIES,
+    "Result": "embeddedpulsar.results",
     "Reader": "embeddedpulsar.client.consumer.reader",
     "SchemaCompatibilityStrategy": "embeddedpulsar.enums",
     "TableView": "embeddedpulsar.client.consumer.table_view",

@@ -1,9 +1,7 @@
 """The enumerations of the Pulsar client API, with the members and the values of ``pulsar-client``.
 
 The values are persistent: compression types are written into entries, and results are passed between
-processes. Never renumber a member.
-
-Enumerations of schemas that a program which has none does not load.
+processes. Never renumber a member. `Result` is in `embeddedpulsar.results`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from embeddedpulsar.records import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import NoReturn
 
-# SchemaType and Result have more members than a line of an error should have.
+# SchemaType and `results.Result` have more members than a line of an error should have.
 _MOST_LISTED = 20
 
 
@@ -277,62 +275,6 @@ class HashingScheme(PulsarEnum):
     Murmur3_32Hash = 0
     BoostHash = 1
     JavaStringHash = 2
-
-
-class Result(PulsarEnum):
-    """The outcome of an operation, as passed to ``send_async`` callbacks. Exceptions are named alike.
-
-    Example:
-        >>> Result.Ok, Result.Timeout
-        (<Result.Ok: 0>, <Result.Timeout: 3>)
-    """
-
-    Ok = 0
-    UnknownError = 1
-    InvalidConfiguration = 2
-    Timeout = 3
-    LookupError = 4
-    ConnectError = 5
-    ReadError = 6
-    AuthenticationError = 7
-    AuthorizationError = 8
-    ErrorGettingAuthenticationData = 9
-    BrokerMetadataError = 10
-    BrokerPersistenceError = 11
-    ChecksumError = 12
-    ConsumerBusy = 13
-    NotConnected = 14
-    AlreadyClosed = 15
-    InvalidMessage = 16
-    ConsumerNotInitialized = 17
-    ProducerNotInitialized = 18
-    ProducerBusy = 19
-    TooManyLookupRequestException = 20
-    InvalidTopicName = 21
-    InvalidUrl = 22
-    ServiceUnitNotReady = 23
-    OperationNotSupported = 24
-    ProducerBlockedQuotaExceededError = 25
-    ProducerBlockedQuotaExceededException = 26
-    ProducerQueueIsFull = 27
-    MessageTooBig = 28
-    TopicNotFound = 29
-    SubscriptionNotFound = 30
-    ConsumerNotFound = 31
-    UnsupportedVersionError = 32
-    TopicTerminated = 33
-    CryptoError = 34
-    IncompatibleSchema = 35
-    ConsumerAssignError = 36
-    CumulativeAcknowledgementNotAllowedError = 37
-    TransactionCoordinatorNotFoundError = 38
-    InvalidTxnStatusError = 39
-    NotAllowedError = 40
-    TransactionConflict = 41
-    TransactionNotFound = 42
-    ProducerFenced = 43
-    MemoryBufferIsFull = 44
-    Interrupted = 45
 
 
 class KeyValueEncodingType(PulsarEnum):

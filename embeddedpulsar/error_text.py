@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from functools import wraps
 
-from embeddedpulsar.enums import Result
 from embeddedpulsar.records import TYPE_CHECKING, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
+
+    from embeddedpulsar.results import Result
 
     F = TypeVar("F", bound=Callable[..., Any])
     K = TypeVar("K", bound=type[Any])
@@ -21,26 +22,36 @@ _PACKAGE = __name__.partition(".")[0] + "."
 _CLASSES = _PACKAGE + "exceptions"
 
 # Results whose text differs from their name. Pulsar's clients print the last ten with the prefix "Result".
-_TEXTS: dict[Result, str] = {Result.Timeout: "TimeOut"} | {
-    result: f"Result{result.name}" for result in Result if result >= Result.ConsumerAssignError
-}
+_LAST_TEN = (
+    *(
+        "ConsumerAssignError",
+        "CumulativeAcknowledgementNotAllowedError",
+        "TransactionCoordinatorNotFoundError",
+    ),
+    *("InvalidTxnStatusError", "NotAllowedError", "TransactionConflict", "TransactionNotFound"),
+    *("ProducerFenced", "MemoryBufferIsFull", "Interrupted"),
+)
+_TEXTS = {"Timeout": "TimeOut"} | {name: f"Result{name}" for name in _LAST_TEN}
 
 
-def describe(code: Result, detail: str) -> str:
-    """Return Pulsar's text for a result, followed by ``detail``.
+def describe(result_name: str, detail: str) -> str:
+    """Return Pulsar's text for the result of a name, followed by ``detail``.
 
-    >>> describe(Result.ProducerFenced, "till-1 took the topic")
+    >>> describe("ProducerFenced", "till-1 took the topic")
     'Pulsar error: ResultProducerFenced: till-1 took the topic'
     """
-    text = _PREFIX + _TEXTS.get(code, code.name)
-    if detail.startswith((text, numbered(code))):
-        return detail  # a copied or unpickled error is rebuilt from its own text
+    text = _PREFIX + _TEXTS.get(result_name, result_name)
+    # A copied or unpickled error is rebuilt from its own text, in this form or in that of `numbered`.
+    number, _, rest = detail.partition(" ")
+    if detail.startswith(text) or (number.isdecimal() and rest.startswith(result_name)):
+        return detail
     return f"{text}: {detail}" if detail else text
 
 
 def numbered(code: Result, detail: object = None) -> str:
     """Return the text in the form of ``pulsar.asyncio``.
 
+    >>> from embeddedpulsar import Result
     >>> numbered(Result.Timeout, "no answer"), numbered(Result.Timeout)
     ('3 Timeout: no answer', '3 Timeout')
     """
@@ -50,10 +61,11 @@ def numbered(code: Result, detail: object = None) -> str:
 def renumbered(code: Result, text: str) -> str:
     """Return a text made by `describe` in the form of ``pulsar.asyncio``, and any other text unchanged.
 
-    >>> renumbered(Result.Timeout, describe(Result.Timeout, "no answer"))
+    >>> from embeddedpulsar import Result
+    >>> renumbered(Result.Timeout, describe("Timeout", "no answer"))
     '3 Timeout: no answer'
     """
-    start = describe(code, "")
+    start = describe(code.name, "")
     return numbered(code, text.removeprefix(start).removeprefix(": ")) if text.startswith(start) else text
 
 

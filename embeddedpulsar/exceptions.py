@@ -15,13 +15,34 @@ import errno as errno_codes
 import os
 
 from embeddedpulsar import error_text
-from embeddedpulsar.enums import Result
+from embeddedpulsar.enums import PulsarEnum
 from embeddedpulsar.records import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from typing import Any, ClassVar
+    from typing import Any, ClassVar, TypeGuard
+
+    from embeddedpulsar.results import Result
 
 _Error = TypeVar("_Error", bound="StorageError")
+
+
+class _CodeOfClass:
+    """`PulsarException.code` of a class: a look-up by the name of the class, since most processes never ask
+    for the code of an error and need no `Result`."""
+
+    def __get__(self, error: object, kind: type[PulsarException]) -> Result:
+        from embeddedpulsar.results import Result
+
+        return Result[kind._result_name]
+
+
+def _is_result(value: object) -> TypeGuard[Result]:
+    # What is no enumeration is answered without the module; where a result was made, it is loaded.
+    if not isinstance(value, PulsarEnum):
+        return False
+    from embeddedpulsar.results import Result
+
+    return isinstance(value, Result)
 
 
 class PulsarException(Exception):
@@ -35,6 +56,7 @@ class PulsarException(Exception):
         code: the `Result` of the error: the one of its class, or the one given to the constructor.
 
     Example:
+        >>> from embeddedpulsar import Result
         >>> from embeddedpulsar.exceptions import Timeout, TopicTerminated
         >>> str(TopicTerminated()), str(Timeout("no answer from the till")), Timeout.code
         ('Pulsar error: TopicTerminated', 'no answer from the till', <Result.Timeout: 3>)
@@ -43,17 +65,21 @@ class PulsarException(Exception):
         ('3 Timeout: no answer from the till', <Result.Timeout: 3>)
     """
 
-    code: Result = Result.UnknownError
+    if TYPE_CHECKING:
+        code: Result
+    else:
+        code = _CodeOfClass()
+    _result_name: ClassVar[str] = "UnknownError"
 
     def __init__(self, *args: object, result: Result | None = None, msg: object = None) -> None:
         if result is not None:
             args = (result, msg) if msg else (result,)
         # Three forms of arguments: a result, as pulsar.asyncio has them; a text or nothing of this package,
         # which gets Pulsar's text in front; and anything of an application, which stays as it is.
-        if args and isinstance(args[0], Result):
+        if args and _is_result(args[0]):
             self.code = args[0]
         elif not args or (len(args) == 1 and error_text.is_made_here()):
-            args = (error_text.describe(self.code, str(args[0]) if args else ""),)
+            args = (error_text.describe(self._result_name, str(args[0]) if args else ""),)
         super().__init__(*args)
 
     def error(self) -> Result:
@@ -62,7 +88,7 @@ class PulsarException(Exception):
 
     def __str__(self) -> str:
         # Defined here because `OSError`, from which some classes derive, has another __str__().
-        if self.args and isinstance(self.args[0], Result) and len(self.args) <= 2:
+        if self.args and _is_result(self.args[0]) and len(self.args) <= 2:
             return error_text.numbered(*self.args)
         return str(self.args[0]) if len(self.args) == 1 else str(self.args)
 
@@ -287,7 +313,7 @@ class StorageError(BrokerPersistenceError):
         self.offset = offset
         self.reason = reason or detail
         self.remedy = remedy
-        super().__init__(error_text.describe(self.code, self._sentence()))
+        super().__init__(error_text.describe(self._result_name, self._sentence()))
 
     def at(self: _Error, path: str | os.PathLike[str]) -> _Error:
         """Set the file, unless it is set already, and return this error (``raise error.at(path)``)."""
@@ -295,7 +321,7 @@ class StorageError(BrokerPersistenceError):
         if self.path is None:
             self.path = os.fspath(path)
             # The text is made again, since `str` of an exception shows what it was made of.
-            self.args = (error_text.describe(self.code, self._sentence()),)
+            self.args = (error_text.describe(self._result_name, self._sentence()),)
         return self
 
     def _sentence(self) -> str:
@@ -392,10 +418,10 @@ class PoisonedSegment(StorageError):
 
 
 # The classes that derive directly from the base are Pulsar's own, named as their results.
-_CLASSES: dict[Result, type[PulsarException]] = {}
+_CLASSES: dict[str, type[PulsarException]] = {}
 for _kind in PulsarException.__subclasses__():
-    _kind.code = Result[_kind.__name__]
-    _CLASSES[_kind.code] = _kind
+    _kind._result_name = _kind.__name__
+    _CLASSES[_kind.__name__] = _kind
 
 
 def for_result(result: Result) -> type[PulsarException]:
@@ -405,11 +431,14 @@ def for_result(result: Result) -> type[PulsarException]:
         ValueError: ``result`` is `Result.Ok`, which is not an error.
 
     Example:
+        >>> from embeddedpulsar import Result
         >>> for_result(Result.TopicNotFound)
         <class 'embeddedpulsar.exceptions.TopicNotFound'>
     """
+    from embeddedpulsar.results import Result
+
     try:
-        return _CLASSES[Result(result)]
+        return _CLASSES[Result(result).name]
     except KeyError:
         raise ValueError(f"{result} has no exception") from None
 
@@ -421,4 +450,4 @@ def result_of(error: BaseException) -> Result:
         >>> result_of(LockTimeout()), result_of(KeyError())
         (<Result.Timeout: 3>, <Result.UnknownError: 1>)
     """
-    return error.code if isinstance(error, PulsarException) else Result.UnknownError
+    return error.code if isinstance(error, PulsarException) else PulsarException.code

@@ -18,6 +18,7 @@ LAYERS: dict[str, int] = {
     "records": 0,
     "damage": 0,
     "exceptions": 0,
+    "results": 0,
     "encryption": 0,
     "enums": 0,
     "error_text": 0,

@@ -15,9 +15,9 @@ from embeddedpulsar.asyncio.worker_threads import AsyncFacade, in_thread, renumb
 from embeddedpulsar.client.producer.bulk_publisher import SentMessages
 from embeddedpulsar.cluster.client import ClusterClient, ClusterConsumer, acknowledgeable
 from embeddedpulsar.cluster.translation import failure, library, not_supported
-from embeddedpulsar.enums import Result
 from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.results import Result
 
 
 class _Closing:

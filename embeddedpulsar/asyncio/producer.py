@@ -12,11 +12,11 @@ from embeddedpulsar.client.arguments import Options, check_options
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.client.producer.bulk_publisher import SentMessages
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker
-from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import T
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import Generic
+from embeddedpulsar.results import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

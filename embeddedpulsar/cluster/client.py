@@ -32,10 +32,10 @@ from embeddedpulsar.cluster.translation import (
     translated,
 )
 from embeddedpulsar.encryption import EncryptedKey, EncryptionContext, EncryptionFacts
-from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import AlreadyClosed, Timeout
 from embeddedpulsar.message import Message, T
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.results import Result
 from embeddedpulsar.schema import SchemaInfo
 from embeddedpulsar.schema.schema import BYTES
 

@@ -16,7 +16,6 @@ from embeddedpulsar import enums, error_text, exceptions
 from embeddedpulsar._engine.platform.descriptors import late_imports
 from embeddedpulsar.client import client_config, cluster_options
 from embeddedpulsar.crypto.keys import CryptoKeyReader
-from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import (
     InvalidConfiguration,
     OperationNotSupported,
@@ -86,7 +85,7 @@ translated: Final = _Translation()
 def failure(result: Any) -> PulsarException:
     """The error for a result of ``pulsar-client`` other than ``Ok``."""
     error = _class(result.name)()
-    error.args = (error_text.describe(Result[result.name], ""),)
+    error.args = (error_text.describe(result.name, ""),)
     return error
 
 

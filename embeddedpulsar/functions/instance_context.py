@@ -10,7 +10,7 @@ import numbers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.enums import CompressionType, Result
+from embeddedpulsar.enums import CompressionType
 from embeddedpulsar.functions.context import Context
 from embeddedpulsar.functions.function_config import FunctionConfig
 from embeddedpulsar.functions.function_status import InstanceReport
@@ -20,6 +20,7 @@ from embeddedpulsar.functions.state import Changes, StateLog
 from embeddedpulsar.functions.user_code import SecretsProvider, serde_of
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import NamedTuple
+from embeddedpulsar.results import Result
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

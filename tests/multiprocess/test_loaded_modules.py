@@ -59,9 +59,9 @@ def loaded(program: str, *arguments: str) -> set[str]:
 
 @pytest.mark.parametrize("consumer_type", ["Exclusive", "Failover", "Shared", "KeyShared"])
 def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
-    """A consumer loads no producers and dead letters, a producer no consumers; neither loads
-    OpenSSL, enumerations of signals or queues or `typing`, no producer loads patterns, and sortedcontainers
-    is for counts of redeliveries alone."""
+    """A consumer loads no producers, dead letters and results, a producer no consumers and patterns. Neither
+    loads OpenSSL, enumerations of signals, queues or `typing`, and sortedcontainers is for counts of
+    redeliveries alone."""
     root = str(tmp_path / "store")
     producing, consuming = loaded(PRODUCE, root), loaded(CONSUME, root, consumer_type)
     for names in (producing, consuming):
@@ -70,6 +70,7 @@ def test_consumers_and_producers_load_their_own(tmp_path, consumer_type: str):
         assert "typing" not in names
         assert "sortedcontainers" not in names
     assert "re" not in producing
+    assert PACKAGE + "results" not in consuming
     assert not [name for name in producing if name.startswith(PACKAGE + "client.consumer.consumer")]
     unwanted: tuple[str, ...] = ("client.producer.", "client.consumer.dead_letter")
     rare = ("_engine.log.log_survey", "_engine.log.log_check")

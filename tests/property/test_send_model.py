@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.enums import Result
+from embeddedpulsar.results import Result
 from tests.unit.client.fakes import FakeSession, make_producer
 
 DELAY_MS = 10

@@ -11,10 +11,11 @@ from embeddedpulsar._engine.platform.timing import sleep
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.enums import ConsumerType, InitialPosition, Result
+from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.results import Result
 from tests.storms import storm_archive
 from tests.storms.storm_archive import StormArchive
 from tests.storms.storm_pages import (

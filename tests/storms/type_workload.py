@@ -10,10 +10,11 @@ from embeddedpulsar._engine.platform.timing import SYSTEM_CLOCK, perf_counter, s
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition, Result
+from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import ConsumerBusy, NotConnected, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.results import Result
 from embeddedpulsar.testing.trial_store import check_store
 from tests.storms import storm_archive, storm_diary
 from tests.storms.storm_archive import StormArchive

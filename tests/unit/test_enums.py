@@ -8,8 +8,9 @@ import pickle
 import pulsar
 import pytest
 
-from embeddedpulsar import enums
-from embeddedpulsar.enums import CompressionType, ConsumerType, HashingScheme, PulsarEnum, Result
+import embeddedpulsar
+from embeddedpulsar.enums import CompressionType, ConsumerType, HashingScheme, PulsarEnum
+from embeddedpulsar.results import Result
 
 
 def test_text_is_the_qualified_name():
@@ -56,7 +57,7 @@ THEIRS = sorted(name for name, kind in vars(pulsar).items() if hasattr(kind, "__
 @pytest.mark.parametrize("name", THEIRS)
 def test_members_behave_as_in_pulsar_client(name: str):
     """What pulsar-client's members answer, ours answer: truth, text, number, hash, equality, copies."""
-    theirs, ours = getattr(pulsar, name), getattr(enums, name)
+    theirs, ours = getattr(pulsar, name), getattr(embeddedpulsar, name)
     for member_name, their in theirs.__members__.items():
         our = ours.__members__[member_name]
         for ask in (bool, str, repr, int, hash, format):

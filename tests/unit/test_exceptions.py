@@ -15,8 +15,7 @@ import pytest
 
 import embeddedpulsar
 import embeddedpulsar.asyncio
-from embeddedpulsar import exceptions
-from embeddedpulsar.enums import Result
+from embeddedpulsar import error_text, exceptions
 from embeddedpulsar.exceptions import (
     CorruptionError,
     PulsarException,
@@ -25,6 +24,7 @@ from embeddedpulsar.exceptions import (
     for_result,
     result_of,
 )
+from embeddedpulsar.results import Result
 
 ERRORS = [result for result in Result if result is not Result.Ok]
 
@@ -55,6 +55,14 @@ def test_classes_and_results_map_one_to_one(result: Result):
     assert kind.__name__ == result.name
     assert kind.code is result
     assert result_of(kind("why")) is result
+
+
+@pytest.mark.parametrize("result", ERRORS)
+def test_the_text_of_an_error_is_made_once(result: Result):
+    """The text of an error, in either of its forms, is no detail of another one."""
+    for text in (error_text.describe(result.name, "no tea"), error_text.numbered(result, "no tea")):
+        assert error_text.describe(result.name, text) == text
+    assert error_text.describe(result.name, "5 pots").endswith(": 5 pots")
 
 
 def test_ok_is_no_error():

@@ -7,10 +7,10 @@ import math
 from embeddedpulsar._engine.platform import timing
 from embeddedpulsar.client.client_threads import CallbackThread, WaiterSet
 from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWaiter, SendCallback
-from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.message_id import make
 from embeddedpulsar.records import TYPE_CHECKING
+from embeddedpulsar.results import Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
     from embeddedpulsar.client.producer.pending_entry import SendCallback
     from embeddedpulsar.client.producer.publisher import Publisher
-    from embeddedpulsar.enums import Result
     from embeddedpulsar.message_id import MessageId
+    from embeddedpulsar.results import Result
 
 
 class Interception:

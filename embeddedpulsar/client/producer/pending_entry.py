@@ -23,10 +23,10 @@ from embeddedpulsar._engine.platform import threads
 from embeddedpulsar._engine.platform.access import named
 from embeddedpulsar._engine.platform.timing import is_within_another_call
 from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
-from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.records import TYPE_CHECKING, Generic, TypeVar
+from embeddedpulsar.results import Result
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

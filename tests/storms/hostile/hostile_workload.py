@@ -15,10 +15,11 @@ from embeddedpulsar._engine.subscription.ack_ring import MOST_ENTRIES
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition, Result
+from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import ConsumerBusy, Interrupted, NotConnected, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.results import Result
 from tests.storms import storm_diary
 from tests.storms.hostile.hostile_roles import (
     FIRST_PROCESS,

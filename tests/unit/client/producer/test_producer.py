@@ -13,8 +13,8 @@ from embeddedpulsar import exceptions
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar.client.client_threads import MemoryLimit
 from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.enums import Result
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.results import Result
 from embeddedpulsar.schema import StringSchema
 from tests.unit.client.fakes import FakeSession, make_producer
 
