@@ -269,6 +269,10 @@ class OpenedStore:
         self._is_read_only = is_read_only
         self._has_told = is_quiet
 
+    def at(self, path: str) -> OpenedStore:
+        """The store in another directory, used in the same way."""
+        return OpenedStore(path, is_read_only=self._is_read_only, is_quiet=self._has_told)
+
     @property
     def root(self) -> str:
         """The directory, as an absolute path.

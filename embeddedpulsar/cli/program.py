@@ -16,6 +16,7 @@ from embeddedpulsar.cli.function_commands import functions
 from embeddedpulsar.cli.look_commands import top, who
 from embeddedpulsar.cli.message_commands import consume, dlq, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces, tenants
+from embeddedpulsar.cli.outbox_commands import outbox
 from embeddedpulsar.cli.policies import add_quotas
 from embeddedpulsar.cli.schema_commands import schemas
 from embeddedpulsar.cli.terminal import (
@@ -90,6 +91,7 @@ for command in (
     namespaces,
     schemas,
     functions,
+    outbox,
     tenants,
     produce,
     consume,

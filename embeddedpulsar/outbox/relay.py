@@ -76,6 +76,25 @@ def ring() -> None:
         watch.wake()
 
 
+def is_served(root: str, producer_name: str) -> bool:
+    """Whether a relay of any process serves the outbox of a name, in the store at ``root``.
+
+    Raises:
+        AccessDeniedError: the lock of the relay belongs to another user.
+    """
+    path = outbox_lock_path(root, producer_name)
+    if not os.path.exists(path):
+        return False
+    lock = FileLock(path)
+    try:
+        try:
+            return not lock.try_acquire()
+        finally:
+            lock.release()
+    finally:
+        lock.close()
+
+
 class _Held:
     """A topic whose rows wait until the relay tries again."""
 
@@ -161,6 +180,7 @@ class Relay:
         self._is_active = False
         self._published = 0
         self._error = ""
+        self._on_progress: Callable[[int], object] | None = None
         self._watch: ChangeWatch | None = None
         self._thread: threads.Daemon | None = None
         self._rung = False
@@ -175,15 +195,23 @@ class Relay:
             self._thread = threads.start_daemon(self._work, "outbox")
         return self
 
-    def run(self) -> None:
-        """Run in the calling thread, until another thread or a signal handler calls `stop`."""
+    def run(self, on_progress: Callable[[int], object] | None = None) -> None:
+        """Run in the calling thread, until another thread or a signal handler calls `stop`.
+
+        Args:
+            on_progress: called after each batch with the number of messages published so far.
+        """
+        self._on_progress = on_progress
         self._begin()
         self._work()
 
-    def drain(self) -> int:
+    def drain(self, on_progress: Callable[[int], object] | None = None) -> int:
         """Publish what is committed now, in the calling thread, and return how many messages that were.
 
         Rows that their topic refuses stay; `last_error` says why.
+
+        Args:
+            on_progress: called after each batch with the number of messages published so far.
 
         Raises:
             NotAllowedError: this relay runs, or another one serves the outbox.
@@ -202,7 +230,7 @@ class Relay:
         """
         if self._watch is not None and self._watch in _running:
             raise NotAllowedError("the relay runs, and publishes what is committed by itself")
-        before, self._error = self._published, ""
+        before, self._error, self._on_progress = self._published, "", on_progress
         watch = ChangeWatch()
         try:
             self._serve(watch, _Service.drain, waits=False)
@@ -536,7 +564,10 @@ class _Service:
                 for topic, claim in notes.items():
                     self._write_claim(topic, claim)
         self._claims.update(notes)
-        self._relay._published += len(published)
+        relay = self._relay
+        relay._published += len(published)
+        if relay._on_progress is not None:
+            relay._on_progress(relay._published)
         if failpoints.ACTIVE:
             failpoints.hit("outbox:removed")
         for topic in topics:

@@ -26,6 +26,8 @@ SIZES: Final = (
     "spark --kills 200",
     "volatile --kills 300",
     "functions --kills 200",
+    "outbox --kills 500",
+    "outbox --kills 500 --database postgresql",
     "hostile --minutes 30",
     "dispatch --seeds 10000",
     "backups --stores 10000",

@@ -6,6 +6,7 @@
     python -m tests.storms volatile --kills 300
     python -m tests.storms operations --kills 300
     python -m tests.storms functions --kills 200
+    python -m tests.storms outbox --kills 500
     python -m tests.storms spark --kills 200
     python -m tests.storms hostile --minutes 30
     python -m tests.storms dispatch --seeds 10000
@@ -32,6 +33,7 @@ from tests.storms import (
     function_storm,
     kill_storm,
     operations_storm,
+    outbox_storm,
     power_loss,
     producer_storm,
     spark_storm,
@@ -45,7 +47,17 @@ from tests.storms.hostile import hostile_storm
 _SHOWN: Final = 50
 _LINE_EACH: Final = 500
 """Done between two lines of progress in a file."""
-_KILLING: Final = ("kill", "types", "producers", "operations", "volatile", "functions", "spark", "hostile")
+_KILLING: Final = (
+    "kill",
+    "types",
+    "producers",
+    "operations",
+    "volatile",
+    "functions",
+    "outbox",
+    "spark",
+    "hostile",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
             operations_storm.add_options,
         ),
         ("functions", "workers of a function killed at any moment", function_storm.add_options),
+        (
+            "outbox",
+            "relays, writers and consumers of an outbox killed at any moment",
+            outbox_storm.add_options,
+        ),
         ("spark", "driver and workers of a streaming query killed at any moment", spark_storm.add_options),
         (
             "hostile",
@@ -142,6 +159,8 @@ def _kills(options: argparse.Namespace) -> int:
         reports = [operations_storm.run(options, progress)]
     elif options.storm == "functions":
         reports = [function_storm.run(options, progress)]
+    elif options.storm == "outbox":
+        reports = [outbox_storm.run(options, progress)]
     elif options.storm == "spark":
         reports = [spark_storm.run(options, progress)]
     elif options.storm == "hostile":
