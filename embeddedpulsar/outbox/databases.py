@@ -290,6 +290,8 @@ def has_table(session: Session, table: str) -> bool:
 # -- connections of this package ---------------------------------------------------------------------------
 
 Connect = str | os.PathLike[str] | Callable[[], Any] | Any
+_LOCK_TIMEOUT_S: Final = 30.0
+"""How long a relay waits for other writers of a file of SQLite, before it says so and tries again."""
 _SQLITE: Final = "sqlite:///"
 _POSTGRES: Final = re.compile(r"postgres(ql)?(\+psycopg)?://")
 
@@ -330,7 +332,7 @@ def _sqlite_opener(path: str) -> Callable[[], Any]:
         with late_imports():
             import sqlite3
 
-        return sqlite3.connect(path)
+        return sqlite3.connect(path, timeout=_LOCK_TIMEOUT_S)
 
     return connect
 

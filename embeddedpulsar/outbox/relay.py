@@ -1,7 +1,8 @@
 """The relay of an outbox: it publishes what transactions of the application have committed.
 
 One relay at a time serves an outbox, by a lock of the store that ends with its process. A batch takes four
-steps, each of which may be the last one of a process:
+steps, each of which may be the last one of a process; the fourth and the second step of the next batch are
+one transaction:
 
 1. Read the first rows, and open their topics.
 2. Note in the database up to which row each topic may now be published (the claim), and commit.
@@ -264,7 +265,7 @@ class Relay:
 
     @property
     def published(self) -> int:
-        """How many messages it has published and removed."""
+        """How many messages it has published."""
         return self._published
 
     @property
@@ -395,6 +396,8 @@ class _Service:
         self._claims: Final = tables.claims()
         self._topics: Final[dict[str, TopicPublisher]] = {}
         self._held: Final[dict[str, _Held]] = {}
+        self._done: list[int] = []
+        """The ids of rows that are published and not removed."""
         self._asked = SYSTEM_CLOCK.monotonic()
 
     def drain(self) -> None:
@@ -423,6 +426,7 @@ class _Service:
                     looks = 0
                 else:
                     looks += 1
+            self._remove_done()
         finally:
             self._close()
 
@@ -453,9 +457,13 @@ class _Service:
         """Publish the first rows. Returns whether anything changed, so that there may be more."""
         now = SYSTEM_CLOCK.monotonic()
         waiting = [topic for topic, held in self._held.items() if held.until > now]
-        rows = self._tables.rows(self._relay._max_rows, waiting)
+        # What is published is removed with the next claim: a transaction less, for which the writers wait.
+        rows = self._tables.rows(self._relay._max_rows + len(self._done), waiting)
+        if self._done:
+            done = set(self._done)
+            rows = [row for row in rows if row.id not in done]
         if not rows:
-            return False
+            return self._remove_done()
         if failpoints.ACTIVE:
             failpoints.hit("outbox:read")
         self._forget_partitions(now)
@@ -537,39 +545,48 @@ class _Service:
         )
         with transaction_of(self._tables.session):
             self._tables.move_behind(topic, claim.claimed, last)
-            self._write_claim(topic, Claim(last, claim.partitions, claim.note))
+            self._tables.note_claim(topic, Claim(last, claim.partitions, claim.note))
         self._claims[topic] = Claim(last, claim.partitions, claim.note)
 
-    def _write_claim(self, topic: str, claim: Claim) -> None:
-        self._tables.note_claim(topic, claim)
-
     def _note_claims(self, claims: dict[str, Claim]) -> None:
-        if not claims:
+        if not claims and not self._done:
             return
         with transaction_of(self._tables.session):
+            self._tables.remove(self._done)
             for topic, claim in claims.items():
-                self._write_claim(topic, claim)
+                self._tables.note_claim(topic, claim)
         self._claims.update(claims)
+        self._note_removed()
+
+    def _remove_done(self) -> bool:
+        """Remove what is published. Returns whether there was something."""
+        if not self._done:
+            return False
+        with transaction_of(self._tables.session):
+            self._tables.remove(self._done)
+        self._note_removed()
+        return True
+
+    def _note_removed(self) -> None:
+        if self._done:
+            self._done = []
+            if failpoints.ACTIVE:
+                failpoints.hit("outbox:removed")
 
     def _finish(self, published: list[int], topics: Any, errors: dict[str, str]) -> None:
-        """Remove what is published, and note of the other topics why they wait."""
+        """Note what is to be removed, and of the other topics why they wait."""
         notes = {
             topic: claim._replace(note=errors.get(topic))
             for topic in topics
             if (claim := self._claims.get(topic, Claim())).note != errors.get(topic)
         }
-        if published or notes:
-            with transaction_of(self._tables.session):
-                self._tables.remove(published)
-                for topic, claim in notes.items():
-                    self._write_claim(topic, claim)
-        self._claims.update(notes)
+        self._done = published
+        if notes:
+            self._note_claims(notes)
         relay = self._relay
         relay._published += len(published)
         if relay._on_progress is not None:
             relay._on_progress(relay._published)
-        if failpoints.ACTIVE:
-            failpoints.hit("outbox:removed")
         for topic in topics:
             if topic not in errors:
                 self._held.pop(topic, None)

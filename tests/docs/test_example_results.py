@@ -49,6 +49,7 @@ RESULTS = {
     ],
     "13_functions.py": ["tea: 3000 killed: True"],
     "09_leader_election.py": ["3 leaders, one after the other"],
+    "outbox.py": ["bills: 300 300 messages: 300 300"],
     "10_idempotent_publishing.py": ["crashed", "crashed", "done", "300 lines, each once"],
 }
 

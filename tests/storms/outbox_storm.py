@@ -212,12 +212,11 @@ class OutboxStorm:
             for _ in range(2 - sum(child.role is role for child in self._living)):
                 self._start(role)
 
-    def run(self, kills: int, progress: Progress | None = None) -> StormReport:
-        """Kill so many processes, then let the rest finish, and judge."""
+    def prepare(self) -> None:
+        """Make the database and the topics."""
         os.makedirs(self._root)
         with open(f"{self._root}/broker.conf", "w", encoding="utf-8") as file:
             file.write(_SETTINGS)
-        logging.basicConfig(filename=f"{self._folder}/log", level=logging.INFO)
         self._database = _Database(self._kind, self._folder)
         with Admin(self._root) as admin:
             admin.topics().create_partitioned_topic(_PARTITIONED, 3)
@@ -226,6 +225,11 @@ class OutboxStorm:
                     admin.topics().create_non_partitioned_topic(topic)
                 admin.topics().set_retention(topic, -1, -1)  # the verdict reads everything
                 admin.topics().create_subscription(topic, "handling", MessageId.earliest)
+
+    def run(self, kills: int, progress: Progress | None = None) -> StormReport:
+        """Kill so many processes, then let the rest finish, and judge."""
+        self.prepare()
+        logging.basicConfig(filename=f"{self._folder}/log", level=logging.INFO)
         try:
             while self._kills < kills and not self.report.problems:
                 self._fill((_write, _relay, _consume))
