@@ -8,6 +8,7 @@ keys.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -258,6 +259,9 @@ def readable_root(path: str, allow_network: bool = False) -> str:
 def make_directories(path: str, mode: int | None = PRIVATE) -> None:
     """Create ``path`` and its missing parents. What is there stays as it is. Safe to race.
 
+    The names are on the disk when this returns: a power loss that took them would take all that is flushed
+    below.
+
     Args:
         path: absolute.
         mode: of what is made; None for the rights of the directory above.
@@ -288,6 +292,8 @@ def make_directories(path: str, mode: int | None = PRIVATE) -> None:
             reason = f"cannot create {directory}: the file system of {parent} takes no directories"
             remedy = "choose a path on a disk for the store"
             raise StorageOSError(reason=reason, remedy=remedy, errno=errno.ENOENT) from e
+        with contextlib.suppress(PermissionError):  # one may add to a directory that one cannot open
+            disk.DISK.fsync_dir(os.path.dirname(directory))
 
 
 def check_owner(path: str, status: os.stat_result) -> None:
