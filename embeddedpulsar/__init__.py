@@ -121,6 +121,13 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.message_batch import MessageBatch
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
+    from embeddedpulsar.client.transaction import (
+        JoinedTransaction,
+        PreparedTransaction,
+        Transaction,
+        TransactionState,
+        TxnID,
+    )
     from embeddedpulsar.crypto.keys import CryptoKeyReader, EncryptionKeyInfo
     from embeddedpulsar.damage import Damage, DamageHook
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
@@ -146,6 +153,7 @@ _LOGGERS = "embeddedpulsar.client.client_config"
 _NETWORK = "embeddedpulsar.client.cluster_options"
 _INTERCEPTORS = "embeddedpulsar.client.interceptors"
 _STATISTICS = "embeddedpulsar.client.statistics"
+_TRANSACTION = "embeddedpulsar.client.transaction"
 _POLICIES = "embeddedpulsar.policies"
 _SERDE = "embeddedpulsar.functions.serde"
 _LAZY = {
@@ -191,6 +199,11 @@ _LAZY = {
     "Reader": "embeddedpulsar.client.consumer.reader",
     "SchemaCompatibilityStrategy": "embeddedpulsar.enums",
     "TableView": "embeddedpulsar.client.consumer.table_view",
+    "JoinedTransaction": _TRANSACTION,
+    "PreparedTransaction": _TRANSACTION,
+    "Transaction": _TRANSACTION,
+    "TransactionState": _TRANSACTION,
+    "TxnID": _TRANSACTION,
 }
 
 
@@ -300,6 +313,12 @@ __all__ = [
     "Message",
     "MessageBatch",
     "MessageId",
+    # Transactions
+    "JoinedTransaction",
+    "PreparedTransaction",
+    "Transaction",
+    "TransactionState",
+    "TxnID",
     # Schemas
     "BytesSchema",
     "Schema",

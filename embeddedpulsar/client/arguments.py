@@ -212,6 +212,19 @@ def refuse_unbuilt(is_set: object, argument: str, feature: str, remedy: str = ""
         )
 
 
+def check_transaction(txn: object) -> None:
+    """Refuse what is no transaction of a client.
+
+    >>> check_transaction("(0,1)")
+    Traceback (most recent call last):
+    ValueError: Argument txn must be a transaction of `Client.transaction`, not 'str'
+    """
+    if not hasattr(txn, "part_of"):
+        raise ValueError(
+            f"Argument txn must be a transaction of `Client.transaction`, not {type(txn).__name__!r}"
+        )
+
+
 def id_parts(message: object) -> tuple[int, int, int, int]:
     """Return the ledger, entry, batch index and batch size of a message or a message id.
 

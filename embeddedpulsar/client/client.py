@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     )
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.transaction import (
+        JoinedTransaction,
+        PreparedTransaction,
+        Transaction,
+        TxnID,
+    )
     from embeddedpulsar.crypto.keys import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -77,6 +83,13 @@ def _of_consumers() -> tuple[Callable[..., ConsumerConfig], Callable[..., Consum
         from embeddedpulsar.client.consumer.consumer_config import consumer_config
         from embeddedpulsar.client.consumer.consumer_opening import open_consumer
     return consumer_config, open_consumer
+
+
+@cache
+def _of_transactions() -> Any:
+    with late_imports():
+        from embeddedpulsar.client import transaction
+    return transaction
 
 
 @cache
@@ -566,6 +579,117 @@ class Client:
         return ServiceInfo(self._core.config.url.text)
 
     # -- the end -----------------------------------------------------------------------------------------
+
+    # -- transactions ------------------------------------------------------------------------------------
+
+    def transaction(self, timeout_ms: int = 60_000, *, label: str = "") -> Transaction:
+        """Begin a transaction for a ``with`` block: it commits at the end, and aborts after an exception.
+
+        Args:
+            timeout_ms: it is aborted when it has been open for so long. Readers wait for an open transaction,
+                so at most ``transactionMaxTimeoutInSeconds``, 900 by default.
+            label: says to people what it is for, where open transactions are listed; 56 bytes are shown.
+
+        Returns:
+            What sends and acknowledgements are given as ``txn``. Nothing is stored of one in which nothing is
+            done.
+
+        Raises:
+            ValueError: an argument of a wrong type, or a timeout that is too long.
+            InvalidConfiguration: ``transactionCoordinatorEnabled`` is false in ``broker.conf``.
+            ReadOnlyStoreError: the store is open read-only.
+            AlreadyClosed: the client is closed.
+
+        Example:
+            >>> client = Client("memory://")
+            >>> orders, bills = client.create_producer("orders"), client.create_producer("bills")
+            >>> with client.transaction() as txn:
+            ...     ids = orders.send(b"one tea", txn=txn), bills.send(b"2.50", txn=txn)
+            >>> txn.state.name
+            'COMMITTED'
+            >>> client.close()
+        """
+        begun: Transaction = _of_transactions().begin(self._core, timeout_ms, label)
+        return begun
+
+    def new_transaction(self, timeout_ms: int = 60_000, *, label: str = "") -> Transaction:
+        """Begin a transaction, which the caller ends by `Transaction.commit` or `Transaction.abort`.
+
+        Arguments, result and errors are those of `transaction`.
+
+        Example:
+            >>> client = Client("memory://")
+            >>> txn = client.new_transaction(5000, label="invoices")
+            >>> message_id = client.create_producer("orders").send(b"one tea", txn=txn)
+            >>> txn.commit()
+            >>> client.close()
+        """
+        begun: Transaction = _of_transactions().begin(self._core, timeout_ms, label)
+        return begun
+
+    def join_transaction(self, token: bytes) -> JoinedTransaction:
+        """Take part in a transaction that another process began.
+
+        Args:
+            token: its `Transaction.token`.
+
+        Raises:
+            ValueError: this is no token.
+            TransactionNotFound: it is of another store.
+            InvalidTxnStatusError: the transaction has ended, or is about to.
+            Exception: any exception that `transaction` raises.
+
+        Example:
+            >>> client = Client("memory://")
+            >>> with client.transaction() as txn, client.join_transaction(txn.token) as joined:
+            ...     message_id = client.create_producer("orders").send(b"one tea", txn=joined)
+            >>> str(joined) == str(txn.id)
+            True
+            >>> client.close()
+        """
+        joined: JoinedTransaction = self._core.in_time(_of_transactions().join, self._core, token)
+        return joined
+
+    def prepared_transactions(self) -> list[PreparedTransaction]:
+        """Return the transactions of the store that wait for their end, by id; see `Transaction.prepare`.
+
+        Example:
+            >>> client = Client("memory://")
+            >>> txn = client.new_transaction()
+            >>> prepared = txn.prepare("invoice-42")
+            >>> client.prepared_transactions() == [prepared]
+            True
+            >>> txn.abort()
+            >>> client.close()
+        """
+        listed: list[PreparedTransaction] = self._core.in_time(
+            _of_transactions().prepared_transactions, self._core
+        )
+        return listed
+
+    def resume_transaction(self, prepared: PreparedTransaction | TxnID) -> Transaction:
+        """Return a prepared transaction, to commit or abort it.
+
+        Args:
+            prepared: as `prepared_transactions` lists it, or its id.
+
+        Raises:
+            TransactionNotFound: it has ended, or there never was one.
+            TypeError: neither of the two.
+            Exception: any exception that `transaction` raises.
+
+        Example:
+            >>> client = Client("memory://")
+            >>> txn = client.new_transaction()
+            >>> message_id = client.create_producer("orders").send(b"one tea", txn=txn)
+            >>> prepared = txn.prepare("invoice-42")
+            >>> client.resume_transaction(prepared).commit()
+            >>> client.create_reader("orders", MessageId.earliest).read_next().data()
+            b'one tea'
+            >>> client.close()
+        """
+        resumed: Transaction = self._core.in_time(_of_transactions().resume, self._core, prepared)
+        return resumed
 
     def _keep(self, made: Any) -> None:
         """Keep the client alive as long as one of its producers, consumers or readers.

@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
     from embeddedpulsar._engine.store.open_topics import TopicUse
     from embeddedpulsar.client.client_config import ClientConfig
-    from embeddedpulsar.client.client_context import Closable, PublisherLike, Receiver
+    from embeddedpulsar.client.client_context import Closable, OpenTransaction, PublisherLike, Receiver
     from embeddedpulsar.client.client_threads import ClientLog, Close
     from embeddedpulsar.client.consumer.listener import ListenerThreads
     from embeddedpulsar.damage import Damage
 
 
+_MOST_TRANSACTIONS: Final = 64
 LONGEST_S: Final = 5.0
 """Total time limit in seconds for all clients, even if another process holds a lock."""
 
@@ -169,6 +170,7 @@ class ClientCore:
         self._lock = threads.RLock()
         self._publishers: dict[int, PublisherLike] = {}
         self._consumers: dict[int, weakref.ref[Receiver]] = {}  # the client holds the strong references
+        self._transactions: dict[int, OpenTransaction] = {}
         self.fork_generation = fork.GENERATION
         self.at_close: dict[int, Callable[[], object]] = {}
         self.callbacks = CallbackThread(log)
@@ -348,6 +350,18 @@ class ClientCore:
         except PulsarException:
             self.log.exception("Closing %r failed", consumer)
 
+    def know_transaction(self, transaction: OpenTransaction) -> None:
+        """Note a transaction that was begun: the client aborts what it leaves open."""
+        known = self._transactions
+        if len(known) >= _MOST_TRANSACTIONS:  # those that were dropped have timed out
+            for number, other in list(known.items()):
+                if other.is_over:
+                    known.pop(number, None)
+        known[id(transaction)] = transaction
+
+    def forget_transaction(self, transaction: OpenTransaction) -> None:
+        self._transactions.pop(id(transaction), None)
+
     def flush(self) -> None:
         # A copy: a callback may make or close producers meanwhile.
         for publisher in list(self._publishers.values()):
@@ -381,6 +395,7 @@ class ClientCore:
     def after_fork_in_child(self) -> None:
         """In the parent, another thread may have been closing the client, or waiting."""
         self._lock = threads.RLock()
+        self._transactions = {}  # the parent's
         self.waiting.reset()
 
     def close(self) -> None:
@@ -437,6 +452,11 @@ class ClientCore:
                 self.log.exception("Closing %r failed", closable)
         self._consumers.clear()
         self._publishers.clear()
+        # What they queued has failed, so nothing is left that could be committed.
+        for transaction in list(self._transactions.values()):
+            with contextlib.suppress(PulsarException):  # it ends at its timeout, or with the process
+                timing.within_half(transaction.end_with_client)
+        self._transactions.clear()
         # The publishers are closed, so nothing is left to store. The callbacks come behind them: each failed
         # message has one.
         self.flusher.close()

@@ -11,7 +11,7 @@ import contextlib
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from embeddedpulsar._engine.platform import threads
 from embeddedpulsar.client.arguments import check_type
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.cluster_options import ServiceInfo
     from embeddedpulsar.client.producer.bulk_publisher import SentMessages
     from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
+    from embeddedpulsar.client.transaction import PreparedTransaction, Transaction, TxnID
 
 
 class ClusterMessage(Message[T]):
@@ -312,6 +313,20 @@ class ClusterSource(ClusterHandle):
         return bool(self.theirs.is_connected())
 
 
+def no_transactions() -> NoReturn:
+    """Refuse a transaction of a cluster."""
+    raise NotImplementedError(
+        "transactions need a store of embeddedpulsar: pulsar-client, which connects to clusters, has none; "
+        "leave txn out, and have duplicates dropped by deduplication and by what consumes them"
+    )
+
+
+def refuse_transaction(txn: object) -> None:
+    """Refuse an operation in a transaction, of whatever store."""
+    if txn is not None:
+        no_transactions()
+
+
 def acknowledgeable(message: Any) -> Any:
     """What ``pulsar-client`` acknowledges: its own message, or its own id."""
     if isinstance(message, ClusterMessage):
@@ -362,11 +377,16 @@ class ClusterConsumer(ClusterSource, Consumer[T]):
         with translated:
             return [ClusterMessage(message) for message in self.theirs.batch_receive()]
 
-    def acknowledge(self, message: Message[T] | MessageId) -> None:
+    def acknowledge(self, message: Any, txn: Transaction | None = None) -> None:
+        refuse_transaction(txn)
         with translated:
             self.theirs.acknowledge(acknowledgeable(message))
 
-    def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
+    def transactions(self, max_messages: int = 100, *, timeout_ms: int = 60_000, label: str = "") -> NoReturn:
+        no_transactions()
+
+    def acknowledge_cumulative(self, message: Message[T] | MessageId, txn: Transaction | None = None) -> None:
+        refuse_transaction(txn)
         with translated:
             self.theirs.acknowledge_cumulative(acknowledgeable(message))
 
@@ -420,10 +440,12 @@ class ClusterProducer(ClusterHandle, Producer[T]):
     """`Producer` over the producer of ``pulsar-client``. Thread-safe."""
 
     def send(self, content: T | None, *args: Any, **options: Any) -> MessageId:
+        refuse_transaction(options.pop("txn", None))
         with translated:
             return from_message_id(self.theirs.send(content, *args, **options), self.topic())
 
     def send_async(self, content: T | None, callback: Any, *args: Any, **options: Any) -> None:
+        refuse_transaction(options.pop("txn", None))
         with translated:
             self.theirs.send_async(content, self._callback(callback), *args, **options)
 
@@ -646,6 +668,21 @@ class ClusterClient(Client):
         arguments = _given(Client.create_table_view, self.theirs.create_table_view, topic, *args, **options)
         with translated:
             return ClusterTableView(self.theirs.create_table_view(**arguments))
+
+    def transaction(self, timeout_ms: int = 60_000, *, label: str = "") -> NoReturn:
+        no_transactions()
+
+    def new_transaction(self, timeout_ms: int = 60_000, *, label: str = "") -> NoReturn:
+        no_transactions()
+
+    def join_transaction(self, token: bytes) -> NoReturn:
+        no_transactions()
+
+    def prepared_transactions(self) -> NoReturn:
+        no_transactions()
+
+    def resume_transaction(self, prepared: PreparedTransaction | TxnID) -> NoReturn:
+        no_transactions()
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         with translated:

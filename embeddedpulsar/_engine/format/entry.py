@@ -47,6 +47,7 @@ from embeddedpulsar._engine.format.frame import (
     CODEC_ENCRYPTED,
     CODEC_PULSAR,
     CODEC_SNAPPY_RAW,
+    COLUMN_FLAGS,
     FLAG_BATCHED,
     FLAG_DELAYED,
     FLAG_DELIVER_AT,
@@ -124,18 +125,28 @@ class ProducerPrefix:
         name: producer name, at most 1,024 bytes of UTF-8.
         epoch: the producer's epoch, 32 bits.
         schema_version: version of the producer's schema; -1 for none.
+        transaction: that the entries are of: most and least significant half of its id; None for none.
+            `encode`, `encode_plain` and `encode_columns` put it into them.
 
     Example:
         >>> ProducerPrefix("p").metadata_length
         40
+        >>> encode_plain([b"a"], 0, ProducerPrefix("p", transaction=(0, 7))).flags & FLAG_TXN == FLAG_TXN
+        True
     """
 
     __slots__ = (
         "epoch", "metadata_length", "name", "pack_keyed", "pack_metadata", "pack_single", "rest",
-        "schema_version", "tail",
+        "schema_version", "tail", "transaction",
     )  # fmt: skip
 
-    def __init__(self, name: str, epoch: int = 0, schema_version: int = -1) -> None:
+    def __init__(
+        self,
+        name: str,
+        epoch: int = 0,
+        schema_version: int = -1,
+        transaction: tuple[int, int] | None = None,
+    ) -> None:
         encoded = name.encode()
         if len(encoded) > MAX_NAME_BYTES:
             raise ValueError(
@@ -145,6 +156,7 @@ class ProducerPrefix:
         self.name = name
         self.epoch = epoch
         self.schema_version = schema_version
+        self.transaction = transaction
         self.metadata_length = METADATA.size + len(padded)
         # Everything behind columns_size, for a key hash of 0.
         self.tail = METADATA.pack(0, 0, 0, schema_version, epoch, len(encoded), 0, 0)[12:] + padded
@@ -232,6 +244,17 @@ def encode_plain(
         >>> encode_plain([b"a", b"b"], 0, ProducerPrefix("p")).count
         2
     """
+    if prefix.transaction is not None:
+        flags = FLAG_BATCHED if batched else 0
+        return encode_columns(
+            encode_values(values),
+            len(values),
+            flags,
+            first_sequence_id,
+            0,
+            prefix,
+            schema_version=prefix.schema_version,
+        )
     offsets = offsets_of(values)
     total: int = _I32.unpack_from(offsets, len(offsets) - 4)[0]
     gap = PADDING[-len(offsets) & 7]
@@ -273,6 +296,8 @@ def encode(content: EntryContent, producer: ProducerPrefix, codec: int = 0) -> E
     # either.
     if not count or (count > 1 and not content.batched):
         raise ValueError(f"{count} messages in an entry that is {'' if content.batched else 'not '}a batch")
+    if producer.transaction is not None:
+        content.transaction = producer.transaction
     flags, optional = optional_columns(content, count)
     if content.batched:
         flags |= FLAG_BATCHED
@@ -426,8 +451,17 @@ def encode_columns(
     schema_version: int = -1,
 ) -> EncodedEntry:
     """Encode an entry whose columns are laid out as they are stored: value column first, then in the order
-    of the flags, each padded to 8 bytes. Buffers are not copied, but for a codec.
+    of the flags, each padded to 8 bytes. Buffers are not copied, but for a codec. The transaction of the
+    producer's prefix is added, if it is not among them.
+
+    Raises:
+        ValueError: there is a transaction to be added, and a column that stands behind it.
     """
+    if producer.transaction is not None and not flags & FLAG_TRANSACTION:
+        if flags & COLUMN_FLAGS >= FLAG_TRANSACTION:
+            raise ValueError(f"columns with the flags {flags:#x} stand behind that of a transaction")
+        columns = [*columns, TRANSACTION.pack(*producer.transaction)]
+        flags |= FLAG_TRANSACTION | FLAG_TXN
     columns_size = sum(map(len, columns))
     if codec and columns_size > MAX_FRAME_SIZE:
         codec = 0  # a reader refuses to unpack that much

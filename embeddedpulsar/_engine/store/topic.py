@@ -535,6 +535,11 @@ class Topic:
             self._upkeep.begin()
             self._is_in_use = True
 
+    @property
+    def relative_directory(self) -> str:
+        """Its directory below that of all topics."""
+        return self._session.directories.relative(self._entry)
+
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<Topic {self.name} {state} subscriptions={len(self._subscriptions)}>"

@@ -443,6 +443,10 @@ class TopicList:
             self._catalog.lock.release()
         return entry.partitions
 
+    def of_incarnation(self, incarnation: int) -> TopicEntry | None:
+        """The topic or partition of that incarnation; None if it was deleted. Looks at all of them."""
+        return next((entry for entry in self._catalog.topics() if entry.incarnation == incarnation), None)
+
     def entry_to_open(self, name: TopicName, *, create: bool) -> TopicEntry:
         """The entry of a topic with a log; made if need be and allowed.
 

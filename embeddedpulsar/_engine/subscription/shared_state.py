@@ -297,10 +297,11 @@ class SharedState:
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def transact(self, body: Callable[[SubscriptionState], R]) -> R:
+    def transact(self, body: Callable[[SubscriptionState], R], *, is_flushed: bool = True) -> R:
         """Run ``body`` on the caught-up state, under the lock; what it changes it passes to `commit`.
 
-        ``body`` must not block, log, or call back into the subscription.
+        ``body`` must not block, log, or call back into the subscription. At level "flush" what it changed is
+        durable on return, unless the caller says that it is flushed with more: not ``is_flushed``.
 
         Raises:
             AlreadyClosed: closed, or made by the parent of this forked process.
@@ -329,7 +330,7 @@ class SharedState:
             raise
         finally:
             self._act()
-        if self._flusher.is_immediate:
+        if self._flusher.is_immediate and is_flushed:
             self._flusher.sync()
         return result
 
@@ -374,7 +375,8 @@ class SharedState:
             self.commit([record.TransactionEnd(transaction, outcome, self._clock.wall_ms())])
             return True
 
-        return self.transact(body)
+        # A power loss that takes it loses nothing: the outcome is asked for again.
+        return self.transact(body, is_flushed=False)
 
     def in_lock(self, body: Callable[[], R]) -> R:
         """Run ``body`` under the lock on whatever this replica has seen: it changes nothing but the words of

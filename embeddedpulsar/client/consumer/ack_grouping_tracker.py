@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import or_
 
 from embeddedpulsar._engine.format.acknowledgement import bitsets_of
@@ -21,6 +21,7 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     NotAllowedError,
     NotConnected,
+    TransactionConflict,
 )
 from embeddedpulsar.message import NO_ORIGIN, is_skipped
 from embeddedpulsar.message_id import LARGEST_ID
@@ -46,6 +47,10 @@ _TURN_S: Final = 0.02
 """Seconds that the timer waits for a lock that passes from one to the next; not for one that is stuck."""
 
 _NOWHERE: Final = (-1, -1, -1)
+_MOVED: Final = (
+    "the message was not acknowledged, and the transaction can only be aborted: the subscription was moved "
+    "since the message was received, or this process was suspended for so long that it was considered dead"
+)
 
 failpoints.declare("ack:noted")
 
@@ -96,7 +101,9 @@ class AckGroupingTracker:
         "_group_time_s",
         "_has_ended",
         "_helpers",
+        "_in_transactions",
         "_index_acks",
+        "_is_by_index",
         "_is_immediate",
         "_log",
         "_partial",
@@ -155,6 +162,9 @@ class AckGroupingTracker:
         self.slots: Iterator[int] = iter(())
         self.firsts: dict[int, int] = {}
         self._partial: dict[RawPosition, bytearray] = {}
+        # By entry, which messages of batches transactions acknowledged.
+        self._in_transactions: dict[RawPosition, bytearray] = {}
+        self._is_by_index = False
         self._cumulative: tuple[int, int, int, int] | None = None
         self._through = _NOWHERE  # all up to this message is acknowledged, as (ledger, entry, index)
         self._given_back: dict[RawPosition, None] = {}  # the last ones: other consumers may have them
@@ -171,7 +181,7 @@ class AckGroupingTracker:
 
     @quick.setter
     def quick(self, value: bool) -> None:
-        self.quick_origin = self.origin if value else NO_ORIGIN
+        self.quick_origin = self.origin if value and not self._is_by_index else NO_ORIGIN
 
     def track(self, view: EntryView) -> None:
         """Prepare a fetched entry. An entry of one message needs no preparation."""
@@ -202,6 +212,103 @@ class AckGroupingTracker:
                 self._acknowledge_index(position, flags, index)
         elif size > index:
             self._acknowledge_part(position, index, size)
+
+    # -- in transactions -----------------------------------------------------------------------------------
+
+    def acknowledge_in(
+        self,
+        transaction: tuple[int, int],
+        messages: Sequence[tuple[int, int, int, int]],
+        owners: Sequence[AckGroupingTracker | None],
+    ) -> None:
+        """Acknowledge messages in a transaction, in one command: all or none. Ids without a message are
+        ignored.
+
+        Written behind all that was collected. Messages of batches are acknowledged one by one: the batch is
+        not tracked any more, and what was collected of it is written.
+
+        Args:
+            transaction: its id.
+            messages: parts of ids; see `acknowledge`.
+            owners: for each the tracker of the consumer that received it, if that is another one.
+
+        Raises:
+            TransactionConflict: one of them is acknowledged, or pending in a transaction.
+            NotConnected: the subscription was moved since they were received.
+        """
+        entries: list[RawPosition] = []
+        bits: dict[RawPosition, tuple[int, int]] = {}
+        for (ledger, entry, index, size), owner in zip(messages, owners, strict=True):
+            if ledger < 0 or ledger == LARGEST_ID or entry < 0:
+                continue
+            position = (ledger, entry)
+            if index < 0 or size == 1:
+                entries.append(position)
+            elif index < size:
+                before = bits.get(position, (0, size))[0]
+                if before >> index & 1:
+                    raise TransactionConflict(f"message {index} of the batch at {position} is given twice")
+                bits[position] = before | 1 << index, size
+                self._untrack(position)
+                if owner is not None:
+                    owner._untrack(position)
+        if len(set(entries)) < len(entries) or not bits.keys().isdisjoint(entries):
+            raise TransactionConflict("a message is given twice")
+        for tracker in {self, *filter(None, owners)}:
+            if tracker.unwritten:
+                tracker.flush()
+        if not self._attachment.acknowledge(entries, bits, epoch=self._epoch, transaction=transaction):
+            raise NotConnected(_MOVED)
+        self.sent += len(entries) + len(bits)
+        for position in entries:
+            self._note_whole(position)
+        for position, (mask, size) in bits.items():
+            flags = self._in_transactions.setdefault(position, bytearray(size))
+            for index in range(size):
+                flags[index] |= mask >> index & 1
+            if 0 not in flags:
+                del self._in_transactions[position]
+                self._note_whole(position)
+
+    def acknowledge_cumulative_in(
+        self, transaction: tuple[int, int], ledger: int, entry: int, index: int, size: int
+    ) -> None:
+        """`acknowledge_cumulative` in a transaction, written at once. Errors as of `acknowledge_in`."""
+        if ledger < 0 or ledger == LARGEST_ID or entry < 0:
+            return
+        if self.unwritten:
+            self.flush()
+        is_whole = index < 0 or index + 1 >= size
+        part = (-1, 0) if is_whole else (index, size)
+        if not is_whole:
+            self._untrack((ledger, entry))
+        attachment = self._attachment
+        if not attachment.acknowledge_cumulative(
+            ledger, entry, *part, epoch=self._epoch, transaction=transaction
+        ):
+            raise NotConnected(_MOVED)
+        self.sent += 1
+        self._close_up_to((ledger, entry), whole=is_whole)
+
+    def _untrack(self, position: RawPosition) -> None:
+        """Have the messages of a batch acknowledged one by one from here on: what one transaction has of it
+        may count, and the rest not."""
+        # The fast path of `Consumer.acknowledge` sets flags that say nothing any more.
+        self._is_by_index = True
+        self.close()
+        flags = self.open.pop(position, None)
+        if flags is not None and any(flags):
+            unwritten = self._partial.get(position)
+            if unwritten is None or len(unwritten) != len(flags):
+                self._partial[position] = flags
+            else:
+                unwritten[:] = map(or_, unwritten, flags)
+
+    def _note_whole(self, position: RawPosition) -> None:
+        """Nothing is left of an entry to be acknowledged, unless its transaction is aborted."""
+        self.open.pop(position, None)
+        if self.on_done is not None:
+            self.on_done(position)
 
     def _acknowledge_part(self, position: RawPosition, index: int, size: int) -> None:
         # Of a batch that this consumer did not fetch, or gave back: another consumer may hold its other
@@ -583,6 +690,7 @@ class AckGroupingTracker:
     def reset(self) -> None:
         self.open.clear()
         self._partial.clear()
+        self._in_transactions.clear()
 
     def begin_epoch(self) -> None:
         """Drop collected acknowledgements, which have no effect after the subscription was moved."""

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 from embeddedpulsar._engine.platform import timing
-from embeddedpulsar.client.arguments import check_type, checked_seek_target
+from embeddedpulsar.client.arguments import (
+    UINT32_MAX,
+    check_range,
+    check_transaction,
+    check_type,
+    checked_seek_target,
+    id_parts,
+)
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import NO_ORIGIN, Message, T
@@ -13,13 +21,14 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.records import TYPE_CHECKING, Generic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Self
 
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
     from embeddedpulsar.client.consumer.topic_group.topic_group import ConsumerGroup
     from embeddedpulsar.client.interceptors import InterceptorChain
     from embeddedpulsar.client.statistics import ConsumerStats
+    from embeddedpulsar.client.transaction import Transaction
 
 
 class Consumer(ProcessBound, Generic[T]):
@@ -199,7 +208,11 @@ class Consumer(ProcessBound, Generic[T]):
 
     # -- acknowledging -----------------------------------------------------------------------------------
 
-    def acknowledge(self, message: Message[T] | MessageId) -> None:
+    def acknowledge(
+        self,
+        message: Message[T] | MessageId | Sequence[Message[T] | MessageId],
+        txn: Transaction | None = None,
+    ) -> None:
         """Acknowledge one message, so that it is not delivered again.
 
         Once the call has returned, the message is not delivered again, even if the process is killed. It may
@@ -209,12 +222,23 @@ class Consumer(ProcessBound, Generic[T]):
         written later: after about 1 s with 1,000 such topics. A batch is one entry: without
         ``batch_index_ack_enabled`` it is acknowledged when all its messages are.
 
+        In a transaction it is written at once, each message of a batch for itself, and counts when that
+        commits. Until the transaction ends no consumer gets the message; if it is aborted, it is delivered
+        again, with a higher `Message.redelivery_count` where there is one.
+
         Args:
-            message: a message, or its id. Ids without a message and repeated acknowledgements are ignored.
+            message: a message, or its id; with ``txn`` also a list of them, which is acknowledged in one
+                step, all or none. Ids without a message are ignored, and so are repeated acknowledgements
+                without ``txn``.
+            txn: the transaction that acknowledges. Not in ``pulsar-client``.
 
         Raises:
             AlreadyClosed: the consumer is closed.
             TypeError: neither a message nor an id.
+            TransactionConflict: it is acknowledged already, or pending in a transaction. That transaction,
+                and this one, which can only be aborted, are as before otherwise.
+            InvalidTxnStatusError: the transaction has ended.
+            NotConnected: in a transaction: the subscription was moved since the message was received.
 
         Example:
             >>> from embeddedpulsar import Client
@@ -222,16 +246,19 @@ class Consumer(ProcessBound, Generic[T]):
             ...     message_id = client.create_producer("orders").send(b"order 1")
             ...     consumer.acknowledge(message_id)
         """
+        if txn is not None:
+            self._acknowledge_in(txn, message)
+            return
         acks = self._acks
         try:
-            origin: Any = message._origin
+            origin: Any = message._origin  # type: ignore[union-attr]
         except AttributeError:
             origin = message  # neither a message nor an id
         if origin is acks.quick_origin:
             # Hot: 0.2 us. On return the entry is recorded in shared memory. Every step is atomic; the thread
             # that removes the batch from `open` acknowledges the entry. That the message has this origin says
             # that it is no id, that this consumer received it, and that the subscription was not moved since.
-            entry: Any = message._entry
+            entry: Any = message._entry  # type: ignore[union-attr]
             flags = entry.acked
             if flags is not None:
                 flags[message._index] = 1  # type: ignore[union-attr]
@@ -244,7 +271,7 @@ class Consumer(ProcessBound, Generic[T]):
             elif entry.count == 1:
                 position = ledger, number = entry.ledger_id, entry.entry_id
             else:
-                self._acknowledge_slowly(message)  # nothing tracks it
+                self._acknowledge_slowly(message)  # type: ignore[arg-type]  # nothing tracks it
                 return
             done = acks.done
             if not acks.ready or len(done) >= acks.most_quick:
@@ -266,18 +293,44 @@ class Consumer(ProcessBound, Generic[T]):
                 flags[index] = 1
                 if not flags[-1] or 0 in flags:
                     return
-        self._acknowledge_slowly(message)
+        self._acknowledge_slowly(message)  # type: ignore[arg-type]
 
-    def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
+    def _acknowledge_in(self, txn: Transaction, message: Any, *, is_cumulative: bool = False) -> None:
+        check_transaction(txn)
+        messages = [message] if isinstance(message, Message | MessageId) else message
+        if not isinstance(messages, list | tuple):
+            id_parts(messages)  # refuses it
+        acknowledge: Callable[[Any], object] = partial(
+            self._core.acknowledge_in, txn, is_cumulative=is_cumulative
+        )
+        if self._chain is not None:
+            hook = "on_acknowledge_cumulative" if is_cumulative else "on_acknowledge"
+            for each in messages:
+                self._chain.reporting(hook, lambda one: acknowledge([one]))(each)
+            return
+        acknowledge(messages)
+
+    def acknowledge_cumulative(self, message: Message[T] | MessageId, txn: Transaction | None = None) -> None:
         """Acknowledge this message and everything before it.
 
         In the middle of a batch, without ``batch_index_ack_enabled``, it covers everything before the batch;
         the batch is acknowledged once its other messages are.
 
+        In a transaction, see `acknowledge`, it covers the messages of a batch up to this one. If the
+        transaction is aborted, the messages come again after `redeliver_unacknowledged_messages`, or to the
+        next consumer.
+
+        Args:
+            message: a message, or its id.
+            txn: the transaction that acknowledges. Not in ``pulsar-client``.
+
         Raises:
             AlreadyClosed: the consumer is closed.
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
             TypeError: neither a message nor an id.
+            TransactionConflict: all up to there is acknowledged, or another transaction acknowledges
+                cumulatively.
+            InvalidTxnStatusError, NotConnected: as for `acknowledge`.
 
         Example:
             >>> from embeddedpulsar import Client
@@ -288,10 +341,70 @@ class Consumer(ProcessBound, Generic[T]):
             ...     consumer.receive().data()
             b'order 2'
         """
+        if txn is not None:
+            id_parts(message)
+            self._acknowledge_in(txn, message, is_cumulative=True)
+            return
         acknowledge: Callable[[Message[T] | MessageId], None] = self._core.acknowledge_cumulative
         if self._chain is not None:
             acknowledge = self._chain.reporting("on_acknowledge_cumulative", acknowledge)
         acknowledge(message)
+
+    def transactions(
+        self, max_messages: int = 100, *, timeout_ms: int = 60_000, label: str = ""
+    ) -> Iterator[tuple[list[Message[T]], Transaction]]:
+        """Consume, transform, produce: receive messages, and acknowledge them in a transaction of their own.
+
+        Each pass of the loop has the messages that are there, at least one, and the transaction that has
+        acknowledged them, for what is sent in return. It commits at the end of the pass. An exception in it,
+        or a ``break``, aborts the transaction, and the messages are delivered again; to leave the loop and
+        keep what the pass did, call `Transaction.commit` before the ``break``. The loop ends when the
+        consumer is closed. Not in ``pulsar-client``.
+
+        Args:
+            max_messages: most messages of a transaction.
+            timeout_ms: of each transaction, see `Client.transaction`.
+            label: of each, likewise.
+
+        Raises:
+            ValueError: an argument of a wrong type or value.
+            Exception: any exception that `receive`, `acknowledge` or `Transaction.commit` raises.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     consumer, bills = client.subscribe("orders", "billing"), client.create_producer("bills")
+            ...     ids = [client.create_producer("orders").send(b"%d" % i) for i in range(3)]
+            ...     for messages, txn in consumer.transactions():
+            ...         total = sum(int(message.data()) for message in messages)
+            ...         message_id = bills.send(b"%d" % total, txn=txn)
+            ...         txn.commit()
+            ...         break
+            ...     len(messages), txn.state.name
+            (3, 'COMMITTED')
+        """
+        check_type(int, max_messages, "max_messages")
+        check_range(max_messages, "max_messages", 1, UINT32_MAX)
+        return self._transactions(max_messages, timeout_ms, label)
+
+    def _transactions(
+        self, max_messages: int, timeout_ms: int, label: str
+    ) -> Iterator[tuple[list[Message[T]], Transaction]]:
+        from embeddedpulsar.client.transaction import begin
+
+        while True:
+            try:
+                messages = [self.receive()]
+            except AlreadyClosed:
+                return
+            while len(messages) < max_messages:
+                message = self.receive_nowait()
+                if message is None:
+                    break
+                messages.append(message)
+            with begin(self._core.client, timeout_ms, label) as txn:
+                self.acknowledge(messages, txn=txn)
+                yield messages, txn
 
     def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
         """Have a message delivered again after ``negative_ack_redelivery_delay_ms``.

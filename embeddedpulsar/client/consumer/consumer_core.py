@@ -31,13 +31,14 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     PulsarException,
     StoreGoneError,
+    TransactionConflict,
 )
 from embeddedpulsar.message import Message, size_of
 from embeddedpulsar.message_id import LARGEST_ID
 from embeddedpulsar.records import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, Final
 
     from embeddedpulsar._engine.platform.timing import Timer
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.dead_letter import DeadLetters, RetryLetters
     from embeddedpulsar.client.consumer.due_entries import DueEntries
     from embeddedpulsar.client.statistics import ConsumerStats
+    from embeddedpulsar.client.transaction import Transaction
     from embeddedpulsar.message_id import MessageId
 
 
@@ -608,19 +610,60 @@ class ConsumerCore:
             self.in_time(self.acks.acknowledge_cumulative, *parts)
             self._leave_out(parts, is_cumulative=True)
 
+    def acknowledge_in(self, txn: Transaction, messages: Sequence[Any], *, is_cumulative: bool) -> None:
+        """Acknowledge in a transaction, all or nothing. See `AckGroupingTracker.acknowledge_in`."""
+        self.delivery.check_open()
+        with timing.translated:
+            listed = [id_parts(message) for message in messages]
+            part = txn.acknowledging(self.session)
+            try:
+                if is_cumulative:
+                    self.in_time(self.acks.acknowledge_cumulative_in, part.txn_id, *listed[0])
+                else:
+                    owners = [
+                        self.acks.owner_of(message) if isinstance(message, Message) else None
+                        for message in messages
+                    ]
+                    self.in_time(self.acks.acknowledge_in, part.txn_id, listed, owners)
+            except BaseException as error:
+                txn.failed(error)
+                raise
+            part.acknowledgements += 1
+            for parts in listed:
+                self._leave_out_in(parts, is_cumulative=is_cumulative)
+
+    def _leave_out_in(self, parts: tuple[int, int, int, int], *, is_cumulative: bool) -> None:
+        """`_leave_out` of what a transaction acknowledged."""
+        ledger, entry, index, size = parts
+        last = LARGEST_ID if index < 0 or size == 1 else index
+
+        def is_acknowledged(view: EntryView, at: int) -> bool:
+            position = view.ledger_id, view.entry_id
+            if is_cumulative:
+                return (*position, at) <= (ledger, entry, last)
+            return position == (ledger, entry) and (last == LARGEST_ID or at == index)
+
+        self._remove_ahead(ledger, entry, last, is_acknowledged)
+
     def _leave_out(self, parts: tuple[int, int, int, int], *, is_cumulative: bool) -> None:
         """Remove fetched messages that the application has just acknowledged before it got them."""
         ledger, entry, index, size = parts
-        queue, acks = self.queue, self.acks
+        acks = self.acks
         is_whole = index < 0 or size == 1
-        if not queue.has_ahead(ledger, entry, LARGEST_ID if is_whole else index):
-            return
 
         def is_acknowledged(view: EntryView, at: int) -> bool:
             if not is_cumulative and is_whole and (view.ledger_id, view.entry_id) == (ledger, entry):
                 return True
             return acks.has_acknowledged(view, at)
 
+        self._remove_ahead(ledger, entry, LARGEST_ID if is_whole else index, is_acknowledged)
+
+    def _remove_ahead(
+        self, ledger: int, entry: int, index: int, is_acknowledged: Callable[[EntryView, int], bool]
+    ) -> None:
+        queue = self.queue
+        if not queue.has_ahead(ledger, entry, index):
+            return
         try:
             timing.enter(queue.lock, "the queue of this consumer")
             queue.leave_out(is_acknowledged)
@@ -821,6 +864,15 @@ class VolatileCore(ConsumerCore):
             id_parts(message)
         if self.delivery.closed_text:
             self.delivery.check_open()
+
+    def acknowledge_in(self, txn: Transaction, messages: Sequence[Any], *, is_cumulative: bool) -> None:
+        self.delivery.check_open()
+        error = TransactionConflict(
+            f"{self.topic_name} is non-persistent: a transaction cannot acknowledge its messages, which are "
+            "acknowledged when they are delivered; acknowledge without a transaction"
+        )
+        txn.failed(error)
+        raise error
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
         self.acknowledge(message)

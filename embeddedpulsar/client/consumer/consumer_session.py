@@ -269,6 +269,11 @@ class ConsumerSession:
     def _is_attached(self) -> bool:
         return getattr(self, "attachment", None) is not None
 
+    @property
+    def topic(self) -> Topic:
+        """For transactions, which name it."""
+        return self._uses[0].topic
+
     def _keep(self, attachment: Attachment) -> None:
         self.attachment = attachment
 

@@ -21,13 +21,14 @@ from embeddedpulsar._engine.format.entry import (
     encode,
     encode_plain,
 )
+from embeddedpulsar._engine.format.frame import FLAG_TXN
 from embeddedpulsar._engine.platform.timing import is_within_another_call
 from embeddedpulsar.client import client_threads
 from embeddedpulsar.client.arguments import INT64_MAX
 from embeddedpulsar.client.producer.entry_encoder import too_big
 from embeddedpulsar.client.producer.message_router import TURN, BulkRouting
 from embeddedpulsar.client.producer.pending_entry import AHEAD, WORTH_A_THREAD, EncodeAhead, PendingEntry
-from embeddedpulsar.exceptions import Interrupted, MessageTooBig
+from embeddedpulsar.exceptions import Interrupted, MessageTooBig, NotAllowedError
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.records import NamedTuple, Protocol
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.producer.producer_config import BulkLimits
     from embeddedpulsar.client.producer.publisher import Publisher
+    from embeddedpulsar.client.transaction import TopicPart, Transaction
 
 
 class SentMessages(Sequence[MessageId]):
@@ -197,12 +199,17 @@ class BulkPublisher:
     Args:
         publisher_of: returns the publisher of a partition; called with 0 without partitions.
         codec: compresses entries.
+        txn: the transaction of all of them; None for none. Its commit waits for the disk.
     """
 
-    def __init__(self, publisher_of: Callable[[int], Publisher], codec: int) -> None:
+    def __init__(
+        self, publisher_of: Callable[[int], Publisher], codec: int, txn: Transaction | None = None
+    ) -> None:
         self.sent = SentMessages()
         self._publisher_of = publisher_of
         self._codec = codec
+        self._txn = txn
+        self._prefixes: dict[Publisher, tuple[ProducerPrefix, ProducerPrefix]] = {}
         self._ahead = EncodeAhead[Encoded]()
         self._waiting: deque[Portion] = deque()  # portions that are not stored yet
         self._is_large = False  # whether the last entry was large
@@ -224,6 +231,8 @@ class BulkPublisher:
                 self._publishers[partition].session.ledger.wait_durable(end_word)
         except BaseException as error:
             self._find_outcome()
+            if self._txn is not None:
+                self._txn.failed(error)
             is_bare = isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted)
             if is_bare and not is_within_another_call():
                 interrupted = Interrupted("the call was interrupted between two entries, or in one")
@@ -242,9 +251,20 @@ class BulkPublisher:
             self._publishers[partition] = publisher
         return publisher
 
+    def _prefix(self, publisher: Publisher) -> ProducerPrefix:
+        """What the entries of this call and of a producer have in common, until it attaches again."""
+        own = publisher.prefix
+        if self._txn is None:
+            return own
+        of, prefix = self._prefixes.get(publisher, (None, own))
+        if of is not own:
+            prefix = publisher.queue.encoder.prefix_of(self._txn.part_of(publisher))
+            self._prefixes[publisher] = own, prefix
+        return prefix
+
     def _encode(self, portion: Portion) -> Encoded:
         publisher = self._publisher(portion.partition)
-        return encode_portion(portion, publisher.prefix, publisher.queue.ids.following, self._codec)
+        return encode_portion(portion, self._prefix(publisher), publisher.queue.ids.following, self._codec)
 
     def _store_all(self, portions: Iterator[Portion]) -> None:
         self._fetch(portions, 1)
@@ -278,7 +298,7 @@ class BulkPublisher:
         first = publisher.queue.ids.following + sum(
             other.count for other in before if other.explicit_ids is None
         )
-        work = partial(encode_portion, portion, publisher.prefix, first, self._codec)
+        work = partial(encode_portion, portion, self._prefix(publisher), first, self._codec)
         # One thread makes the copies, one portion ahead, so that it reuses memory just freed. New pages for
         # every entry would cost as much as the checksum.
         self._is_shared = self._codec != 0 or not portion.is_copied
@@ -297,11 +317,13 @@ class BulkPublisher:
             queue.lock.acquire()
             client_threads.checks(publisher.check_open)()
             queue.make_way()  # for messages of other threads, which have lower ids
-            if publisher.prefix is not prefix or (ids is None and queue.ids.following != first):
+            if self._prefix(publisher) is not prefix or (ids is None and queue.ids.following != first):
                 _, prefix, first, entry = self._encode(portion)
             low, high, highest = ids or (first, first + count - 1, first + count - 1)
             out = PendingEntry(entry, count, low, high, None, True)
             out.highest = highest
+            if self._txn is not None:
+                out.part = self._part(publisher, entry)
             queue.encoder.finish(out)
             fits = count == 1 or not isinstance(out.error, MessageTooBig)
             if fits:
@@ -327,6 +349,14 @@ class BulkPublisher:
             raise too_big(f"value {portion.numbers[0]}", size, limit)
         self._store(self._encode(portion.part(0, count // 2)))
         self._store(self._encode(portion.part(count // 2, count)))
+
+    def _part(self, publisher: Publisher, entry: EncodedEntry) -> TopicPart:
+        assert self._txn is not None
+        if not entry.flags & FLAG_TXN:
+            raise NotAllowedError(
+                "an entry that was encrypted elsewhere cannot be sent in a transaction: its id is none of it"
+            )
+        return self._txn.part_of(publisher)
 
     def _note(self, out: PendingEntry, portion: Portion) -> None:
         partition = portion.partition

@@ -79,6 +79,8 @@ class Completions:
         """Add an entry that was appended or has failed. Under the publisher's lock."""
         if out.error is not None:
             self._meter.failed(out.count)
+            if out.part is not None:
+                out.part.fail(out.error)
         callbacks = out.callbacks
         if callbacks is None:
             if out.error is not None:

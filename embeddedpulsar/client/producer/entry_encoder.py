@@ -21,8 +21,21 @@ from embeddedpulsar._engine.format.entry import (
     fields_with_extras,
     pack_extras,
 )
-from embeddedpulsar._engine.format.entry_decoder import LARGEST_MESSAGE, MOST_CHUNKS, RUN, Chunk
-from embeddedpulsar._engine.format.frame import CODEC_ENCRYPTED, FLAG_BATCHED, MAX_FRAME_SIZE, METADATA_SIZE
+from embeddedpulsar._engine.format.entry_decoder import (
+    LARGEST_MESSAGE,
+    MOST_CHUNKS,
+    RUN,
+    TRANSACTION,
+    Chunk,
+)
+from embeddedpulsar._engine.format.frame import (
+    CODEC_ENCRYPTED,
+    FLAG_BATCHED,
+    FLAG_TRANSACTION,
+    FLAG_TXN,
+    MAX_FRAME_SIZE,
+    METADATA_SIZE,
+)
 from embeddedpulsar.client.arguments import KEY, NO_OPTIONS, SEQUENCE_ID, Options, make_content, transposed
 from embeddedpulsar.client.producer.pending_entry import (
     CALLBACK,
@@ -37,6 +50,7 @@ from embeddedpulsar.client.producer.pending_entry import (
     PendingEntry,
     SendCallback,
     is_unbatchable,
+    part_of,
     payload_of,
 )
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
@@ -48,6 +62,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.transaction import TopicPart
     from embeddedpulsar.crypto.entry_cipher import EntryCipher
 
 _SLACK: Final = 16  # padding of two columns
@@ -79,6 +94,10 @@ class Chunker:
         self._codec: Final = codec
         self._max_part: Final = max_part
         self.limit_to(max_size)
+
+    def with_prefix(self, prefix: ProducerPrefix) -> Chunker:
+        """One for entries with another prefix."""
+        return Chunker(prefix, self._codec, self._max_size, self._seal, self._max_part)
 
     def limit_to(self, max_size: int) -> None:
         """Make smaller or larger entries from now on. Any thread."""
@@ -177,7 +196,16 @@ class EntryEncoder:
     text is never stored.
     """
 
-    __slots__ = ("_chunker", "_cipher", "_codec", "_counts_bytes", "_key_based", "_max_size", "_prefix")
+    __slots__ = (
+        "_chunker",
+        "_cipher",
+        "_codec",
+        "_counts_bytes",
+        "_is_in_transaction",
+        "_key_based",
+        "_max_size",
+        "_prefix",
+    )
 
     def __init__(
         self,
@@ -196,6 +224,29 @@ class EntryEncoder:
         self._codec = codec
         self._key_based = key_based
         self._max_size = max_size
+        self._is_in_transaction = prefix.transaction is not None
+
+    def of(self, part: TopicPart) -> EntryEncoder:
+        """The encoder of entries of a transaction: as this one, but for the id in them."""
+        encoder = part.encoder
+        if encoder is None or encoder._max_size != self._max_size or encoder._cipher is not self._cipher:
+            prefix = self.prefix_of(part)
+            chunker = self._chunker and self._chunker.with_prefix(prefix)
+            encoder = part.encoder = EntryEncoder(
+                prefix,
+                self._codec,
+                self._key_based,
+                self._max_size,
+                chunker,
+                self._cipher,
+                self._counts_bytes,
+            )
+        return encoder
+
+    def prefix_of(self, part: TopicPart) -> ProducerPrefix:
+        """What entries of a transaction have in common."""
+        own = self._prefix
+        return ProducerPrefix(own.name, own.epoch, own.schema_version, part.txn_id)
 
     def encode(self, items: list[Any], mixed: bool, first: int) -> tuple[list[PendingEntry], int]:
         """Encode one batch: one entry, or with key-based batching one per key, by first sequence id.
@@ -275,7 +326,7 @@ class EntryEncoder:
         """Encode the only message of its key: an entry as of a message sent alone, but a batch."""
         value, callback, properties, key, ordering_key, _, event_time, deliver_at, is_null = row
         extras = _extras(properties, key, MAX_FRAME_SIZE, ordering_key, event_time, deliver_at, is_null)
-        if extras is None:
+        if extras is None or self._is_in_transaction:
             return self._encode_columns(transposed([row]), [sequence_id])
         columns, flags, key_hash = extras
         encoded = _entry(
@@ -289,6 +340,7 @@ class EntryEncoder:
         key = members[0][_KEY]
         if (
             self._codec
+            or self._is_in_transaction
             or not key
             or any(row[FIRST_OPTION:] != (None, key, None, row[_ID], 0, 0, False) for row in members)
         ):
@@ -349,9 +401,12 @@ class EntryEncoder:
             # cleared before they are encoded, so a tuple that is added meanwhile sets it again.
             members = items[taken : taken + count]
             mixed, batch.mixed = batch.mixed, taken + count < len(items)
+            part = part_of(members[0]) if batch.has_parts else None
             if batch.has_unbatchable and is_unbatchable(members[0]):
                 out, following = self.encode_single_item(members[0], first)
                 encoded = [out]
+            elif part is not None:
+                encoded, following = self._encode_in(part, members, first)
             else:
                 encoded, following = self.encode(members, mixed, first)
             added, has_failed = 0, False
@@ -371,8 +426,20 @@ class EntryEncoder:
             taken += count
         return taken, entries, first
 
+    def _encode_in(self, part: TopicPart, items: list[Item], first: int) -> tuple[list[PendingEntry], int]:
+        """`encode` of items that are of one transaction."""
+        entries, following = self.of(part).encode([item[:-1] for item in items], True, first)
+        for out in entries:
+            out.part = part
+        return entries, following
+
     def encode_single_item(self, item: Any, first: int) -> tuple[PendingEntry, int]:
         """Encode a queued message as an entry of its own; also return the next automatic id."""
+        part = part_of(item)
+        if part is not None:
+            out, following = self.of(part).encode_single_item(item[:-1], first)
+            out.part = part
+            return out, following
         if item.__class__ is not tuple:
             return self.encode_one(item, None, first), first + 1
         options: Any = item[FIRST_OPTION:] or None
@@ -389,6 +456,7 @@ class EntryEncoder:
         if chunker is not None and len(value) > chunker.largest:
             return chunker.pending_entry(value, options, sequence_id)
         out = PendingEntry(None, 1, sequence_id, sequence_id, None, False)
+        transaction = self._prefix.transaction
         if len(value) > self._max_size and not self._codec:
             out.error = too_big("message", len(value) + METADATA_SIZE, self._max_size)
             return out
@@ -396,6 +464,10 @@ class EntryEncoder:
         if options is not None:
             properties, key, ordering_key, _, event_time, deliver_at, is_null = options
             extras = _extras(properties, key, self._max_size, ordering_key, event_time, deliver_at, is_null)
+        if extras is not None and transaction is not None:
+            columns, flags, key_hash = extras
+            columns += TRANSACTION.pack(*transaction)  # behind all that a message may have here
+            extras = columns, flags | FLAG_TRANSACTION | FLAG_TXN, key_hash
         if extras is None or self._codec:
             content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
             encoded = encode(content, self._prefix, self._codec)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.partitioned_publisher import PartitionedPublisher
     from embeddedpulsar.client.producer.pending_entry import SendCallback
     from embeddedpulsar.client.producer.publisher import Publisher
+    from embeddedpulsar.client.transaction import Transaction
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.results import Result
 
@@ -50,23 +51,29 @@ class Interception:
             return with_key(self.schema, content, options)
         return self._plain(content), options
 
-    def send(self, content: Any, options: Options) -> MessageId:
+    def send(self, content: Any, options: Options, txn: Transaction | None = None) -> MessageId:
         message = self.chain.before_send(ProducerMessage(self, content, options))
         try:
-            sent = self._publisher.send(message.payload, message.options)
+            sent = self._publisher.send(message.payload, message.options, txn)
         except PulsarException as error:
             self.chain.on_send_acknowledgement(message, None, error)
             raise
         self.chain.on_send_acknowledgement(message, sent, None)
         return sent
 
-    def enqueue(self, content: Any, callback: SendCallback | None, options: Options | None) -> None:
+    def enqueue(
+        self,
+        content: Any,
+        callback: SendCallback | None,
+        options: Options | None,
+        txn: Transaction | None = None,
+    ) -> None:
         message = self.chain.before_send(ProducerMessage(self, content, options or NO_OPTIONS))
         told = None  # raises, because no interceptor can be called any more
         if callback is not None or not self._publisher.is_closed:
             told = _Told(self, message, callback)
         given = None if message.options == NO_OPTIONS else message.options
-        self._publisher.enqueue(message.payload, told, given)
+        self._publisher.enqueue(message.payload, told, given, txn)
 
     def note_failure(self, error: BaseException) -> None:
         """Keep a failure that no callback received, for the next flush."""

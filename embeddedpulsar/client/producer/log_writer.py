@@ -11,6 +11,7 @@ deduplication.
 from __future__ import annotations
 
 import contextlib
+from itertools import takewhile
 
 from embeddedpulsar._engine.format.control import TopicWord
 from embeddedpulsar._engine.log.position import Position
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.policies.resource_groups import RateLimiter
     from embeddedpulsar.client.producer.pending_entry import Chunks, PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerMeter, ProducerSession
+    from embeddedpulsar.client.transaction import TopicPart
 
 _SHORTEST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 16.0
@@ -411,7 +413,12 @@ class LogWriter:
             return True
         out.attempted = True
         try:
-            ledger, entry, _, end_word = self._ledger.append_nowait(out.encoded, self, timeout_s)
+            if out.part is None:
+                ledger, entry, _, end_word = self._ledger.append_nowait(out.encoded, self, timeout_s)
+            else:
+                ledger, entry, _, end_word = self._ledger.append_nowait(
+                    out.encoded, self, timeout_s, None, out.part.check_open
+                )
         except LockTimeout as error:
             out.attempted = False
             if timeout_s or isinstance(error, TopicHeld):
@@ -429,7 +436,7 @@ class LogWriter:
             out.end_word = end_word
         elif self._durability == "interval":
             self._ledger.note_dirty()
-        self._note(out, ledger, entry)
+        self._note(out, ledger, entry, end_word)
         return True
 
     def let_threads_pass(self, timeout_s: float) -> bool:
@@ -487,15 +494,17 @@ class LogWriter:
             # earlier call appended.
             with contextlib.closing(chunks.parts()) as parts:
                 for encoded in parts:
-                    place = self._append_part(encoded, timeout_s)
+                    place = self._append_part(encoded, timeout_s, out.part)
                     if place is None:
                         return False
                     chunks.earlier.append(place)
+                    if out.part is not None:
+                        out.part.note_stored(*place, self._ledger.tail)
                     if failpoints.ACTIVE:
                         failpoints.hit("chunk:part_stored")
             out.encoded = out.encoded or chunks.finish()
             out.attempted = True
-            place = self._append_part(out.encoded, timeout_s)
+            place = self._append_part(out.encoded, timeout_s, out.part)
             if place is None:
                 out.attempted = False
                 return False
@@ -510,11 +519,13 @@ class LogWriter:
                 out.end_word = self._ledger.tail
             elif self._durability == "interval":
                 self._ledger.note_dirty()
-            self._note(out, *place)
+            self._note(out, *place, self._ledger.tail)
         out.let_go()
         return True
 
-    def _append_part(self, encoded: EncodedEntry, timeout_s: float) -> tuple[int, int] | None:
+    def _append_part(
+        self, encoded: EncodedEntry, timeout_s: float, part: TopicPart | None
+    ) -> tuple[int, int] | None:
         ledger = self._ledger
         try:
             if timeout_s:
@@ -523,7 +534,8 @@ class LogWriter:
                 return None
             with contextlib.suppress(DeduplicationSwitched):  # takes effect with the next message
                 self.check_connected()
-            return ledger.append_nowait(encoded)[:2]
+            check_open = None if part is None else part.check_open
+            return ledger.append_nowait(encoded, None, None, None, check_open)[:2]
         finally:
             ledger.lock.release()
 
@@ -551,14 +563,21 @@ class LogWriter:
             todo = self._append_run(todo, hold)
 
     def _append_run(self, todo: list[PendingEntry], hold: AppendHold) -> list[PendingEntry]:
-        """Append entries until one fails. Returns those behind it, which were not tried."""
+        """Append entries until one fails, or until those of another transaction. Returns those behind, which
+        were not tried."""
         stored: list[tuple[int, int, int]] = []
+        part, behind = todo[0].part, todo
+        todo = list(takewhile(lambda out: out.part is part, todo))
+        behind = behind[len(todo) :]
         tried = [out.encoded for out in todo if out.encoded is not None]  # all are
         for out in todo:
             out.attempted = True
         rest: list[PendingEntry] = []
         try:
-            self._ledger.append_run(tried, hold, stored)
+            if part is None:
+                self._ledger.append_run(tried, hold, stored)
+            else:
+                self._ledger.append_run(tried, hold, stored, part.check_open)
         except LockTimeout:  # of the store, for the id of a new segment: nothing more was appended
             rest = todo[len(stored) :]
             raise
@@ -572,17 +591,17 @@ class LogWriter:
             for out, (ledger, entry, end_word) in zip(todo, stored, strict=False):
                 if waits:
                     out.end_word = end_word
-                self._note(out, ledger, entry)
+                self._note(out, ledger, entry, end_word)
             for out in rest:
                 out.attempted = False
-        return rest
+        return rest + behind
 
     def was_stored(self, out: PendingEntry) -> bool:
         """Look for an entry whose append was interrupted. Returns True, and stores its position, if found."""
         if out.is_duplicate:
             return True
         if out.entry >= 0:  # the interrupt came after the position was stored
-            self._note(out, out.ledger, out.entry)
+            self._note(out, out.ledger, out.entry, 0)
             return True
         if not out.attempted:
             return False
@@ -594,12 +613,15 @@ class LogWriter:
             return False
         if self._durability == "flush":
             out.end_word = self._ledger.tail
-        self._note(out, position.ledger_id, position.entry_id)
+        self._note(out, position.ledger_id, position.entry_id, self._ledger.tail)
         return True
 
-    def _note(self, out: PendingEntry, ledger: int, entry: int) -> None:
+    def _note(self, out: PendingEntry, ledger: int, entry: int, end_word: int) -> None:
         if out.entry < 0:
             self._meter.stored(out)
+            if out.part is not None:
+                out.end_word = 0  # its commit waits for the disk
+                out.part.note_stored(ledger, entry, end_word)
         if self.keeper is not None:
             self.keeper.note_stored(out)
         # The entry counts as stored from here on; before, an interrupt leaves its outcome to `was_stored`.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.client.statistics import ProducerStats
+    from embeddedpulsar.client.transaction import Transaction
     from embeddedpulsar.message_id import MessageId
 
 
@@ -271,26 +272,34 @@ class PartitionedPublisher:
         )
         return publisher.send(value, options)
 
-    def send(self, value: bytes, options: Options | None) -> MessageId:
+    def send(self, value: bytes, options: Options | None, txn: Transaction | None = None) -> MessageId:
         publisher = self._attached(self._router.route(value, options))
         if self._is_turning and len(value) > publisher.queue.batch.share:
             publisher = self._with_room(publisher, len(value), options)
-        return publisher.send(value, options)
+        return publisher.send(value, options, txn)
 
-    def enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
+    def enqueue(
+        self,
+        value: bytes,
+        callback: SendCallback | None,
+        options: Options | None,
+        txn: Transaction | None = None,
+    ) -> None:
         if options is not None and options[PARTITION_KEY] and self._goes_by_key:
             keyed = self._publishers[self._router.of_key(options[PARTITION_KEY])]
             if keyed is not None:
-                keyed.enqueue(value, callback, options)
+                keyed.enqueue(value, callback, options, txn)
                 return
         try:
             publisher = self._attached(self._router.route(value, options))
             if self._is_turning and len(value) > publisher.queue.batch.share:
                 publisher = self._with_room(publisher, len(value), options)
         except PulsarException as error:
+            if txn is not None:
+                txn.failed(error)
             next(iter(self._partitions)).tell_later(callback, error)
             return
-        publisher.enqueue(value, callback, options)
+        publisher.enqueue(value, callback, options, txn)
 
     def store_soon(self) -> None:
         for publisher in list(self._partitions):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.format.entry_decoder import Chunk
     from embeddedpulsar.client.arguments import Options
     from embeddedpulsar.client.client_threads import ClientLog
+    from embeddedpulsar.client.transaction import TopicPart
 
 R = TypeVar("R")
 
@@ -159,7 +160,29 @@ VALUE, CALLBACK = 0, 1
 FIRST_OPTION = 2
 KEYED_LENGTH = 4
 """Of an item with properties and a key alone: the other options have most columns and are rare."""
+PLAIN_PART_LENGTH: Final = 3
+"""Of an item of a transaction without options: (payload, callback, part)."""
+FULL_PART_LENGTH: Final = FIRST_OPTION + len(NO_OPTIONS) + 1
+"""With options: (payload, callback, *options, part)."""
 _NO_MORE: Final = NO_OPTIONS[KEYED_LENGTH - FIRST_OPTION :]
+
+
+def part_of(item: Any) -> TopicPart | None:
+    """The transaction of an item, as its producer takes part in it; None for one without.
+
+    Example:
+        >>> part_of((b"a", None)), part_of((b"a", None, "a part"))
+        (None, 'a part')
+    """
+    if item.__class__ is tuple and (len(item) == PLAIN_PART_LENGTH or len(item) == FULL_PART_LENGTH):
+        part: TopicPart = item[-1]
+        return part
+    return None
+
+
+def item_in(part: TopicPart, value: bytes, callback: SendCallback | None, options: Options | None) -> Item:
+    """`item_of` for a message of a transaction."""
+    return (value, callback, part) if options is None else (value, callback, *options, part)
 
 
 def is_unbatchable(item: Any) -> bool:
@@ -226,6 +249,7 @@ class BatchContainer:
         counted: number of items whose bytes are counted.
         has_unbatchable: whether some item may be a message with a delivery time, which is a batch by itself;
             never reset, because senders set it without the lock.
+        has_parts: whether some item may be one of a transaction; a batch is of one, or of none. Likewise.
         partition: of the topic; 0 without partitions.
         start_timer: starts the publish-delay timer.
         on_full: called by the sender that reached `trigger`.
@@ -237,6 +261,7 @@ class BatchContainer:
         "_usual",
         "armed",
         "counted",
+        "has_parts",
         "has_unbatchable",
         "items",
         "limit",
@@ -259,7 +284,7 @@ class BatchContainer:
         self.max_bytes = max_bytes
         # All messages of at most the fair share fit, whatever their number.
         self._fair = self._usual = self.share = self.limit = max_bytes // max_messages
-        self.armed = self.mixed = self.has_unbatchable = False
+        self.armed = self.mixed = self.has_unbatchable = self.has_parts = False
         self.partition = 0
         self.counted = 0
         self._bytes = 0
@@ -306,6 +331,8 @@ class BatchContainer:
                 if is_unbatchable(items[start + index]):
                     count = max(index, 1)
                     break
+        if self.has_parts and count > 1:
+            count = _of_one_part(items, start, count)
         if not self.counted and self.share == self._fair:
             return count  # no message is larger than the fair share
         self._count_up()
@@ -340,6 +367,21 @@ class BatchContainer:
         payloads = new if types == _PLAIN else map(_value_of if types == _TUPLES else payload_of, new)
         self._bytes += sum(map(len, payloads))
         self.counted += len(new)
+
+
+def _of_one_part(items: list[Any], start: int, count: int) -> int:
+    """How many of ``count`` items are of the transaction of the first, or of none, as that."""
+    part = part_of(items[start])
+    if part is None:
+        for index in range(1, count):
+            if part_of(items[start + index]) is not None:
+                return index
+        return count
+    for index in range(1, count):
+        item = items[start + index]
+        if item.__class__ is not tuple or item[-1] is not part:
+            return index
+    return count
 
 
 def shut_batch(partition: int) -> BatchContainer:
@@ -401,6 +443,7 @@ class PendingEntry:
         attempted: whether an append was begun; after an interrupt its outcome may be unknown.
         end_word: the tail to wait for if the producer's level requires a flush; 0 for none.
         reserved: bytes counted against the client's memory limit until the entry is stored or has failed.
+        part: of which transaction it is, as its producer takes part in it; None for none.
     """
 
     __slots__ = (
@@ -419,6 +462,7 @@ class PendingEntry:
         "is_duplicate",
         "last",
         "ledger",
+        "part",
         "reserved",
     )
 
@@ -446,6 +490,7 @@ class PendingEntry:
         self.ledger = self.entry = -1
         self.end_word = 0
         self.reserved = 0
+        self.part: TopicPart | None = None
 
     @property
     def is_stored(self) -> bool:
@@ -530,7 +575,9 @@ def unanswered(is_closed: bool) -> PulsarException:
 def fate_of(item: Any, error: BaseException) -> PendingEntry:
     """Return a failed entry for a message that was not encoded."""
     callback = item[CALLBACK] if item.__class__ is tuple else None
-    return PendingEntry(None, 1, -1, -1, None if callback is None else [callback], False, error)
+    out = PendingEntry(None, 1, -1, -1, None if callback is None else [callback], False, error)
+    out.part = part_of(item)
+    return out
 
 
 Encode = Callable[[EntryContent], EncodedEntry]

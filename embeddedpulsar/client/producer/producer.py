@@ -16,6 +16,7 @@ from embeddedpulsar.client.arguments import (
     check_few,
     check_options,
     check_range,
+    check_transaction,
     check_type,
     check_type_or_none,
     keyed_columns,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.send_queue import SendQueue
     from embeddedpulsar.client.statistics import ProducerStats
+    from embeddedpulsar.client.transaction import Transaction
     from embeddedpulsar.message_id import MessageId
 
 _MOST_MESSAGES = 1 << 20  # the limit of a batch acknowledgement
@@ -128,6 +130,7 @@ class Producer(ProcessBound, Generic[T]):
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
+        txn: Transaction | None = None,
     ) -> MessageId:
         """Publish a message and wait until it is stored.
 
@@ -145,6 +148,9 @@ class Producer(ProcessBound, Generic[T]):
             event_timestamp: when the event happened, in ms since 1970; 0 counts as not set.
             deliver_at: earliest delivery on Shared subscriptions, in ms since 1970. Others deliver at once.
             deliver_after: the same, counted from now.
+            txn: the transaction that the message is of: it is stored at once, and seen when that commits. At
+                level ``flush`` the commit waits for the disk, and this call does not. Not in
+                ``pulsar-client``.
 
         Returns:
             The id of the message, equal to the one consumers will see.
@@ -157,6 +163,8 @@ class Producer(ProcessBound, Generic[T]):
             ProducerQueueIsFull: ``max_pending_messages`` are not stored, and the producer does not block.
             MemoryBufferIsFull: likewise for ``memory_limit_bytes`` of the client.
             StorageFullError: the disk is full; nothing was stored.
+            InvalidTxnStatusError: the transaction has ended; `TransactionTimeout` if its time was up.
+            NotAllowedError: with a transaction, the topic is non-persistent.
             AlreadyClosed: the producer or its client is closed.
             Interrupted: Ctrl-C; the message may have been stored.
 
@@ -177,6 +185,7 @@ class Producer(ProcessBound, Generic[T]):
             and deliver_at is None
             and deliver_after is None
             and disable_replication is False
+            and txn is None
             and len(content) <= self._queue.alone_max  # type: ignore[arg-type]
         ):
             sent = self._publisher.send_alone(
@@ -201,14 +210,16 @@ class Producer(ProcessBound, Generic[T]):
             deliver_after,
             self._wall_ms,
         )
+        if txn is not None:
+            check_transaction(txn)
         if self._interception is not None:
-            return self._interception.send(content, options)
+            return self._interception.send(content, options, txn)
         value: Any = content
         if self._separates_key:
             value, options = with_key(self._publisher.config.schema, content, options)
         elif content.__class__ is not self._raw:
             value = self._encoded(content)
-        return self._publisher.send(value, options)
+        return self._publisher.send(value, options, txn)
 
     def send_async(
         self,
@@ -223,6 +234,7 @@ class Producer(ProcessBound, Generic[T]):
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
+        txn: Transaction | None = None,
     ) -> None:
         """Publish a message without waiting for it.
 
@@ -232,6 +244,8 @@ class Producer(ProcessBound, Generic[T]):
 
         Args:
             content: as for `send`, and so are the other options.
+            txn: as for `send`. `Transaction.commit` waits for the message; if it cannot be stored, the
+                transaction is aborted.
             callback: called as ``callback(result, message_id)`` on the client's callback thread, in the order
                 of the sends. An exception that it raises is logged. Without a callback, the next `flush`
                 raises the first failure.
@@ -265,6 +279,7 @@ class Producer(ProcessBound, Generic[T]):
             and deliver_at is None
             and deliver_after is None
             and disable_replication is False
+            and txn is None
         ):
             if properties is not None or partition_key is not None:
                 batch = self._keyed
@@ -308,24 +323,34 @@ class Producer(ProcessBound, Generic[T]):
                 deliver_after,
                 self._wall_ms,
             )
+            if txn is not None:
+                check_transaction(txn)
+                self._enqueue(content, callback, options, txn)
+                return
         if content.__class__ is self._raw:
             self._publisher.enqueue(content, callback, options)  # type: ignore[arg-type]
         else:
             self._enqueue(content, callback, options)
 
-    def _enqueue(self, content: T | None, callback: SendCallback | None, options: Options | None) -> None:
+    def _enqueue(
+        self,
+        content: T | None,
+        callback: SendCallback | None,
+        options: Options | None,
+        txn: Transaction | None = None,
+    ) -> None:
         """`send_async` with checked options."""
         if options == NO_OPTIONS:
             options = None
         if self._interception is not None:
-            self._interception.enqueue(content, callback, options)
+            self._interception.enqueue(content, callback, options, txn)
             return
         value: Any = content
         if self._separates_key:
             value, options = with_key(self._publisher.config.schema, content, options)
         elif content.__class__ is not self._raw:
             value = self._encoded(content)
-        self._publisher.enqueue(value, callback, options)
+        self._publisher.enqueue(value, callback, options, txn)
 
     def _encoded(self, content: T | None) -> bytes:
         if content is None:
@@ -346,6 +371,7 @@ class Producer(ProcessBound, Generic[T]):
         sequence_ids: Iterable[int] | None = None,
         batching_max_messages: int = BULK_MESSAGES,
         batching_max_allowed_size_in_bytes: int = BULK_BYTES,
+        txn: Transaction | None = None,
     ) -> SentMessages:
         """Publish many messages and wait until they are stored: like `send` for each, up to 50 times as fast.
 
@@ -375,6 +401,7 @@ class Producer(ProcessBound, Generic[T]):
             batching_max_messages: number of messages at which an entry is full; at most 1,048,576.
             batching_max_allowed_size_in_bytes: payload bytes at which an entry is full, up to
                 ``maxMessageSize``.
+            txn: the transaction that all of them are of; see `send`.
 
         Returns:
             The ids, in the order of ``contents``; each id is created on access.
@@ -411,7 +438,8 @@ class Producer(ProcessBound, Generic[T]):
             encode_value = None
         _, OptionColumns, entries_of = _of_columns()
         columns = OptionColumns(partition_keys, ordering_keys, properties, event_timestamps, sequence_ids)
-        return self._publish_all(entries_of(values, columns, encode_value, limits, self._publisher.routing))
+        entries = entries_of(values, columns, encode_value, limits, self._publisher.routing)
+        return self._publish_all(entries, txn)
 
     def send_arrow(
         self,
@@ -425,6 +453,7 @@ class Producer(ProcessBound, Generic[T]):
         sequence_id: str | None = None,
         batching_max_messages: int = BULK_MESSAGES,
         batching_max_allowed_size_in_bytes: int = BULK_BYTES,
+        txn: Transaction | None = None,
     ) -> SentMessages:
         """Publish Arrow columns, one message per row, and wait until they are stored.
 
@@ -447,6 +476,7 @@ class Producer(ProcessBound, Generic[T]):
             sequence_id: name of the column of ids to use instead of the automatic ones.
             batching_max_messages: as for `send_many`.
             batching_max_allowed_size_in_bytes: as for `send_many`.
+            txn: the transaction that all of them are of; see `send`.
 
         Returns:
             The ids, in the order of the rows; each id is created on access.
@@ -503,7 +533,8 @@ class Producer(ProcessBound, Generic[T]):
 
             others = (key, ordering_key, properties, event_time, sequence_id)
             encode_value = rows_of(schema, value, [name for name in others if name]) or schema.encode
-        return self._publish_all(portions_of(data, names, encode_value, *limits, self._publisher.routing))
+        portions = portions_of(data, names, encode_value, *limits, self._publisher.routing)
+        return self._publish_all(portions, txn)
 
     def _bulk_limits(self, messages: int, payload: int, has_ids: bool) -> BulkLimits:
         check_type(int, messages, "batching_max_messages")
@@ -518,7 +549,9 @@ class Producer(ProcessBound, Generic[T]):
             )
         return BulkLimits(messages, payload, key_based)
 
-    def _publish_all(self, portions: Any) -> SentMessages:
+    def _publish_all(self, portions: Any, txn: Transaction | None) -> SentMessages:
+        if txn is not None:
+            check_transaction(txn)
         if self._interception is not None:
             raise OperationNotSupported(
                 "interceptors see single messages, and send_many and send_arrow publish columns; use "
@@ -526,7 +559,7 @@ class Producer(ProcessBound, Generic[T]):
             )
         BulkPublisher, *_ = _of_columns()
         publisher = self._publisher
-        bulk = BulkPublisher(publisher.of_partition, publisher.config.compression)
+        bulk = BulkPublisher(publisher.of_partition, publisher.config.compression, txn)
         return bulk.publish(portions)
 
     def flush(self) -> None:

@@ -91,6 +91,11 @@ class ProducerSession:
         self.limiter: RateLimiter | None = None
         self.on_limiter: Callable[[], object] = int
 
+    @property
+    def topic(self) -> Topic:
+        """For transactions, which name it."""
+        return self._topic
+
     def _renew_limiter(self) -> None:
         """Follow the policies of the topic. Called in any thread, which may hold the topic's lock."""
         self.limiter = publish_limiter(self._topic, self.client.store.clock)

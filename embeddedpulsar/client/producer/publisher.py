@@ -16,11 +16,17 @@ from embeddedpulsar._engine.format.entry import (
 from embeddedpulsar._engine.format.frame import FLAG_BATCHED
 from embeddedpulsar._engine.platform import fork, timing
 from embeddedpulsar._engine.platform.access import named
-from embeddedpulsar.client.arguments import DELIVER_AT
+from embeddedpulsar.client.arguments import DELIVER_AT, NO_OPTIONS
 from embeddedpulsar.client.producer.completions import CALLBACK_BACKLOG
 from embeddedpulsar.client.producer.entry_encoder import make_encoder, part_limit
 from embeddedpulsar.client.producer.log_writer import DeduplicationSwitched
-from embeddedpulsar.client.producer.pending_entry import Event, SendCallback, item_of, tell_sender
+from embeddedpulsar.client.producer.pending_entry import (
+    Event,
+    SendCallback,
+    item_in,
+    item_of,
+    tell_sender,
+)
 from embeddedpulsar.client.producer.producer_config import DEFAULT_SEND_TIMEOUT_MS
 from embeddedpulsar.client.producer.producer_session import (
     BURST,
@@ -45,6 +51,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import PartitionMembership
     from embeddedpulsar.client.statistics import ProducerStats
+    from embeddedpulsar.client.transaction import TopicPart, Transaction
 
 
 _new: Final = object.__new__
@@ -161,8 +168,10 @@ class Publisher:
 
     # -- sending -----------------------------------------------------------------------------------------
 
-    def send(self, value: bytes, options: Options | None) -> MessageId:
+    def send(self, value: bytes, options: Options | None, txn: Transaction | None = None) -> MessageId:
         """Publish a message and wait until it is stored. Raises the errors of `Producer.send`."""
+        if txn is not None:
+            return self._send_in(txn, value, options)
         queue = self.queue
         try:
             if queue.is_stale:
@@ -185,8 +194,65 @@ class Publisher:
             timing.translate(error)
             raise
 
-    def enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
+    def _send_in(self, txn: Transaction, value: bytes, options: Options | None) -> MessageId:
+        """`send` in a transaction. Its commit waits for the disk."""
+        part: TopicPart | None = None
+        try:
+            if self.queue.is_stale:
+                self._attach_again()
+            part = txn.part_of(self)
+            out, index = self.queue.store_now(value, None if options == NO_OPTIONS else options, part)
+            if out.error is not None:
+                raise out.error
+            return out.message_id(index, self.partition)
+        except BaseException as error:
+            if part is not None:
+                part.fail(error)
+            timing.translate(error)
+            raise
+
+    def enqueue_in(
+        self, txn: Transaction, value: bytes, callback: SendCallback | None, options: Options | None
+    ) -> None:
+        """`enqueue` in a transaction; what fails makes of its commit an abort, too."""
+        queue, part = self.queue, None
+        try:
+            if queue.is_stale:
+                self._attach_again()
+            part = txn.part_of(self)
+            batch = queue.batch
+            if len(value) <= batch.share and not (options is not None and options[DELIVER_AT]):
+                batch.has_parts = batch.mixed = True
+                batch.items.append(item_in(part, value, callback, options))
+                if len(batch.items) >= batch.trigger:
+                    batch.on_full()
+                elif not batch.armed:
+                    batch.start_timer()
+                return
+            queue.put(value, callback, options, part)
+            completions = queue.completions
+            if completions.handed - completions.told > CALLBACK_BACKLOG:
+                completions.wait_for_callbacks()
+        except Exception as error:  # passed to the callback or to the next flush
+            if part is None or timing.is_raised_by_handler(error):
+                raise
+            part.fail(error)
+            self.tell_later(callback, named(error))
+        except BaseException as error:
+            timing.translate(error)
+            raise
+
+    def enqueue(
+        self,
+        value: bytes,
+        callback: SendCallback | None,
+        options: Options | None,
+        txn: Transaction | None = None,
+    ) -> None:
         """Publish a message without waiting. The callback, or the next flush, gets the errors."""
+        if txn is not None:
+            self.enqueue_in(txn, value, callback, options)
+            return
         queue = self.queue
         batch = queue.batch
         if len(value) <= batch.share and not (options is not None and options[DELIVER_AT]):

@@ -17,6 +17,7 @@ from embeddedpulsar.client.producer.pending_entry import (
     SendDeadline,
     State,
     fate_of,
+    item_in,
     item_of,
     payload_of,
     unanswered,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.pending_entry import Item, SendCallback
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerMeter, ProducerSession
+    from embeddedpulsar.client.transaction import TopicPart
 
 TURN_S: Final = 0.001
 """Seconds to wait for another thread that stores messages of this producer. That takes microseconds, unless
@@ -331,17 +333,35 @@ class SendQueue:
 
     # -- 2. through the queue: put -----------------------------------------------------------------------
 
-    def put(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
+    def put(
+        self,
+        value: bytes,
+        callback: SendCallback | None,
+        options: Options | None,
+        part: TopicPart | None = None,
+    ) -> None:
         """Accept a message, and store it when the topic is free. Does not wait for the topic.
 
         Raises:
             AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
         """
         if self._config.batching and not (options is not None and options[DELIVER_AT]):
-            self._put_in_batch(item_of(value, callback, options), len(value))
+            item = self._item_in(part, value, callback, options)
+            self._put_in_batch(item or item_of(value, callback, options), len(value))
             return
-        item = value if callback is None and options is None else (value, callback, *(options or ()))
+        item = self._item_in(part, value, callback, options)
+        if item is None:
+            item = value if callback is None and options is None else (value, callback, *(options or ()))
         self._put_single(item, len(value), options)
+
+    def _item_in(
+        self, part: TopicPart | None, value: bytes, callback: SendCallback | None, options: Options | None
+    ) -> Any:
+        """The item of a message of a transaction; None without one."""
+        if part is None:
+            return None
+        self.batch.has_parts = True  # before it is appended
+        return item_in(part, value, callback, options)
 
     def _put_in_batch(self, item: bytes | Item, size: int) -> None:
         """Add a message to the batch, after storing one that it does not fit into."""
@@ -696,18 +716,23 @@ class SendQueue:
 
     # -- 2. through the queue: send, which puts, stores and waits ----------------------------------------
 
-    def store_now(self, value: bytes, options: Options | None) -> tuple[PendingEntry, int]:
+    def store_now(
+        self, value: bytes, options: Options | None, part: TopicPart | None = None
+    ) -> tuple[PendingEntry, int]:
         """Store a message behind those that are queued before it. Waits for the topic.
 
         Returns:
             Its entry, and its index in it; -1 if it is no batch. A failure is in ``error`` of the entry.
         """
         if self._config.batching and not (options is not None and options[DELIVER_AT]):
-            return self._store_in_batch(value, options)
-        return self.store_one(value, options), -1
+            return self._store_in_batch(value, options, part)
+        return self.store_one(value, options, part), -1
 
-    def _store_in_batch(self, value: bytes, options: Options | None) -> tuple[PendingEntry, int]:
+    def _store_in_batch(
+        self, value: bytes, options: Options | None, part: TopicPart | None
+    ) -> tuple[PendingEntry, int]:
         waiter = PlainWaiter()
+        item = self._item_in(part, value, waiter, options) or (value, waiter, *(options or ()))
         self._admit(len(value))
         batch, is_in = self.batch, False
         try:
@@ -716,7 +741,7 @@ class SendQueue:
             if not batch.has_room(len(value)):
                 self.store(1)
             is_in = True
-            batch.add((value, waiter, *(options or ())), len(value))
+            batch.add(item, len(value))
             self.store(1)
             self._measure_one()
         finally:
@@ -727,7 +752,7 @@ class SendQueue:
             raise unanswered(self.is_closed)
         return waiter.pending_entry, waiter.index
 
-    def store_one(self, value: bytes, options: Options | None) -> PendingEntry:
+    def store_one(self, value: bytes, options: Options | None, part: TopicPart | None = None) -> PendingEntry:
         """Store a message as an entry of its own. Waits for the topic; a failure is in ``error``."""
         self._admit(len(value))
         error = None
@@ -744,7 +769,9 @@ class SendQueue:
                 sequence_id = self.ids.following
                 self.ids.following = sequence_id + 1
             self._measure_one()
-            out = self.encoder.encode_one(value, options, sequence_id)
+            encoder = self.encoder if part is None else self.encoder.of(part)
+            out = encoder.encode_one(value, options, sequence_id)
+            out.part = part
             out.began = self._session.monotonic()
             out.error = out.error or error
             self.append_entry(out)

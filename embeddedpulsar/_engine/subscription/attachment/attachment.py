@@ -345,7 +345,8 @@ class Acknowledger:
             first = [Ack(ack.consumer_id, ack.epoch, tuple(more), ())] if more else []
             return self._shared.commit([*first, full]) & STALE == 0
 
-        return self._shared.transact(body)
+        # Flushed with all that the transaction did, by its commit.
+        return self._shared.transact(body, is_flushed=False)
 
     def _commit_ack(self, commands: Sequence[record.Command], highest: Position) -> bool:
         """Commit acknowledgements of entries up to ``highest``."""
@@ -478,6 +479,19 @@ class Attachment:
         """Have the subscription follow the end of a transaction; see `SharedState.end_transaction`."""
         self._check_usable()
         return self._shared.end_transaction(transaction, outcome)
+
+    def sync(self) -> None:
+        """Make every change of the subscription so far survive a power loss."""
+        self._shared.sync()
+
+    def drain(self) -> None:
+        """Wait for those that have the lock of the subscription now."""
+        self._shared.in_lock(int)
+
+    @property
+    def directory(self) -> str:
+        """That of the subscription."""
+        return self._shared.directory
 
     @property
     def rate_words(self) -> tuple[memoryview, FileLock]:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
     from embeddedpulsar.client.partition_watch import WatchedCatalog, WatchedTopic
+    from embeddedpulsar.client.transaction import Transaction
 
 
 _MANY: Final = 64
@@ -578,6 +579,21 @@ class ConsumerGroup:
             core: Any = face._core
             if not self._group.has_left(core):
                 raise
+
+    def acknowledge_in(self, txn: Transaction, messages: Sequence[Any], *, is_cumulative: bool) -> None:
+        """Acknowledge in a transaction: the messages of each topic all or none."""
+        by_topic: dict[str, list[Any]] = {}
+        for message in messages:
+            topic = self._topic_to_tell(message)
+            if topic is not None:
+                by_topic.setdefault(topic, []).append(message)
+        for topic, members in by_topic.items():
+            self._each(
+                lambda child, members=members: child.acknowledge_in(  # type: ignore[misc]
+                    txn, members, is_cumulative=is_cumulative
+                ),
+                topic,
+            )
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
         topic = self._topic_to_tell(message)
