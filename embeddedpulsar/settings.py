@@ -27,6 +27,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "managedLedgerMaxLedgerRolloverTimeMinutes": (1, 1 << 31),
     "keepAliveIntervalSeconds": (0, 1 << 20),
     "maxActiveTransactionsPerCoordinator": (0, 1 << 31),
+    "transactionMaxTimeoutInSeconds": (1, 1 << 31),
     "retentionCheckIntervalInSeconds": (1, 1 << 20),
     "backlogQuotaCheckIntervalInSeconds": (1, 1 << 20),
     "messageExpiryCheckIntervalInMinutes": (1, 1 << 20),
@@ -159,6 +160,7 @@ class BrokerSettings(NamedTuple):
     # Transactions
     transactionCoordinatorEnabled: bool = True  # Pulsar: false
     maxActiveTransactionsPerCoordinator: int = 0
+    transactionMaxTimeoutInSeconds: int = 900  # not in Pulsar
     # generated: fields of policies, by `make policies` from the rows in topic/policies
     ttlDurationDefaultInSeconds: int = 0
     backlogQuotaDefaultLimitBytes: int = -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from embeddedpulsar._engine.platform import timing
 from embeddedpulsar._engine.txn import transaction as engine
 from embeddedpulsar._engine.txn import transaction_state
 from embeddedpulsar._engine.txn.transaction import Participant, TransactionState
+from embeddedpulsar._engine.txn.transaction_state import Outcome
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.client_context import ProcessBound
 from embeddedpulsar.exceptions import (
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.topic import Topic
     from embeddedpulsar._engine.subscription.attachment.attachment import Attachment
     from embeddedpulsar._engine.subscription.subscription import Subscription
-    from embeddedpulsar._engine.txn.transaction_state import Outcome
     from embeddedpulsar.client.client_context import ClientContext, PublisherLike
     from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
 
@@ -44,7 +43,7 @@ __all__ = [
 ]
 
 DEFAULT_TIMEOUT_MS: Final = engine.DEFAULT_TIMEOUT_MS
-_MOST_KNOWN: Final = 64
+_PATIENCE_S: Final = 1.0
 _ENDED: Final = (TransactionState.COMMITTED, TransactionState.ABORTED, TransactionState.TIME_OUT)
 
 
@@ -182,9 +181,16 @@ class SubscriptionPart:
         acknowledgements: how many calls acknowledged something.
     """
 
-    __slots__ = ("_attachment", "acknowledgements", "key", "txn_id")
+    __slots__ = ("_attachment", "_core", "acknowledgements", "key", "txn_id")
 
-    def __init__(self, key: tuple[int, int, str], attachment: Attachment, txn_id: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        core: ClientContext,
+        key: tuple[int, int, str],
+        attachment: Attachment,
+        txn_id: tuple[int, int],
+    ) -> None:
+        self._core: Final = core
         self.key: Final = key
         self.acknowledgements = 0
         self._attachment: Final = attachment
@@ -203,9 +209,14 @@ class SubscriptionPart:
         self._attachment.drain()
 
     def on_end(self, outcome: Outcome) -> None:
-        """Have the subscription follow, if its lock is free; the next that takes it does the same."""
-        with contextlib.suppress(PulsarException):
-            timing.try_now(self._attachment.end_transaction, self.txn_id, int(outcome))
+        """Have the subscription follow; the next that takes its lock would do the same."""
+        if self._attachment.is_attached:
+            self._attachment.follow_end(is_committed=outcome is Outcome.COMMITTED)
+            return
+        # The consumer has left, and another may wait for what is delivered again.
+        participant = resolve(self._core, ParticipantFacts(*self.key))
+        if participant is not None:
+            participant.on_end(outcome)
 
 
 class Transaction(ProcessBound):
@@ -280,6 +291,7 @@ class Transaction(ProcessBound):
                 "send without txn"
             )
         self._begin()
+        self._engine.check_open()
         part = TopicPart(self, publisher, topic_key(session.topic), session.ledger)
         self._enlist(part)
         if session.durability == "flush":
@@ -294,7 +306,7 @@ class Transaction(ProcessBound):
         if part is None:
             self._check_store(session.client.store, session.topic_name)
             self._begin()
-            part = SubscriptionPart(key, session.attachment, (0, self._engine.id))
+            part = SubscriptionPart(session.client, key, session.attachment, (0, self._engine.id))
             self._enlist(part)
             self._subscriptions[key] = part
         self._engine.check_open()
@@ -395,7 +407,7 @@ class Transaction(ProcessBound):
                 continue
             try:
                 publisher.flush_all()
-            except PulsarException as error:
+            except (PulsarException, OSError) as error:
                 part.fail(error)
 
     def abort(self) -> None:
@@ -422,6 +434,9 @@ class Transaction(ProcessBound):
             self._core.in_time(self._abort)
 
     def _abort(self) -> None:
+        # What is queued is stored first: its callbacks are called as for a commit. Only for a moment, for it
+        # may as well fail.
+        timing.within(_PATIENCE_S, self._finish_sends)
         self._engine.abort()
         self._leave()
 
@@ -631,8 +646,7 @@ def join(core: ClientContext, token: bytes) -> JoinedTransaction:
 def prepared_transactions(core: ClientContext) -> list[PreparedTransaction]:
     """See `Client.prepared_transactions`."""
     core.begin_operation()
-    log = core.store.transactions.existing()
-    return [] if log is None else [shown(each) for each in log.prepared()]
+    return [shown(each) for each in core.store.transactions.prepared()]
 
 
 def resume(core: ClientContext, prepared: PreparedTransaction | TxnID) -> Transaction:
@@ -641,10 +655,10 @@ def resume(core: ClientContext, prepared: PreparedTransaction | TxnID) -> Transa
         raise TypeError(f"expected a PreparedTransaction or a TxnID, not {type(prepared).__name__}")
     _check_enabled(core)
     txn_id = prepared if isinstance(prepared, TxnID) else prepared.id
-    log = core.store.transactions.existing()
-    for each in () if log is None else log.prepared():
-        if log is not None and each.txn_id == txn_id.least_sig_bits:
-            own = engine.Transaction.resume(log, each, partial(resolve, core))
+    transactions = core.store.transactions
+    for each in transactions.prepared():
+        if each.txn_id == txn_id.least_sig_bits:
+            own = engine.Transaction.resume(transactions.log(), each, partial(resolve, core))
             return Transaction(core, own)
     raise TransactionNotFound(f"no transaction {txn_id} is prepared: it was ended, or never was")
 

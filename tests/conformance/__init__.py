@@ -6,6 +6,7 @@ consuming            consumers, readers and table views: receiving, listeners, d
 subscriptions        types, who gets what, seek, their end
 acknowledging        single, cumulative and of batch indexes, receipts, limits of unacknowledged
 redelivery           negative acknowledgements, timeouts, retry letters and dead letters
+transactions         sends and acknowledgements of which all count, or none
 batches_and_chunks   how messages are put into entries, and taken out of them
 payloads             schemas, compression, encryption, ids and copies of messages
 topics               partitions, routing, several topics, patterns, non-persistent ones, their end

@@ -455,12 +455,10 @@ def encode_columns(
     producer's prefix is added, if it is not among them.
 
     Raises:
-        ValueError: there is a transaction to be added, and a column that stands behind it.
+        ValueError: there is a transaction to be added, and columns behind it whose size is not known.
     """
     if producer.transaction is not None and not flags & FLAG_TRANSACTION:
-        if flags & COLUMN_FLAGS >= FLAG_TRANSACTION:
-            raise ValueError(f"columns with the flags {flags:#x} stand behind that of a transaction")
-        columns = [*columns, TRANSACTION.pack(*producer.transaction)]
+        columns = _with_transaction(columns, count, flags & COLUMN_FLAGS, producer.transaction)
         flags |= FLAG_TRANSACTION | FLAG_TXN
     columns_size = sum(map(len, columns))
     if codec and columns_size > MAX_FRAME_SIZE:
@@ -484,6 +482,20 @@ def encode_columns(
     return EncodedEntry(
         parts, sum(map(len, parts)), crc, count, producer.metadata_length, codec, flags, key_hash
     )
+
+
+def _with_transaction(
+    columns: list[Any], count: int, flags: int, transaction: tuple[int, int]
+) -> list[Any]:
+    """The columns of an entry, with that of its transaction. What stands behind it are bitmaps."""
+    behind = (flags // (2 * FLAG_TRANSACTION)).bit_count() * ((count + 63) // 64 * 8)
+    at = len(columns)
+    while behind > 0:
+        at -= 1
+        behind -= len(columns[at])
+    if behind or flags & FLAG_FIELDS:
+        raise ValueError(f"columns with the flags {flags:#x} stand behind that of a transaction")
+    return [*columns[:at], TRANSACTION.pack(*transaction), *columns[at:]]
 
 
 def _key_hash(content: EntryContent) -> int:

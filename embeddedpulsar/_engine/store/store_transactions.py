@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from embeddedpulsar._engine.store.damage_channel import DamageChannel
     from embeddedpulsar._engine.store.store_root import StoreMeta
     from embeddedpulsar._engine.txn.transaction_log import TransactionLog
-    from embeddedpulsar._engine.txn.transaction_state import Outcome
+    from embeddedpulsar._engine.txn.transaction_state import Outcome, PreparedTransaction
     from embeddedpulsar._engine.txn.transaction_view import TransactionView
     from embeddedpulsar.settings import BrokerSettings
 
+R = TypeVar("R")
 _TEND_EVERY_S: Final = 10.0
 _LOOK_AT_OWNERS_S: Final = 0.01
 """Outcomes are asked for under locks; the owners of what is open are watched a little later, without one."""
@@ -40,6 +41,7 @@ _MOST_SEEN: Final = 4096
 _MOST_WATCHED: Final = 64
 """Each owner takes a descriptor. Housekeeping finds the deaths of the others."""
 _REFRESH_S: Final = 0.05
+_PATIENCE_S: Final = 0.2
 _DEATH_RETRY_S: Final = 5e-3
 _ABORTED: Final = 2
 _FINAL: Final = (1, _ABORTED)
@@ -111,6 +113,7 @@ class StoreTransactions:
         self._timer: Timer | None = None
         self._blocked: dict[int, None] = {}
         self._blocked_timer: Timer | None = None
+        self._late: Timer | None = None
         self.on_ended: Callable[[], object] = int
 
     # -- the log -----------------------------------------------------------------------------------
@@ -162,6 +165,7 @@ class StoreTransactions:
                     durability=self.durability,
                     interval_s=self.interval_s,
                     most_open=host.settings.maxActiveTransactionsPerCoordinator,
+                    longest_timeout_ms=host.settings.transactionMaxTimeoutInSeconds * 1000,
                     report=host.damage.note,  # outcomes are asked for under locks
                     check_in_place=host.check_in_place,
                     # Releases that know nothing of transactions are not to open the store.
@@ -172,6 +176,13 @@ class StoreTransactions:
             return self._log
         finally:
             self._mutex.release()
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """The transactions that wait for their end, by id."""
+        if self._host.refusal is not None:
+            return self._seen_by(lambda view: view.prepared(), is_anew=True)
+        log = self.existing()
+        return [] if log is None else log.prepared()
 
     # -- outcomes ----------------------------------------------------------------------------------
 
@@ -185,12 +196,15 @@ class StoreTransactions:
         log = self._log
         if log is not None:
             return log.outcome(txn_id)
-        if self._host.refusal is not None:
-            return self._outcome_seen(txn_id)
-        return self.log().outcome(txn_id)
+        if self._host.refusal is None:
+            return self.log().outcome(txn_id)
+        outcome = self._seen_by(lambda view: view.outcome(txn_id))
+        if not outcome.is_final and self._clock.monotonic() - self._refreshed_at >= _REFRESH_S:
+            outcome = self._seen_by(lambda view: view.outcome(txn_id), is_anew=True)
+        return outcome
 
-    def _outcome_seen(self, txn_id: int) -> Outcome:
-        """Of a store that is open read-only."""
+    def _seen_by(self, look: Callable[[TransactionView], R], *, is_anew: bool = False) -> R:
+        """What a view says, of a store that is open read-only."""
         with late_imports():
             from embeddedpulsar._engine.txn.transaction_view import TransactionView
         try:
@@ -198,13 +212,11 @@ class StoreTransactions:
             if self._view is None:
                 host = self._host
                 self._view = TransactionView(host.root, host.boot, self._clock, host.peers.is_alive)
-            now = self._clock.monotonic()
-            outcome = None if self._refreshed_at < 0 else self._view.outcome(txn_id)
-            if outcome is None or (not outcome.is_final and now - self._refreshed_at >= _REFRESH_S):
+                is_anew = True
+            if is_anew:
                 self._view.refresh()
-                self._refreshed_at = now
-                outcome = self._view.outcome(txn_id)
-            return outcome
+                self._refreshed_at = self._clock.monotonic()
+            return look(self._view)
         finally:
             self._mutex.release()
 
@@ -268,11 +280,20 @@ class StoreTransactions:
                 self._timer = self._host.chores.call_later(_LOOK_AT_OWNERS_S, self._watch_owners)
 
     def _watch_owners(self) -> None:
+        """Watch those whose transactions something in a subscription waits for, and look again when the first
+        of them times out."""
         self._timer = None
         log, mailbox = self._log, self._host.mailbox
         if log is None or self._is_closed:
             return
         with contextlib.suppress(AlreadyClosed):
+            left_ms = [
+                max(transaction.deadline_ms - log.now_ms(), 0) + 1
+                for transaction in log.open_transactions()
+                if transaction.deadline_ms and any(transaction.owner)
+            ]
+            if left_ms and is_idle(self._late):
+                self._late = self._host.chores.call_later(min(left_ms) / 1000, self._end_late)
             for transaction in log.open_transactions():
                 owner = transaction.owner
                 if owner in self._watched or owner == mailbox.uuid or not any(owner):
@@ -282,6 +303,15 @@ class StoreTransactions:
                 with contextlib.suppress(OSError):  # no descriptor: housekeeping finds the death
                     self._watched.add(owner)
                     mailbox.watch(owner, self._on_death)
+
+    def _end_late(self) -> None:
+        self._late = None
+        log = self._log
+        if log is not None and not self._is_closed:
+            with contextlib.suppress(AlreadyClosed, LockTimeout):  # housekeeping does it later
+                if timing.anew(_PATIENCE_S, log.tend):
+                    self.on_ended()
+            self._watch_owners()
 
     def _on_death(self, uuid: bytes) -> None:
         self._watched.discard(uuid)

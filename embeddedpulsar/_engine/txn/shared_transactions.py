@@ -145,6 +145,8 @@ class TransactionOptions(NamedTuple):
         lock_timeout_s: how long to wait for the transaction lock.
         most_open: transactions that may be open at once in the store, at most; 0 for as many as there are
             slots, 1,024.
+        longest_timeout_ms: of a transaction. Readers wait for one that is open; one that may take longer is
+            to be prepared.
         compact_bytes: see `COMPACT_BYTES`.
         report: called with what could not be read, outside the lock.
         check_in_place: raises if the store is not the one that was opened.
@@ -161,6 +163,7 @@ class TransactionOptions(NamedTuple):
     interval_s: float = 1.0
     lock_timeout_s: float = timing.LONGEST_S
     most_open: int = 0
+    longest_timeout_ms: int = 900_000
     compact_bytes: int = COMPACT_BYTES
     report: DamageHook = lambda damage: None
     check_in_place: Callable[[], object] = int

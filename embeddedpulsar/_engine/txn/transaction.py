@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from typing import Final, NoReturn
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
-LONGEST_TIMEOUT_MS: Final = 900_000
-"""Readers wait for an open transaction; one that may take longer is to be prepared."""
 _WHAT: Final = "a transaction"
 
 
@@ -114,7 +112,7 @@ class Transaction:
         resolve: finds participants that other processes named.
 
     Raises:
-        ValueError: the timeout is not positive, or longer than 15 minutes.
+        ValueError: the timeout is not positive, or longer than the options of the log allow.
     """
 
     __slots__ = (
@@ -141,10 +139,11 @@ class Transaction:
         label: str = "",
         resolve: Resolve = lambda facts: None,
     ) -> None:
-        if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
+        if not 0 < timeout_ms <= log.options.longest_timeout_ms:
             raise ValueError(
-                f"a timeout of {timeout_ms} ms; it has to be positive, and at most {LONGEST_TIMEOUT_MS}: "
-                "readers wait for an open transaction. Prepare one that takes longer"
+                f"a timeout of {timeout_ms} ms; it has to be positive, and at most "
+                f"{log.options.longest_timeout_ms}: readers wait for an open transaction. Prepare one that "
+                "takes longer, or raise transactionMaxTimeoutInSeconds"
             )
         self._log: Final = log
         self._words: Final = log.control.words
@@ -165,7 +164,7 @@ class Transaction:
         cls, log: TransactionLog, prepared: PreparedTransaction, resolve: Resolve = lambda facts: None
     ) -> Transaction:
         """A transaction that is prepared, to commit or abort it."""
-        self = cls(log, LONGEST_TIMEOUT_MS, prepared.label, resolve)
+        self = cls(log, log.options.longest_timeout_ms, prepared.label, resolve)
         self._id = prepared.txn_id
         self._state = TransactionState.PREPARED
         self._use(prepared.participants)
@@ -363,6 +362,7 @@ class Transaction:
             if self._state is TransactionState.COMMITTED:
                 raise self._refusal(_REASONS[self._state])
             if self._id:
+                self._find_joined()
                 step = self._log.end(Intent.ABORT, self._id, self._slot)
                 if step is Step.REFUSED_COMMITTED:
                     raise self._refused(step)
@@ -370,6 +370,15 @@ class Transaction:
         finally:
             self._mutex.release()
         self._tell(Outcome.ABORTED)
+
+    def _find_joined(self) -> None:
+        """Note what processes that joined used, which hears of the abort."""
+        try:
+            is_joined = self._word and self._words[self._word + TransactionSlotWord.JOINED]
+        except ValueError:
+            raise AlreadyClosed("the store of the transaction is closed") from None
+        if is_joined:
+            self._use(self._log.joined(self._id))
 
     def _check_own(self) -> None:
         if self._fork_generation != fork.GENERATION:
@@ -452,6 +461,7 @@ class Transaction:
 
     def _abort_for(self, failure: BaseException) -> NoReturn:
         """Abort, since an operation failed."""
+        self._find_joined()
         self._log.end(Intent.ABORT, self._id, self._slot)
         self._state = TransactionState.ABORTED
         self._tell(Outcome.ABORTED)
@@ -495,7 +505,16 @@ class JoinedTransaction:
         InvalidTxnStatusError: it has ended, or is about to.
     """
 
-    __slots__ = ("_fork_generation", "_keys", "_log", "_open_word", "_slot", "_word", "_words", "id")
+    __slots__ = (
+        "_fork_generation",
+        "_log",
+        "_open_word",
+        "_participants",
+        "_slot",
+        "_word",
+        "_words",
+        "id",
+    )
 
     def __init__(self, log: TransactionLog, token: bytes) -> None:
         parsed = record.parse_token(token)
@@ -503,7 +522,7 @@ class JoinedTransaction:
             raise ValueError("this is no token of a transaction of this release")
         self._log: Final = log
         self._words: Final = log.control.words
-        self._keys: Final = set[tuple[int, int, str]]()
+        self._participants: Final = dict[tuple[int, int, str], Participant]()
         self._fork_generation: Final = fork.GENERATION
         self.id: Final = parsed.txn_id
         self._slot: Final = parsed.slot
@@ -535,16 +554,16 @@ class JoinedTransaction:
         Raises:
             InvalidTxnStatusError: it has ended, or is about to.
         """
-        if participant.key in self._keys:
+        if participant.key in self._participants:
             return
         if not self._log.note_participant(self.id, self._slot, ParticipantFacts(*participant.key)):
             self.check_open()
             raise InvalidTxnStatusError(f"the transaction {self} cannot be used: it is about to end")
-        self._keys.add(participant.key)
+        self._participants[participant.key] = participant
 
     def is_enlisted(self, key: tuple[int, int, str]) -> bool:
         """Whether a topic or subscription takes part already, of this process."""
-        return key in self._keys
+        return key in self._participants
 
     def fail(self, error: BaseException) -> None:
         """An operation failed: the transaction is aborted, so that the other process cannot commit it."""
@@ -553,6 +572,18 @@ class JoinedTransaction:
     def abort(self) -> None:
         """Abort it, for all processes."""
         self._log.abort(self.id)
+        for participant in self._participants.values():
+            timing.call_logged(partial(participant.on_end, Outcome.ABORTED))
+
+    @property
+    def state(self) -> TransactionState:
+        """How far it is; after its timeout it is ABORTED."""
+        outcome = self._log.outcome(self.id)
+        if outcome is Outcome.COMMITTED:
+            return TransactionState.COMMITTED
+        if outcome is Outcome.ABORTED:
+            return TransactionState.ABORTED
+        return TransactionState.PREPARED if outcome is Outcome.PREPARED else TransactionState.OPEN
 
     def commit(self) -> NoReturn:
         """Raise `NotAllowedError`: the process that began the transaction commits."""

@@ -83,7 +83,7 @@ class Completions:
                 out.part.fail(out.error)
         callbacks = out.callbacks
         if callbacks is None:
-            if out.error is not None:
+            if out.error is not None and out.part is None:  # of a transaction, its commit tells
                 self.note_failure(out.error)
             if not self.waits_for_disk:
                 if out.reserved:

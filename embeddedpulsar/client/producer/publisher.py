@@ -234,9 +234,10 @@ class Publisher:
             if completions.handed - completions.told > CALLBACK_BACKLOG:
                 completions.wait_for_callbacks()
         except Exception as error:  # passed to the callback or to the next flush
-            if part is None or timing.is_raised_by_handler(error):
+            if isinstance(error, ValueError) or timing.is_raised_by_handler(error):
                 raise
-            part.fail(error)
+            if part is not None:
+                part.fail(error)
             self.tell_later(callback, named(error))
         except BaseException as error:
             timing.translate(error)

@@ -392,6 +392,8 @@ def _end_of(groups: Sequence[AckGroup]) -> RawPosition:
 
 
 _EPOCH: Final = SubscriptionWord.EPOCH
+_SETTLE_S: Final = 0.02
+"""How long the end of a committed transaction may wait to be noted."""
 
 
 class Attachment:
@@ -469,6 +471,7 @@ class Attachment:
         )
         # Tries again to leave if another process stayed in the lock.
         self._detaching: Final = BackgroundWork(membership.call_later, self._depart)
+        self._transactions_ending: Final = BackgroundWork(membership.call_later, self._follow_ends)
 
     @property
     def mark_delete(self) -> Position:
@@ -479,6 +482,23 @@ class Attachment:
         """Have the subscription follow the end of a transaction; see `SharedState.end_transaction`."""
         self._check_usable()
         return self._shared.end_transaction(transaction, outcome)
+
+    def follow_end(self, *, is_committed: bool) -> None:
+        """A transaction has ended that acknowledged something here. Waits for no lock.
+
+        After an abort messages are to be delivered again, at once if the lock is free. After a commit there
+        is nothing to do but to note it; usually the next call that takes the lock has done that by then.
+        """
+        if is_committed:
+            self._transactions_ending.after(_SETTLE_S)
+        else:
+            self._transactions_ending.run()
+
+    def _follow_ends(self) -> None:
+        # What left the subscription, or is closed, leaves it to the next that comes there.
+        with contextlib.suppress(AlreadyClosed):
+            if self._shared.has_pending_transactions:
+                self._shared.transact(lambda state: None)
 
     def sync(self) -> None:
         """Make every change of the subscription so far survive a power loss."""
